@@ -52,7 +52,7 @@ class Kind(enum.StrEnum):
 class Arm:
     """One way to run a network. `compile` makes the program; with `channels_last` the model and its inputs are
     converted before. `config` is Inductor's configuration while the program is compiled. Arms with
-    `frozen` weights cannot train.
+    `frozen` weights cannot train. Weights that are `prepared` are stored for the first call, by this inner compiler.
     """
 
     name: str
@@ -60,6 +60,7 @@ class Arm:
     compile: Callable[[nn.Module], Program]
     channels_last: bool = False
     frozen: bool = False
+    prepared: str | None = None
     config: Mapping[str, Any] = field(default_factory=dict)
     frx_options: Mapping[str, Any] | None = None
 
@@ -69,6 +70,9 @@ class Arm:
         if self.channels_last:
             model = channels_last_model(model)
             calls = pytree.tree_map_only(Tensor, channels_last, calls)
+        if self.prepared is not None:
+            args, kwargs = calls[0]
+            frx_graph.prepare(model, args, kwargs, train=model.training, inner=self.prepared)
         return self.compile(model), calls
 
 
@@ -99,17 +103,17 @@ def _inductor(**options: Any) -> Callable[[nn.Module], Program]:
 
 
 def _frx(name: str, inner: str, *, prepared: bool = False, freeze: bool = False) -> Arm:
-    """What measured costs speak for, through `torch.compile`, or, with weights `prepared` or frozen, through
-    `frx_graph.compile`."""
+    """What measured costs speak for, through `torch.compile`, or, with weights frozen, through `frx_graph.compile`;
+    with `prepared` after `frx_graph.prepare`."""
     options: dict[str, Any] = {"plan": "solved", "inner": inner, "freeze": freeze}
 
     def compiled(model: nn.Module) -> Program:
-        if prepared or freeze:
+        if freeze:
             program: Program = frx_graph.compile(model, options=options, **_ISOLATED)
             return program
         return torch.compile(model, backend="frx", options=options, **_ISOLATED)
 
-    return Arm(name, Kind.FRX, compiled, frozen=freeze, frx_options=options)
+    return Arm(name, Kind.FRX, compiled, frozen=freeze, prepared=inner if prepared else None, frx_options=options)
 
 
 def _chosen(choice: str, *, frozen: bool = False) -> Arm:

@@ -204,6 +204,8 @@ def frx(
     checked = backend_options(options, mode)
     if checked.freeze:
         raise OptionError("a backend cannot freeze weights: it is called after tracing", "use frx_graph.compile")
+    if checked.pin_strides:
+        raise OptionError("a backend cannot pin strides: guards run before it is called", "use frx_graph.compile")
     check_together(checked)
     promotion = _session.promoted(dynamo, example_inputs, checked) if checked.plan is None else None
     inner = planned_backend(checked, _plan(checked), _session.not_rewritten)

@@ -40,6 +40,10 @@ class CaptureError(FrxError):
     """The model could not be captured as a graph."""
 
 
+class PrepareError(FrxError):
+    """A weight cannot be stored in another memory format; none of them was."""
+
+
 class OptionError(FrxError):
     """An option, rule code or configuration value is unknown or out of range."""
 

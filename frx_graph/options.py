@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import torch
 import torch._inductor
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, ValidationError
 from torch._inductor import config as inductor_config
 
 from frx_graph.errors import OptionError, first_line
@@ -40,6 +40,11 @@ class BackendOptions(BaseModel):
         False,
         description="frx_graph.compile only: without gradients, in eval() mode, run with weights packed as constants, "
         "by Inductor, or with inner eager and a plan by frx",
+    )
+    pin_strides: StrictBool | tuple[str, ...] = Field(
+        False,
+        description="frx_graph.compile only: copy tensor arguments, or those with these names, to the strides of the "
+        "first call, so that other strides compile nothing again; the program sees the pinned strides",
     )
     inner: str = Field("inductor", description="the backend that compiles the program")
     inner_mode: str | None = Field(None, description="torch.compile's `mode` for an inductor inner backend")

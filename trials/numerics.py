@@ -133,18 +133,6 @@ class Judgement:
     share: float | None = None
 
 
-def value_difference(
-    ours: Tensor,
-    theirs: Tensor,
-    exact: Tensor | None,
-    allowed: Multipliers,
-    noise: Errors | None = None,
-    least_size: float = 0.0,
-) -> str | None:
-    """What `judge_value` finds worse; None if nothing is."""
-    return judge_value(ours, theirs, exact, allowed, noise, least_size).difference
-
-
 def judge_value(
     ours: Tensor,
     theirs: Tensor,

@@ -1,45 +1,39 @@
-"""Stores a model's weights as its convolutions want them, once, before anything is compiled."""
+"""`frx_graph.prepare`: stores weights in the memory format in which their convolutions were measured to be fastest."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import nn
-from torch.autograd.function import BackwardCFunction
+from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from frx_graph.capture.call_check import check_call
-from frx_graph.capture.captured_graph import CapturedGraph, Phase
-from frx_graph.capture.model import parameter_paths
-from frx_graph.capture.observed_call import ObservedCall, observed_call
-from frx_graph.capture.recorder import GraphRecorder
-from frx_graph.capture.whole_program import WholeProgram, whole_program
+from frx_graph.capture.captured_graph import Capture, CapturedGraph, Phase
+from frx_graph.capture.model import capture_model
 from frx_graph.compiler.operator_times import with_measured_times
-from frx_graph.errors import CaptureError, first_line
+from frx_graph.errors import PrepareError
 from frx_graph.facts.build import build_graph_facts
-from frx_graph.facts.ordered_tensor import in_order
 from frx_graph.options import check_inner
 from frx_graph.passes.layouts.dimension_map import Order
 from frx_graph.passes.rewrites import preconvert_weights
+from frx_graph.passes.rewrites.layout.conversion import MEMORY_FORMATS
+from frx_graph.passes.rewrites.preconvert_weights import StoredWeight
 from frx_graph.passes.rewrites.rewrite import RewriteSubject
-from frx_graph.prepack.equivalence import computes_otherwise
-from frx_graph.prepack.optimizer_hooks import keep_steps_right
 from frx_graph.records import Refusal
-from frx_graph.support.gc_search import instances, referring_dicts
+from frx_graph.support.gc_search import referring_dicts
 
 _ROOT = "model."
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """The parameters that were stored anew, by name, each with its dimensions from the outermost to the innermost in
-    memory, and what was left as it was, with the reason; of a weight that lies best as it is nothing is said."""
+    """The parameters that were stored in another memory format, by name, each with its dimensions from the outermost to
+    the innermost in memory; and the parameters that were left as they were, with the reason. A weight that is fastest
+    as it is appears in neither."""
 
     converted: Mapping[str, Order]
     refused: tuple[Refusal, ...]
@@ -53,164 +47,62 @@ def prepare(
     train: bool = False,
     inner: str = "inductor",
 ) -> Prepared:
-    """Store the weights of `model` in the order in which measured times say its convolutions are fastest.
+    """Store convolution weights in channels-last if measured times favour it, as `Module.to(memory_format=...)` does.
 
-    Parameters stay the same objects with the same values: optimizers, tied weights and `load_state_dict` work as
-    before. One that shares its memory with anything stays where it is, and so does one that has a gradient, or that an
-    optimizer has updated already, and one whose images reach an operator that sees strides; with a process group of
-    `torch.distributed`, where tensors of a subclass are given, and where Dynamo does not capture the program in one
-    graph, all do. The model does not run: it is captured before and after weights were stored anew, and both graphs
-    run, on tensors of their own, with `train` backwards as well. A program that fails with its weights stored anew,
-    since it calls `view` on what a convolution returns, or that computes or does something else, since it asks for
-    strides, gets them back as they were. Code that this call does not reach is not asked. `train` and `inner` say what
-    the model will be used for. What it returns may lie in channels-last from now on, as after
-    `model.to(memory_format=...)`, and `view(-1)` of such a weight raises, also in
-    `torch.nn.utils.parameters_to_vector`; see `frx_graph.compile` for a program that returns the strides from before.
-    Raises `TargetError` for what is no call, and `OptionError` for an unknown `inner`.
+    Outputs may come channels-last from now on, and `view(-1)` of such a weight raises, as after
+    `model.to(memory_format=torch.channels_last)`.
+
+    Parameters stay the same objects with the same values, and their gradients follow. A weight in channels-last that is
+    faster plain is stored plain. The model runs once, to be captured: `model(*args, **kwargs)`, with a backward if
+    `train`; its buffers and the random state are put back. Prepare a model before its optimizer's first step, and
+    before it is compiled, since strides that change compile it again. `train` and the backend `inner` say how the model
+    will run.
+
+    Raises:
+        PrepareError: a weight that times favour cannot be stored in another format, or the model has lazy parameters.
+            No parameter was changed then.
+        TargetError: the arguments are no call, or the model itself raises.
+        CaptureError: nothing of the model could be captured.
+        OptionError: `inner` is unknown.
+
     """
     check_inner(inner)
     check_call(model, args, kwargs, "prepare")
     if not isinstance(model, nn.Module):
         return Prepared({}, (Refusal(preconvert_weights.NAME, "a function has no parameters: give the module itself"),))
-    if dist.is_available() and dist.is_initialized():
-        # `DistributedDataParallel` reduces gradients as their memory lay when it was built: the next step's were wrong,
-        # and all of them where processes had stored weights differently (torch 2.15, gloo).
-        return Prepared({}, (Refusal(preconvert_weights.NAME, "gradients may be reduced between processes"),))
     if any(map(is_lazy, model.parameters())):
-        return Prepared({}, (Refusal(preconvert_weights.NAME, "its parameters are made in its first call"),))
-    recorder = GraphRecorder("model", parameter_paths(model))
-
-    def captured(*, gradients: bool) -> WholeProgram:
-        return whole_program(
-            model, args, kwargs or {}, gradients=gradients, as_eager=inner == "eager", recorder=recorder
-        )
-
-    try:
-        program = captured(gradients=train)
-    except CaptureError as error:
-        return Prepared({}, (Refusal(preconvert_weights.NAME, error.message),))
-    if any(map(_is_of_another_kind, program.inputs)):
-        return Prepared({}, (Refusal(preconvert_weights.NAME, _ANOTHER_KIND),))
-    recorder.trace(program.noted)
-    traced = recorder.capture()
-    refused = [Refusal(preconvert_weights.NAME, failure.reason) for failure in traced.failures]
-    outcomes = [outcome for graph in traced.graphs for outcome in preconvert_weights.propose(_subject(graph, inner))]
-    refused.extend(outcome for outcome in outcomes if isinstance(outcome, Refusal))
-    parameters = dict(model.named_parameters())
-    wanted = {outcome.path: outcome.order for outcome in outcomes if not isinstance(outcome, Refusal)}
-    orders = {name: wanted[path] for name in parameters if (path := f"{_ROOT}{name}") in wanted}
-    with_state = _with_optimizer_state([parameters[name] for name in orders])
-    awaited = _in_compiled_backwards()
-    reasons = {name: _reason_to_leave(parameters[name], with_state, awaited) for name in orders}
-    refused.extend(Refusal(name, reason) for name, reason in reasons.items() if reason is not None)
-    converted = {name: order for name, order in orders.items() if reasons[name] is None}
-    moment = torch.is_grad_enabled()
-    recapture = partial(captured, gradients=moment)
-    reason = _stored(model, converted, recapture, program if moment == train else None, train=train)
-    if reason is not None:
-        refused.extend(Refusal(name, reason) for name in converted)
-        converted = {}
-    return Prepared(converted, tuple(refused))
+        raise PrepareError("the model has lazy parameters, which its first call makes", "call the model once before")
+    # Tensors that are made in inference mode, such as what the capture puts back, could not be trained with.
+    with torch.inference_mode(mode=False):
+        return _prepare(model, capture_model(model, args, kwargs, train=train, as_eager=inner == "eager"), inner)
 
 
-_ANOTHER_KIND = "the program is given tensors of another kind, whose strides cannot be followed through it"
+def _prepare(model: nn.Module, capture: Capture, inner: str) -> Prepared:
+    orders, refused = _choose_orders(capture.graphs, inner)
+    parameters = {name: parameter for name, parameter in model.named_parameters() if f"{_ROOT}{name}" in orders}
+    _check_storable(parameters)
+    for name, parameter in parameters.items():
+        _store(parameter, orders[f"{_ROOT}{name}"])
+    failures = (Refusal(preconvert_weights.NAME, failure.reason) for failure in capture.failures)
+    return Prepared({name: orders[f"{_ROOT}{name}"] for name in parameters}, (*failures, *refused))
 
 
-def _is_of_another_kind(value: object) -> bool:
-    """True for tensors of a subclass, which may be computed with in other ways, and of a layout without strides."""
-    if not isinstance(value, torch.Tensor):
-        return False
-    return type(value) not in (torch.Tensor, nn.Parameter, nn.Buffer) or value.layout is not torch.strided
-
-
-def _stored(
-    model: nn.Module,
-    orders: Mapping[str, Order],
-    captured: Callable[[], WholeProgram],
-    program: WholeProgram | None,
-    *,
-    train: bool,
-) -> str | None:
-    """Store the parameters anew; where the model then fails, or computes something else, they are put back, and why is
-    returned. `captured` gives the program as it is at the time, `program`, where that is known, as it is now."""
-    if not orders:
-        return None
-    try:
-        as_it_is = captured() if program is None else program
-        before = observed_call(as_it_is, train=train)
-    except Exception as error:  # noqa: BLE001 - the model's own code, in torch's modes
-        return f"what the model computes cannot be observed: {first_line(error)}"
-    parameters = {name: model.get_parameter(name) for name in orders}
-    held = {name: parameter.data for name, parameter in parameters.items()}
-    reason: str | None = "it was interrupted"
-    try:
-        for name, order in orders.items():
-            store(parameters[name], order)
-        anew = {name: parameter.data for name, parameter in parameters.items()}
-
-        def noisy(disturbance: AbstractContextManager[Any] | None) -> ObservedCall:
-            _put(parameters, held)
-            return observed_call(as_it_is, train=train, disturbance=disturbance)
-
-        after = observed_call(captured(), train=train)
-        difference = computes_otherwise(before, after, noisy)
-        _put(parameters, anew)
-        reason = None if difference is None else f"the model computes something else with it stored so: {difference}"
-    except Exception as error:  # noqa: BLE001 - the model's own code
-        reason = f"the model fails with it stored so: {first_line(error)}"
-    finally:
-        if reason is not None:
-            _put(parameters, held)
-    return reason
-
-
-def _put(parameters: Mapping[str, nn.Parameter], memory: Mapping[str, torch.Tensor]) -> None:
-    for name, data in memory.items():
-        parameters[name].data = data
-
-
-def _reason_to_leave(parameter: nn.Parameter, with_state: Collection[int], awaited: Collection[int]) -> str | None:
-    """Why something would not follow if the parameter's values moved to other memory."""
-    part = parameter.untyped_storage().nbytes() != parameter.numel() * parameter.element_size()
-    in_other_processes = parameter.device.type == "cpu" and parameter.is_shared()
-    if part or in_other_processes or _users(parameter) != _users(torch.empty(1)):
-        return "something else lies in its memory"
-    if parameter.grad is not None:
-        return "it has a gradient, which something else may hold"
-    if id(parameter) in awaited:
-        return "a backward that has not run yet was compiled for it as it lies"
-    return "an optimizer keeps state that lies as it does" if id(parameter) in with_state else None
-
-
-def _in_compiled_backwards() -> frozenset[int]:
-    """Parameters of compiled programs whose backward may still be called, by `id`: Inductor's asks for the strides that
-    they had in the forward (torch 2.15)."""
-    # The nodes of autograd that are written in Python are the only ones that can be found.
-    kinds = [kind for kind in BackwardCFunction.__subclasses__() if kind.__name__ == "CompiledFunctionBackward"]
-    ends = [end for node in instances(*kinds) for end, _ in node.next_functions]
-    return frozenset(id(end.variable) for end in ends if hasattr(end, "variable"))
-
-
-def _with_optimizer_state(parameters: Sequence[nn.Parameter]) -> frozenset[int]:
-    """Those that an optimizer has updated already, by `id`: fused ones go through a parameter's memory and that of
-    their averages side by side (seen with Adam on a CPU, torch 2.15)."""
-    tables = referring_dicts(parameters)
-    return frozenset(
-        id(key) for table in tables for key, state in list(table.items()) if isinstance(state, dict) and state
+def _choose_orders(graphs: Sequence[CapturedGraph], inner: str) -> tuple[dict[str, Order], list[Refusal]]:
+    """Return the order to store each weight in, by its path, and the refusals; one refusal of a weight in any graph
+    holds for all."""
+    outcomes = [outcome for graph in graphs for outcome in preconvert_weights.propose(_subject(graph, inner))]
+    refused = [outcome for outcome in outcomes if isinstance(outcome, Refusal)]
+    wanted: dict[str, set[Order]] = {}
+    for outcome in outcomes:
+        if isinstance(outcome, StoredWeight):
+            wanted.setdefault(outcome.path, set()).add(outcome.order)
+    refused.extend(
+        Refusal(path, "the graphs that read it are fastest with different orders")
+        for path, orders in wanted.items()
+        if len(orders) > 1
     )
-
-
-def _users(tensor: torch.Tensor) -> int:
-    # Private: nothing public tells how many tensors have one memory.
-    users: int = torch._C._storage_Use_Count(tensor.untyped_storage()._cdata)
-    return users
-
-
-def store(parameter: nn.Parameter, order: Order) -> None:
-    """Give the parameter's values other strides, in place."""
-    keep_steps_right()
-    with torch.no_grad():
-        parameter.data = in_order(parameter.data, order)
+    left = {refusal.subject for refusal in refused}
+    return {path: orders.pop() for path, orders in wanted.items() if path not in left}, refused
 
 
 def _subject(graph: CapturedGraph, inner: str) -> RewriteSubject:
@@ -222,3 +114,59 @@ def _subject(graph: CapturedGraph, inner: str) -> RewriteSubject:
         visible=frozenset(graph.outputs_visible),
     )
     return with_measured_times(subject, prepared=True)
+
+
+def _check_storable(parameters: Mapping[str, nn.Parameter]) -> None:
+    """Raise `PrepareError` if something would not follow one of the parameters to other memory."""
+    if parameters and dist.is_available() and dist.is_initialized():
+        # `DistributedDataParallel` reduces gradients as memory lay when it was built: the next step's were wrong, and
+        # all of them if processes had stored weights differently (torch 2.15, gloo).
+        raise PrepareError(
+            "processes may reduce the gradients by how the weights are stored",
+            "convert all weights in every process with model.to(memory_format=...), before DistributedDataParallel",
+        )
+    with_state = _with_optimizer_state(list(parameters.values()))
+    for name, parameter in parameters.items():
+        if type(parameter) is not nn.Parameter:
+            reason = f"it is a {type(parameter).__name__}, a tensor of another kind"
+            hint = "prepare the model before its parameters are wrapped"
+        elif _shares_memory(parameter) or (parameter.grad is not None and _shares_memory(parameter.grad)):
+            reason = "something else uses its memory, or its gradient's"
+            hint = "let go of what does, such as a state_dict(), or prepare the model before"
+        elif id(parameter) in with_state:
+            # Fused ones go through a parameter and its averages side by side in memory (Adam on a CPU, torch 2.15).
+            reason = "an optimizer keeps state for it, which would not follow"
+            hint = "prepare the model before the optimizer's first step"
+        else:
+            continue
+        raise PrepareError(f"{name} cannot be stored in another memory format: {reason}", hint)
+
+
+def _shares_memory(tensor: Tensor) -> bool:
+    storage = tensor.untyped_storage()
+    part = storage.nbytes() != tensor.numel() * tensor.element_size()
+    in_other_processes = tensor.device.type == "cpu" and tensor.is_shared()
+    # Private: nothing public tells how many tensors have one memory.
+    return part or in_other_processes or _users(tensor) != _users(torch.empty(1))
+
+
+def _users(tensor: Tensor) -> int:
+    users: int = torch._C._storage_Use_Count(tensor.untyped_storage()._cdata)
+    return users
+
+
+def _with_optimizer_state(parameters: Collection[nn.Parameter]) -> frozenset[int]:
+    """Return those that any optimizer has updated already, by `id`: they are keys of its state."""
+    tables = referring_dicts(list(parameters))
+    return frozenset(
+        id(key) for table in tables for key, state in list(table.items()) if isinstance(state, dict) and state
+    )
+
+
+def _store(parameter: nn.Parameter, order: Order) -> None:
+    plain = order == tuple(range(len(order)))
+    memory_format = torch.contiguous_format if plain else MEMORY_FORMATS[len(order)]
+    with torch.no_grad():
+        parameter.data = parameter.data.to(memory_format=memory_format)
+        if parameter.grad is not None:
+            parameter.grad.data = parameter.grad.data.to(memory_format=memory_format)

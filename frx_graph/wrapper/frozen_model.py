@@ -20,13 +20,9 @@ from torch.nn.modules.module import _global_forward_hooks, _global_forward_pre_h
 from frx_graph.backend import frozen_backend
 from frx_graph.capture.dynamo_reason import short_reason
 from frx_graph.capture.whole_call import NotCompiledError, recompiling_fails, whole_call
-from frx_graph.compiler.rewrite_log import LOG
 from frx_graph.errors import first_line
 from frx_graph.freezing.weight_guard import WeightWatch
 from frx_graph.options import BackendOptions
-from frx_graph.prepack.original_graph import graph_before
-from frx_graph.prepack.preserve import keep_as_before, not_looked_at
-from frx_graph.prepack.registry import Stored, stored_anew
 from frx_graph.support.user_warning import warn_and_go_on
 from frx_graph.wrapper.call_signature import call_signature
 
@@ -37,8 +33,7 @@ _MOST_KINDS = 256
 
 
 class FrozenModel:
-    """A model compiled with its weights as constants, for as long as they are. Programs return what they would have
-    with the strides of before `frx_graph.compile` stored weights anew."""
+    """A model compiled with its weights as constants, for as long as they are."""
 
     def __init__(self, model: nn.Module, options: BackendOptions, how: Mapping[str, Any]) -> None:
         self._model = model
@@ -123,9 +118,6 @@ class FrozenModel:
                 # Dynamo has noticed. This call's program takes the new tensor as an input, the next one is frozen anew.
                 model.let_go()
             model._watch_attributes(version, dynamo)
-            stored = stored_anew()
-            if stored:
-                _keep_strides(dynamo, example_inputs, stored)
             return _run_unfrozen(inner(dynamo, example_inputs, **how))
 
         # A function of its own for each version: Dynamo tells by it that what it has compiled is for other weights. In
@@ -201,16 +193,6 @@ def _called(model: nn.Module) -> tuple[object, ...]:
     """What is called with the model, hooks by their numbers: Dynamo does not guard on that where it has captured it."""
     hooks = (model._forward_pre_hooks, model._forward_hooks, _global_forward_pre_hooks, _global_forward_hooks)
     return (type(model).forward, *itertools.chain.from_iterable(hooks))
-
-
-def _keep_strides(dynamo: fx.GraphModule, example_inputs: list[Any], stored: Stored) -> None:
-    """Let a graph, which may hold its weights itself, return what it would have before they were stored anew."""
-    try:
-        refused = keep_as_before(dynamo, graph_before(dynamo, example_inputs, stored))
-    except Exception as error:  # noqa: BLE001 - any failure of ours leaves the program as it was
-        refused = (not_looked_at(first_line(error)),)
-    for refusal in refused:
-        LOG.note(refusal)
 
 
 def _kind_of_call(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...] | None:

@@ -6,7 +6,7 @@ the frame runs in eager. CUDA graphs are recorded per version, too.
 
 Fix: pin the strides before the compiled call: `x = x.contiguous()`, or `.contiguous(memory_format=...)` where
 channels-last is wanted; convert parameters before compiling. Marking dimensions dynamic does not help: that covers
-sizes.
+sizes. `frx_graph.compile(model, options={"pin_strides": True})` copies inputs to the strides of the first call.
 
 Safety: values are the same; the pinned calls copy, where they did not have the layout already.
 
@@ -153,7 +153,8 @@ def _fix(source: str, value: ValueFacts | None, reasons: Sequence[RecompileReaso
     what = "" if name == source else f" for `{source}`"
     return (
         f"pin the strides before the compiled call{what}: `{name} = {name}.contiguous()`{alternative}; "
-        f"mark_dynamic does not help, it covers sizes"
+        "mark_dynamic does not help, it covers sizes; or compile with "
+        '`frx_graph.compile(model, options={"pin_strides": True})`, which copies inputs to the first strides'
     )
 
 

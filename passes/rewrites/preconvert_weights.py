@@ -6,9 +6,8 @@ How: the parameter itself is stored anew, before anything is traced: nothing is 
 optimizers, `load_state_dict`, tied weights and writes through `.data` work as before.
 Assumes: convolutions alone read the weight, through casts at most, and no operator that sees strides, or is less exact
 in channels-last, what they compute.
-Safe: values stay; only the strides of parameters change, as `model.to(memory_format=...)` changes them. Code that calls
-`view` on such a weight fails, as it does after that; whether the program asks for strides by itself is told by
-capturing it with its weights stored so.
+Safe: values stay; only the strides of parameters change, as `model.to(memory_format=...)` changes them. Outputs may
+come channels-last, and code that calls `view` on such a weight fails, as it does after that.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from dataclasses import dataclass
 
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts
+from frx_graph.facts.layout import CHANNELS_LAST_ORDER
 from frx_graph.facts.operator_families import MATRIX_PRODUCTS
 from frx_graph.passes.layouts.dimension_map import Order, canonical
 from frx_graph.passes.rewrites.layout.anchor_calls import weight_of
@@ -50,7 +50,10 @@ def propose(subject: RewriteSubject) -> Iterator[StoredWeight | Refusal]:
     wanted: dict[str, set[Order]] = {}
     for node, order in cheapest_orders(subject).items():
         if node in weights:
-            wanted.setdefault(weights[node].name, set()).add(order)
+            # Of an image with a dimension of size 1, channels-last has another canonical order.
+            rank = len(order)
+            plain = order == tuple(range(rank))
+            wanted.setdefault(weights[node].name, set()).add(order if plain else CHANNELS_LAST_ORDER[rank])
     for name, path in {weight.name: weight.path for weight in weights.values()}.items():
         if name not in wanted:
             yield Refusal(path, "how long its convolution takes in either order could not be measured")
@@ -66,11 +69,7 @@ def propose(subject: RewriteSubject) -> Iterator[StoredWeight | Refusal]:
         elif not _read_by_convolutions_only(parameter, facts):
             yield Refusal(parameter.path, "something else than convolutions reads it")
         elif canonical(parameter.shape, order := orders.pop()) != current_order(parameter):
-            if any(_reads_doubtful_image(node, subject) for node in readers):
-                yield Refusal(
-                    parameter.path, "its image may lie otherwise than its fake, and so what is computed of it"
-                )
-            elif reached is not None:
+            if reached is not None:
                 yield Refusal(parameter.path, f"what its convolution computes reaches {reached}")
             else:
                 yield StoredWeight(parameter.path, order)
@@ -97,12 +96,6 @@ def _why_it_minds(op: OpFacts, subject: RewriteSubject) -> str | None:
     if sees_strides(op):
         return "sees how it lies"
     return "is less exact in channels-last" if subject.loses_digits(op) else None
-
-
-def _reads_doubtful_image(node: str, subject: RewriteSubject) -> bool:
-    """True in the forward where nobody can tell how the results lay that are to be given back their strides."""
-    op = subject.facts.op_by_node[node]
-    return op.phase is Phase.FORWARD and op.inputs[0] in subject.doubtful
 
 
 def _weight(op: OpFacts, facts: GraphFacts) -> ValueFacts | None:

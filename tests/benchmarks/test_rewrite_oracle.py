@@ -14,7 +14,6 @@ from smallest_program import smallest
 from torch import fx
 
 from frx_graph.passes.rewrites.rewrite import Rewrite, RewriteSubject
-from frx_graph.prepack import prepare
 from frx_graph.records import Candidate
 
 PROGRAM = RandomProgram(
@@ -362,14 +361,16 @@ STRIDES_ASKED = RandomProgram(
 )
 
 
-@pytest.mark.integration
-def test_weights_stored_anew_where_the_program_sees_it_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    verdict = check_program(STRIDES_ASKED, STORED)
-    assert (verdict.outcome is not Outcome.WRONG, verdict.applied["preconvert_weights"]) == (True, 0)
-    monkeypatch.setattr(prepare, "computes_otherwise", lambda *_args: None)
+@pytest.mark.parametrize("train", [False, True])
+def test_a_program_is_compared_with_eager_on_weights_that_are_stored_so(train: bool) -> None:
+    verdict = check_program(STRIDES_ASKED, STORED, train=train)
+    assert (verdict.outcome, verdict.applied["preconvert_weights"]) == (Outcome.OK, 2)
+
+
+def test_what_is_wrong_on_stored_weights_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(monkeypatch, _other_values)
     verdict = check_program(STRIDES_ASKED, STORED)
     assert (verdict.outcome, verdict.applied["preconvert_weights"]) == (Outcome.WRONG, 2)
-    assert "value of output 0 in step 0" in verdict.problems
 
 
 @pytest.mark.integration

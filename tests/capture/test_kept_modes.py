@@ -4,9 +4,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from torch import fx
 
-from frx_graph.capture.graph_outcome import graph_inputs, graph_outcome, node_values
 from frx_graph.capture.kept_modes import modes_put_back
 
 
@@ -34,17 +32,4 @@ def test_what_was_switched_is_switched_back(switch: str, autocast: bool) -> None
             SWITCHES[switch]()
             assert modes() != before
             raise ZeroDivisionError
-        assert modes() == before
-
-
-def test_a_graph_that_fails_on_fakes_leaves_the_modes_alone() -> None:
-    graph = fx.Graph()
-    image = graph.placeholder("image")
-    graph.call_function(torch._C._set_grad_enabled, (False,))
-    graph.output(graph.call_method("view", (image, -1)))
-    module, inputs = fx.GraphModule({}, graph), graph_inputs((torch.zeros(2, 3).t(),))
-    before = modes()
-    for look in (graph_outcome, node_values):
-        with pytest.raises((RuntimeError, ValueError), match="view"):
-            look(module, inputs)
         assert modes() == before

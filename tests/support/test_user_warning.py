@@ -14,7 +14,6 @@ import frx_graph
 from frx_graph import backend
 from frx_graph.capture.recorder import GraphRecorder
 from frx_graph.support import user_warning
-from frx_graph.wrapper import compile
 
 X = torch.ones(1, 3)
 
@@ -58,21 +57,10 @@ def test_a_plan_under_torch_compile() -> None:
     assert found == [(__file__, 'found = warned(lambda: compiled(X), "no trial has proved")')]
 
 
-def test_weights_that_could_not_be_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*_args: object, **_how: object) -> None:
-        raise ZeroDivisionError("a bug")
-
-    monkeypatch.setattr(compile, "prepare", broken)
-    compiled = frx_graph.compile(nn.Sequential(nn.Linear(3, 3)), options={"plan": "all", "inner": "eager"})
-    found = warned(lambda: compiled(X), "could not be prepared")
-    assert found == [(__file__, 'found = warned(lambda: compiled(X), "could not be prepared")')]
-
-
 def test_where_warnings_are_errors_programs_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_args: object, **_how: object) -> None:
         raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr(compile, "prepare", broken)
     monkeypatch.setattr(GraphRecorder, "note", broken)
     model = nn.Sequential(nn.Linear(3, 3)).eval()
     compiled = frx_graph.compile(model, options={"plan": "all", "inner": "eager"})

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -13,13 +14,17 @@ from frx_graph.trials.numerics import (
     Errors,
     Multipliers,
     describe,
+    judge_value,
     least_sizes,
     repeats,
     rounding_noise,
-    value_difference,
 )
 
 ALLOWED = Multipliers(full=2.0, half=3.0)
+
+
+def value_difference(*values: Any) -> str | None:
+    return judge_value(*values).difference
 
 
 def drawn(seed: int = 0, *, scale: float = 1.0, count: int = 1000) -> Tensor:

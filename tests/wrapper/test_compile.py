@@ -17,9 +17,8 @@ from torch import Tensor, nn
 import frx_graph
 from frx_graph.errors import OptionError
 from frx_graph.freezing.weight_guard import WeightWatch
-from frx_graph.prepack.prepare import Prepared, prepare
 from frx_graph.trials.policy import TrialPolicy
-from frx_graph.wrapper import compile, frozen_model
+from frx_graph.wrapper import frozen_model
 
 pytestmark = pytest.mark.filterwarnings("ignore:frx applies rewrites")
 
@@ -67,27 +66,6 @@ def test_a_policy_means_the_autopilot(options: dict[str, object], monkeypatch: p
 def test_a_policy_beside_what_contradicts_it(options: object, said: str) -> None:
     with pytest.raises(OptionError, match=said):
         frx_graph.compile(network(), policy={"seed": 2}, options=options)  # type: ignore[arg-type]
-
-
-def test_the_weights_are_prepared_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
-    monkeypatch.setattr(compile, "prepare", lambda *_args, **how: asked.append(how) or Prepared({}, ()))
-    compiled = frx_graph.compile(network(), options={"plan": "all", "inner": "eager"})
-    with torch.no_grad():
-        compiled(IMAGE)
-        compiled(IMAGE)
-    assert asked == [{"train": False, "inner": "eager"}]
-
-
-def test_a_preparation_that_fails_is_said_and_the_program_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*_args: object, **_how: object) -> None:
-        raise ZeroDivisionError("a bug")
-
-    monkeypatch.setattr(compile, "prepare", broken)
-    model = network()
-    with pytest.warns(RuntimeWarning, match="could not be prepared"):
-        result = frx_graph.compile(model, options={"plan": "all", "inner": "eager"})(IMAGE)
-    torch.testing.assert_close(result, model(IMAGE), rtol=1e-4, atol=1e-5)
 
 
 def test_frozen_weights_follow_their_changes() -> None:
@@ -231,40 +209,6 @@ def test_the_backend_by_itself_cannot_freeze() -> None:
         torch.compile(network(), backend="frx", options={"freeze": True})(IMAGE)
 
 
-class Shared(nn.Module):
-    """One weight in a convolution and in a product."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.convolution = nn.Conv2d(8, 8, 3)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.convolution(x).mean((1, 2, 3)) + self.convolution.weight.view(8, -1).sum()
-
-
-def test_preparation_keeps_parameters_and_values(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = network()
-    weight, before = model[0].weight, model[0].weight.detach().clone()
-    expected = model(IMAGE)
-    _fastest_in_channels_last(monkeypatch)
-    prepared = prepare(model, (IMAGE,), inner="eager")
-    assert prepared.converted == {"0.weight": (0, 2, 3, 1), "2.weight": (0, 2, 3, 1)}
-    assert model[0].weight is weight
-    assert weight.is_contiguous(memory_format=torch.channels_last)
-    assert torch.equal(weight, before)
-    torch.testing.assert_close(model(IMAGE), expected, rtol=1e-4, atol=1e-5)
-
-
-def test_a_weight_that_something_else_reads_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = Shared()
-    _fastest_in_channels_last(monkeypatch)
-    prepared = prepare(model, (IMAGE,), inner="eager")
-    assert prepared.converted == {}
-    (refusal,) = prepared.refused
-    assert "something else than convolutions reads it" in refusal.reason
-    assert model.convolution.weight.is_contiguous()
-
-
 @pytest.mark.parametrize("options", [{"freeze": True}, {"plan": "all"}, {"plan": "all", "freeze": True}])
 def test_where_compiling_is_switched_off_the_model_is_left_alone(options: dict[str, object]) -> None:
     model = network()
@@ -346,24 +290,7 @@ def test_threads_that_come_first_freeze_once(monkeypatch: pytest.MonkeyPatch) ->
     assert len(made) == 1
 
 
-def test_threads_wait_until_the_weights_are_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
-    ended: list[float] = []
-
-    def slow(*_args: object, **_how: object) -> Prepared:
-        time.sleep(0.2)
-        ended.append(time.monotonic())
-        return Prepared({}, ())
-
-    monkeypatch.setattr(compile, "prepare", slow)
-    began: list[float] = []
-    monkeypatch.setattr(compile.PinnedInputs, "run", lambda *_: began.append(time.monotonic()))
-    compiled = frx_graph.compile(network(), options={"inner": "eager", "plan": "all"})
-    assert _in_threads(lambda: compiled(IMAGE), 3) == []
-    assert (len(ended), len(began)) == (1, 3)
-    assert min(began) >= ended[0]
-
-
-@pytest.mark.filterwarnings("ignore:frx. the weights (are not frozen|could not be prepared)")
+@pytest.mark.filterwarnings("ignore:frx. the weights are not frozen")
 def test_weights_that_cannot_be_looked_at_are_not_frozen() -> None:
     model = nn.Linear(4, 4).eval()
     compiled = frx_graph.compile(model, options={"inner": "eager", "plan": "all", "freeze": True})
@@ -396,17 +323,14 @@ class Adding(nn.Module):
 def test_inputs_that_are_written_are_written_once_and_learn_nothing(
     mode: Callable[[], Any],
     view: Callable[[Tensor], Tensor],
-    monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     model = Adding().eval()
     compiled = frx_graph.compile(model, options={"inner": "eager", "plan": "all"})
-    _fastest_in_channels_last(monkeypatch)
     with mode():
         image, same = IMAGE.clone(), IMAGE.clone()
         expected = model(view(same))
         result = compiled(view(image))
-    assert model.convolution.weight.is_contiguous(memory_format=torch.channels_last)
     assert (image.requires_grad, image.grad_fn) == (False, None)
     torch.testing.assert_close(image, same, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(result, expected, rtol=1e-4, atol=1e-5)
@@ -433,65 +357,14 @@ def test_what_a_program_does_besides_computing_it_does_once() -> None:
     assert (len(model.shapes), len(seen)) == (1, 1)
 
 
-SHARING: dict[str, Callable[[nn.Module], object]] = {
-    "somebody keeps it": lambda model: model[0].weight.data,
-    "a state_dict": lambda model: model.state_dict(),
-    "tied by memory": lambda model: setattr(model[2].weight, "data", model[0].weight.data.view(8, 16, 3, 3)),
-    "in other processes": lambda model: model.share_memory(),
-    "part of something": lambda model: setattr(model[0].weight, "data", torch.randn(17, 8, 3, 3)[1:]),
-}
-
-
-@pytest.mark.parametrize("sharing", SHARING)
-def test_a_weight_that_shares_its_memory_stays(sharing: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = network()
-    kept = SHARING[sharing](model)
-    address = model[0].weight.data_ptr()
-    _fastest_in_channels_last(monkeypatch)
-    prepared = prepare(model, (IMAGE,), inner="eager")
-    assert "0.weight" not in prepared.converted
-    assert model[0].weight.data_ptr() == address
-    assert any(r.reason == "something else lies in its memory" for r in prepared.refused)
-    del kept
-
-
-def test_a_weight_that_an_optimizer_keeps_state_of_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fused optimizers go through the memory of both without looking at strides."""
-    _fastest_in_channels_last(monkeypatch)
-    model = network()
-    optimizer = torch.optim.Adam(model.parameters(), fused=True)
-    model(IMAGE).sum().backward()
-    optimizer.step()
-    optimizer.zero_grad()
-    prepared = prepare(model, (IMAGE,), inner="eager")
-    assert prepared.converted == {}
-    assert {refusal.reason for refusal in prepared.refused} == {"an optimizer keeps state that lies as it does"}
-    assert prepare(network(), (IMAGE,), inner="eager").converted
-
-
-def test_weights_whose_gradients_may_be_reduced_between_processes_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = network()
-    _fastest_in_channels_last(monkeypatch)
-    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
-    prepared = prepare(model, (IMAGE,), inner="eager")
-    assert prepared.converted == {}
-    assert [refusal.reason for refusal in prepared.refused] == ["gradients may be reduced between processes"]
-    assert model[0].weight.is_contiguous()
-
-
-@pytest.mark.integration
 @pytest.mark.parametrize("how", ["deep copy", "file"])
-def test_a_copy_of_a_compiled_model_returns_the_strides_from_before(
-    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _fastest_in_channels_last(monkeypatch)
+def test_a_copy_of_a_compiled_model_computes_the_same(how: str, tmp_path: Path) -> None:
     model = network().eval()
-    compiled = frx_graph.compile(model, options={"plan": "all", "inner": "eager"})
+    compiled = frx_graph.compile(model, options={"plan": "all", "inner": "eager", "pin_strides": True, "freeze": True})
     other = torch.randn(1, *IMAGE.shape[1:])
     with torch.no_grad():
         wanted = [model(image) for image in (IMAGE, other)]
         compiled(IMAGE)
-        assert any(not parameter.is_contiguous() for parameter in model.parameters())
         if how == "file":
             torch.save(compiled, tmp_path / "model.pt")
             copied = torch.load(tmp_path / "model.pt", weights_only=False)
@@ -557,46 +430,6 @@ def test_a_model_that_trains_itself_makes_one_step_a_call() -> None:
     for _ in range(3):
         torch.testing.assert_close(compiled(IMAGE), twin(IMAGE), rtol=1e-3, atol=1e-4)
     assert {float(state["step"]) for state in model.optimizer.state.values()} == {3.0}
-
-
-def test_a_weight_with_a_gradient_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where gradients lie in one tensor, that would hold them no longer."""
-    _fastest_in_channels_last(monkeypatch)
-    model = network()
-    flat = torch.zeros(model[0].weight.numel())
-    model[0].weight.grad = flat.view_as(model[0].weight)
-    prepared = prepare(model, (IMAGE,), inner="eager")
-    assert [(r.subject, r.reason) for r in prepared.refused] == [
-        ("0.weight", "it has a gradient, which something else may hold")
-    ]
-    model(IMAGE).square().sum().backward()
-    assert flat.any()
-
-
-def test_weights_are_put_back_where_somebody_interrupts(monkeypatch: pytest.MonkeyPatch) -> None:
-    from frx_graph.prepack import prepare
-
-    def interrupted(*_given: object) -> None:
-        raise KeyboardInterrupt
-
-    _fastest_in_channels_last(monkeypatch)
-    monkeypatch.setattr(prepare, "computes_otherwise", interrupted)
-    model = network()
-    with pytest.raises(KeyboardInterrupt):
-        prepare(model, (IMAGE,), inner="eager")
-    assert all(parameter.is_contiguous() for parameter in model.parameters())
-
-
-def _fastest_in_channels_last(monkeypatch: pytest.MonkeyPatch) -> None:
-    from frx_graph.compiler import operator_times
-    from frx_graph.passes.rewrites.layout.anchor_calls import anchor_orders
-
-    def seconds(subject, *, prepared):
-        orders = {anchor.op.node: anchor_orders(anchor) for anchor in subject.anchors}
-        return {node: dict(zip(both, (1.0, 0.1), strict=True)) for node, both in orders.items()}
-
-    monkeypatch.setattr(operator_times, "anchor_seconds", seconds)
-    monkeypatch.setattr(operator_times, "bandwidth_of", lambda _facts: 1e10)
 
 
 UNDER_LIGHTNING = textwrap.dedent(

@@ -32,6 +32,7 @@ def test_two_layouts_of_one_shape_fire(recompile: Any) -> None:
     assert "dimension 1: expected 256 (as in plain), got 1 (as in channels_last)" in found.evidence[0].text
     assert "`x = x.contiguous()`" in found.fix
     assert "memory_format=torch.channels_last" in found.fix
+    assert '"pin_strides": True' in found.fix
     assert found.copies == ()
 
 
