@@ -112,8 +112,9 @@ class PinnedStrides:
 
 
 def _memory(value: object) -> int | None:
-    plain = isinstance(value, Tensor) and value.layout is torch.strided
-    return value.untyped_storage()._cdata if plain else None
+    if isinstance(value, Tensor) and value.layout is torch.strided:
+        return value.untyped_storage()._cdata
+    return None
 
 
 def _copy_with_strides(tensor: Tensor, strides: tuple[int, ...]) -> Tensor:
