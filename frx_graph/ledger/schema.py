@@ -1,25 +1,19 @@
 """`frx_ledger_v1`: the JSON document of `frx ledger list` and `show`; each line of an export is one of its events.
 
-The published file `frx_ledger_v1.schema.json` is generated from these models:
-
-    python -m frx_graph.ledger.schema > frx_graph/reports/frx_ledger_v1.schema.json
-
 Within v1 fields may be added; none is removed and none changes its meaning, so readers pass over fields they do not
 know. Unknown is null.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TextIO
+from typing import Any, Literal
 
 from pydantic import ConfigDict, Field
 
 from frx_graph.ledger.active_plans import Standing
 from frx_graph.ledger.decision import Kind, Recorded
 from frx_graph.ledger.event_document import EventModel, LedgerModel, exported
-from frx_graph.reports.render.published_schema import published_schema
 
 SCHEMA_NAME = "frx_ledger_v1"
 
@@ -83,17 +77,3 @@ def _plans(standings: Mapping[str, Standing]) -> list[dict[str, Any]]:
         for environment, standing in standings.items()
         for plan in standing.plans.values()
     ]
-
-
-def generate_schema() -> str:
-    """The JSON Schema of `LedgerDocument`, as the published file has it."""
-    return published_schema(SCHEMA_NAME, LedgerDocument)
-
-
-def main(out: TextIO = sys.stdout) -> None:
-    """Write the schema."""
-    out.write(generate_schema())
-
-
-if __name__ == "__main__":
-    main()

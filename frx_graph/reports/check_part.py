@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from frx_graph.reports.render.document import Part
 from frx_graph.support.check import Check, Status
 
 
-class CheckPart(BaseModel):
+class CheckPart(Part):
     """One thing that was looked at."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str
     value: str = Field(description="what was found")

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from pydantic import TypeAdapter
-
 from frx_graph.analyzers.comparison.comparison import Comparison
 from frx_graph.analyzers.comparison.finding_changes import FindingChange, Layer
 from frx_graph.analyzers.comparison.measured_time import MeasuredTime
@@ -20,7 +18,6 @@ from frx_graph.analyzers.kernels.label_titles import label_title
 from frx_graph.analyzers.layers import Layers
 from frx_graph.reports.kernels.compare_gaps import NextCommand, still_unknown, upgrade_hints
 from frx_graph.reports.kernels.compare_parts import (
-    SCHEMA_NAME,
     AvailabilityPart,
     ChangePart,
     CompareDocument,
@@ -44,7 +41,6 @@ from frx_graph.reports.kernels.compare_parts import (
 from frx_graph.reports.kernels.reconcile_document import reconcile_document
 from frx_graph.reports.kernels.tradeoff_text import tradeoff_text
 from frx_graph.reports.render.plain_text import encodable
-from frx_graph.reports.render.published_schema import published_schema
 from frx_graph.reports.render.quantities import finite
 from frx_graph.rules.cuda_card import cuda_cards
 
@@ -56,7 +52,6 @@ def compare_document(found: Comparison, again: NextCommand) -> CompareDocument:
     causes_b = reconcile_document(found.b, found.causes_b).result
     return CompareDocument(
         result=CompareResult(
-            schema=SCHEMA_NAME,
             label_a=encodable(found.label_a),
             label_b=encodable(found.label_b),
             data_availability=AvailabilityPart(a=_layers(found.a), b=_layers(found.b), compared=_compared(found)),
@@ -83,17 +78,6 @@ def compare_document(found: Comparison, again: NextCommand) -> CompareDocument:
             upgrade_hints=tuple(map(encodable, upgrade_hints(found, again))),
         )
     )
-
-
-def compare_schema() -> str:
-    """The text of `frx_compare_v1.schema.json`."""
-    return published_schema(SCHEMA_NAME, CompareDocument)
-
-
-def as_json(document: CompareDocument) -> dict[str, Any]:
-    """What is written."""
-    found: dict[str, Any] = TypeAdapter(CompareDocument).dump_python(document, mode="json", by_alias=True)
-    return found
 
 
 def _layers(layers: Layers) -> LayersPart:

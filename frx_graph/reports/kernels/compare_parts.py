@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from frx_graph.analyzers.comparison.finding_changes import Layer
 from frx_graph.analyzers.comparison.matching import MatchedBy
@@ -15,16 +15,12 @@ from frx_graph.analyzers.comparison.tradeoffs import Kind
 from frx_graph.analyzers.comparison.verdict import Basis
 from frx_graph.evidence.cuda.source import Space
 from frx_graph.reports.kernels.reconcile_document import MissingEvidencePart, ReconciledDiagnosisPart
+from frx_graph.reports.render.document import Part
 
-SCHEMA_NAME: Literal["frx_compare_v1"] = "frx_compare_v1"
 _Names = tuple[str, ...]
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class ChangePart(_Part):
+class ChangePart(Part):
     """A number of both; null: not known of that side."""
 
     metric: str
@@ -35,7 +31,7 @@ class ChangePart(_Part):
     delta: float | None = Field(description="b - a")
 
 
-class FindingPart(_Part):
+class FindingPart(Part):
     """A finding that one side has more often."""
 
     layer: Layer
@@ -47,19 +43,19 @@ class FindingPart(_Part):
     count_b: int
 
 
-class _FindingsPart(_Part):
+class _FindingsPart(Part):
     findings_resolved: tuple[FindingPart, ...]
     findings_introduced: tuple[FindingPart, ...]
 
 
-class _KernelPart(_Part):
+class _KernelPart(Part):
     kernel_a: str
     kernel_b: str
     matched_by: MatchedBy
     changes: tuple[ChangePart, ...] = Field(description="what is equal, too")
 
 
-class StridePart(_Part):
+class StridePart(Part):
     """How far neighbouring threads of a warp lie apart in an array, in elements, for each way in which it is used."""
 
     array: str
@@ -123,7 +119,7 @@ class NcuDiffPart(_FindingsPart):
     only_b: _Names
 
 
-class LayersPart(_Part):
+class LayersPart(Part):
     """The files of a side; null: that layer is not at hand."""
 
     source: str | None
@@ -131,7 +127,7 @@ class LayersPart(_Part):
     ncu: str | None
 
 
-class AvailabilityPart(_Part):
+class AvailabilityPart(Part):
     """What there is of each side, and which layers could be compared."""
 
     a: LayersPart
@@ -139,7 +135,7 @@ class AvailabilityPart(_Part):
     compared: tuple[Layer, ...]
 
 
-class ComponentPart(_Part):
+class ComponentPart(Part):
     """One thing that a score is made of, 0..1."""
 
     name: str
@@ -149,7 +145,7 @@ class ComponentPart(_Part):
     evidence_b: Evidence
 
 
-class DimensionPart(_Part):
+class DimensionPart(Part):
     """An efficiency of both sides, 0..1."""
 
     score_a: float | None
@@ -162,7 +158,7 @@ class DimensionPart(_Part):
     components: tuple[ComponentPart, ...]
 
 
-class ReadingPart(_Part):
+class ReadingPart(Part):
     """Times of both."""
 
     of: str
@@ -172,7 +168,7 @@ class ReadingPart(_Part):
     winner: Winner
 
 
-class TimePart(_Part):
+class TimePart(Part):
     """What the clock says; where readings do not agree, the winner is unknown."""
 
     winner: Winner
@@ -181,7 +177,7 @@ class TimePart(_Part):
     gpus_b: tuple[str, ...]
 
 
-class VerdictPart(_Part):
+class VerdictPart(Part):
     """Which is better."""
 
     overall_winner: Winner
@@ -193,7 +189,7 @@ class VerdictPart(_Part):
     time: TimePart | None = Field(description="null: times were not measured of both")
 
 
-class TradeoffPart(_Part):
+class TradeoffPart(Part):
     """What speaks against the verdict, or has to be known to trust it."""
 
     kind: Kind
@@ -206,10 +202,10 @@ class TradeoffPart(_Part):
     only_b: _Names
 
 
-class CompareResult(_Part):
+class CompareResult(Part):
     """Two programs."""
 
-    schema_: Literal["frx_compare_v1"] = Field(default=SCHEMA_NAME, alias="schema")
+    schema_: Literal["frx_compare_v1"] = Field(default="frx_compare_v1", alias="schema")
     label_a: str
     label_b: str
     data_availability: AvailabilityPart
@@ -228,7 +224,7 @@ class CompareResult(_Part):
     upgrade_hints: tuple[str, ...] = Field(description="commands that would tell")
 
 
-class CompareDocument(_Part):
+class CompareDocument(Part):
     """The wrapper that all analyses share."""
 
     mode: Literal["comparison"] = "comparison"

@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from typing import Any, Literal
-
-from pydantic import TypeAdapter
+from typing import Literal
 
 from frx_graph.analyzers.run.abstraction_tax import AbstractionTax
 from frx_graph.analyzers.run.analysis import RunRecord, ScopeAnalysis
@@ -19,11 +17,10 @@ from frx_graph.analyzers.run.steps import Activity, RunStep
 from frx_graph.analyzers.timeline.labels import RunLabel
 from frx_graph.facts.layout import is_channels_last, is_contiguous
 from frx_graph.reports.kernels.explanation import confidence_label
+from frx_graph.reports.render.document import to_json
 from frx_graph.reports.render.plain_text import one_line
-from frx_graph.reports.render.published_schema import published_schema
 from frx_graph.reports.render.recommendation_part import recommendation_part
 from frx_graph.reports.runs.run_parts import (
-    SCHEMA_NAME,
     ComparisonPart,
     ContributorPart,
     DeviceUsePart,
@@ -63,7 +60,6 @@ def run_document(
     source: Literal["events", "trace"] = "trace" if record.from_trace else "events"
     return RunDocument(
         result=RunResult(
-            schema=SCHEMA_NAME,
             run_id=one_line(run_id),
             frx_version=__version__,
             sources=tuple(sources),
@@ -83,20 +79,9 @@ def run_document(
     )
 
 
-def run_schema() -> str:
-    """The text of `frx_run_v1.schema.json`."""
-    return published_schema(SCHEMA_NAME, RunDocument)
-
-
-def as_json(document: RunDocument) -> dict[str, Any]:
-    """What is written."""
-    found: dict[str, Any] = TypeAdapter(RunDocument).dump_python(document, mode="json", by_alias=True)
-    return found
-
-
 def summary_text(document: RunDocument) -> str:
     """The text of `derived/summary.json`: the result by itself."""
-    return json.dumps(as_json(document)["result"], indent=2, allow_nan=False) + "\n"
+    return json.dumps(to_json(document)["result"], indent=2, allow_nan=False) + "\n"
 
 
 def _comparison(record: RunRecord) -> ComparisonPart:
