@@ -7,9 +7,17 @@ from typing import Literal
 
 from pydantic import Field
 
-from frx_graph.reports.check_part import CheckPart
 from frx_graph.reports.render.document import Part
 from frx_graph.support.check import Check, Status, worst
+
+
+class CheckPart(Part):
+    """One thing that was looked at."""
+
+    name: str
+    value: str = Field(description="what was found")
+    status: Status
+    hint: str = Field(description="what to do where the status is not ok; empty where there is nothing to do")
 
 
 class DoctorDocument(Part):
@@ -22,4 +30,4 @@ class DoctorDocument(Part):
 
 def doctor_document(checks: Sequence[Check]) -> DoctorDocument:
     """In the order in which they were made."""
-    return DoctorDocument(status=worst(checks), checks=tuple(map(CheckPart.of, checks)))
+    return DoctorDocument(status=worst(checks), checks=tuple(map(CheckPart.from_record, checks)))

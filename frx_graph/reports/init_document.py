@@ -10,7 +10,7 @@ from pydantic import Field
 
 from frx_graph.doctor.next_steps import NextCommand
 from frx_graph.instrumentation.script_search import ScriptsFound
-from frx_graph.reports.check_part import CheckPart
+from frx_graph.reports.doctor_document import CheckPart
 from frx_graph.reports.render.document import Part
 from frx_graph.support.check import Check
 
@@ -64,7 +64,7 @@ def first_steps_document(
     """Without --patch and --unpatch."""
     return InitDocument(
         first_steps=FirstStepsPart(
-            checks=tuple(map(CheckPart.of, checks)),
+            checks=tuple(map(CheckPart.from_record, checks)),
             scripts=tuple(
                 ScriptPart(
                     path=str(script.path),
@@ -76,7 +76,7 @@ def first_steps_document(
                 for script in scripts.scripts
             ),
             complete=scripts.complete,
-            next=tuple(NextPart(command=each.command, does=each.does) for each in following),
+            next=tuple(map(NextPart.from_record, following)),
         )
     )
 

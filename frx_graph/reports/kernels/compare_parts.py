@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import AliasChoices, Field
 
 from frx_graph.analyzers.comparison.finding_changes import Layer
 from frx_graph.analyzers.comparison.matching import MatchedBy
@@ -15,16 +15,16 @@ from frx_graph.analyzers.comparison.tradeoffs import Kind
 from frx_graph.analyzers.comparison.verdict import Basis
 from frx_graph.evidence.cuda.source import Space
 from frx_graph.reports.kernels.reconcile_document import MissingEvidencePart, ReconciledDiagnosisPart
-from frx_graph.reports.render.document import Part
+from frx_graph.reports.render.document import Part, Text
 
-_Names = tuple[str, ...]
+_Names = tuple[Text, ...]
 
 
 class ChangePart(Part):
     """A number of both; null: not known of that side."""
 
-    metric: str
-    title: str
+    metric: Text
+    title: Text
     unit: str = Field(description="s, byte, byte/s, hz, %, or empty")
     a: float | None
     b: float | None
@@ -49,8 +49,8 @@ class _FindingsPart(Part):
 
 
 class _KernelPart(Part):
-    kernel_a: str
-    kernel_b: str
+    kernel_a: Text
+    kernel_b: Text
     matched_by: MatchedBy
     changes: tuple[ChangePart, ...] = Field(description="what is equal, too")
 
@@ -58,10 +58,10 @@ class _KernelPart(Part):
 class StridePart(Part):
     """How far neighbouring threads of a warp lie apart in an array, in elements, for each way in which it is used."""
 
-    array: str
+    array: Text
     space: Space
-    a: tuple[str, ...] = Field(description="0: all the same element; ?: not known")
-    b: tuple[str, ...]
+    a: _Names = Field(description="0: all the same element; ?: not known")
+    b: _Names
 
 
 class StaticKernelPart(_KernelPart):
@@ -82,7 +82,7 @@ class PtxKernelPart(_KernelPart):
     """Two versions of a kernel's PTX."""
 
     assembled: bool = Field(description="false: registers are virtual, of low confidence, and spills are not known")
-    instruction_mix: tuple[ChangePart, ...]
+    instruction_mix: tuple[ChangePart, ...] = Field(validation_alias=AliasChoices("instruction_mix", "mix"))
 
 
 class PtxDiffPart(_FindingsPart):
@@ -98,8 +98,8 @@ class PtxDiffPart(_FindingsPart):
 class NcuKernelPart(_KernelPart):
     """Two versions of a kernel as it was measured, all launches of each together."""
 
-    device_a: str
-    device_b: str
+    device_a: Text
+    device_b: Text
     launches_a: int
     launches_b: int
     seconds_a: float | None = Field(description="of all launches; null: not measured of each")
@@ -108,7 +108,10 @@ class NcuKernelPart(_KernelPart):
     faster: Winner
     bound_a: Literal["memory", "compute", "balanced", "latency", "unknown"]
     bound_b: Literal["memory", "compute", "balanced", "latency", "unknown"]
-    warp_stalls: tuple[ChangePart, ...] = Field(description="percent of the time that warps are resident")
+    warp_stalls: tuple[ChangePart, ...] = Field(
+        validation_alias=AliasChoices("warp_stalls", "stalls"),
+        description="percent of the time that warps are resident",
+    )
 
 
 class NcuDiffPart(_FindingsPart):

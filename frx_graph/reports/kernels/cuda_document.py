@@ -9,7 +9,7 @@ from pydantic import Field
 from frx_graph.analyzers.cuda.analysis import CudaAnalysis, CudaFinding
 from frx_graph.analyzers.cuda.launch_advice import LaunchAdvice
 from frx_graph.analyzers.kernels.occupancy_limit import Limiter
-from frx_graph.evidence.cuda.source import Access, Array, BarrierKind, CudaSource, Kernel, Space, StrideKind, Use
+from frx_graph.evidence.cuda.source import Access, BarrierKind, CudaSource, Kernel, Space, StrideKind, Use
 from frx_graph.reports.render.document import Part
 from frx_graph.rules.cuda_card import Category, CudaCard, Severity
 from frx_graph.rules.recommendation_card import Direction
@@ -201,13 +201,10 @@ def _kernel(kernel: Kernel) -> KernelPart:
         name=kernel.name,
         line=kernel.line,
         template=kernel.template,
-        parameters=tuple(
-            ParameterPart(name=one.name, type=one.type, pointer=one.pointer, const=one.const, restrict=one.restrict)
-            for one in kernel.parameters
-        ),
+        parameters=tuple(map(ParameterPart.from_record, kernel.parameters)),
         launch_bounds=None if kernel.launch_bounds is None else kernel.launch_bounds.text,
         complete=kernel.complete,
-        arrays=tuple(map(_array, kernel.arrays)),
+        arrays=tuple(map(ArrayPart.from_record, kernel.arrays)),
         accesses=tuple(map(_access, kernel.accesses)),
         barriers=tuple(
             BarrierPart(
@@ -218,18 +215,6 @@ def _kernel(kernel: Kernel) -> KernelPart:
             )
             for one in kernel.barriers
         ),
-    )
-
-
-def _array(array: Array) -> ArrayPart:
-    return ArrayPart(
-        name=array.name,
-        line=array.line,
-        space=array.space,
-        element=array.element,
-        sizes=array.sizes,
-        bytes=array.bytes,
-        dynamic=array.dynamic,
     )
 
 
@@ -300,11 +285,6 @@ def _rule(card: CudaCard, findings: int) -> RulePart:
         fix=card.fix,
         actions=card.actions,
         confidence=card.confidence,
-        confirm=ConfirmPart(
-            metric=card.confirm.metric,
-            direction=card.confirm.direction,
-            threshold=card.confirm.threshold,
-            expected=card.confirm.expected,
-        ),
+        confirm=ConfirmPart.from_record(card.confirm),
         findings=findings,
     )

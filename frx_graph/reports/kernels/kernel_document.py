@@ -10,7 +10,6 @@ from frx_graph.analyzers.kernels.analysis import KernelAnalysis, LabelledKernel
 from frx_graph.analyzers.kernels.attribution import Attribution
 from frx_graph.analyzers.kernels.gpu_view import GpuView
 from frx_graph.analyzers.kernels.metric_levels import measured_values
-from frx_graph.analyzers.kernels.recommendations import Bottleneck
 from frx_graph.analyzers.kernels.speed_of_light import speed_of_light
 from frx_graph.analyzers.kernels.warp_stalls import warp_stalls
 from frx_graph.evidence.ncu.export import Form, NcuExport
@@ -154,7 +153,7 @@ def ncu_document(export: NcuExport, analysis: KernelAnalysis) -> NcuDocument:
             kernels_with_warp_stall_data=analysis.with_stalls,
             primary_bottleneck=None if primary is None else primary.label,
             secondary_bottlenecks=tuple(label for label in labels if primary is not None and label != primary.label),
-            bottlenecks=tuple(map(_bottleneck, analysis.bottlenecks)),
+            bottlenecks=tuple(map(BottleneckPart.from_record, analysis.bottlenecks)),
             recommendations=tuple(map(recommendation_part, analysis.recommendations)),
             kernel_attribution=AttributionPart(
                 has_runtime_share=analysis.timed,
@@ -178,16 +177,6 @@ def _missing(analysis: KernelAnalysis) -> dict[str, tuple[str, ...]]:
         for preset in PRESETS.values()
     }
     return {name: metrics for name, metrics in missing.items() if metrics}
-
-
-def _bottleneck(found: Bottleneck) -> BottleneckPart:
-    return BottleneckPart(
-        label=found.label,
-        score=found.score,
-        confidence=found.confidence,
-        evidence=found.evidence,
-        kernels=found.kernels,
-    )
 
 
 def _opportunity(found: Attribution) -> OpportunityPart:
@@ -240,17 +229,7 @@ def _kernel(kernel: LabelledKernel) -> KernelPart:
         memory_part=sol.part,
         limiters={limiter.value: share for limiter, share in summary.limiters.items()},
         warp_stalls=None if stalls is None else dict(stalls.shares),
-        labels=tuple(LabelPart(label=one.label, score=one.score, evidence=one.evidence) for one in kernel.labels),
+        labels=tuple(map(LabelPart.from_record, kernel.labels)),
         metrics=dict(summary.values),
-        ncu_rules=tuple(
-            RulePart(
-                name=rule.name,
-                section=rule.section,
-                kind=rule.kind,
-                text=rule.text,
-                speedup_pct=rule.speedup_pct,
-                speedup_kind=rule.speedup_kind,
-            )
-            for rule in summary.rules
-        ),
+        ncu_rules=tuple(map(RulePart.from_record, summary.rules)),
     )

@@ -113,16 +113,7 @@ def ptx_document(module: PtxModule, analysis: PtxAnalysis, not_assembled_because
             kernels=tuple(map(_kernel, analysis.kernels)),
             primary_bottleneck=labels[0] if labels else None,
             secondary_bottlenecks=tuple(labels[1:]),
-            bottlenecks=tuple(
-                RiskPart(
-                    label=one.label,
-                    score=one.score,
-                    confidence=one.confidence,
-                    evidence=one.evidence,
-                    kernels=one.kernels,
-                )
-                for one in analysis.bottlenecks
-            ),
+            bottlenecks=tuple(map(RiskPart.from_record, analysis.bottlenecks)),
             recommendations=tuple(map(recommendation_part, analysis.recommendations)),
             bundles=(BUNDLE,),
         )

@@ -7,18 +7,26 @@ import json
 import math
 from collections.abc import Container
 from dataclasses import is_dataclass
-from typing import Any
+from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter
+from pydantic import BaseModel, BeforeValidator, ConfigDict, TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
 
 from frx_graph.reports.render.plain_text import encodable
+
+Text = Annotated[str, BeforeValidator(encodable)]
+"""Text of a stranger's: lone surrogates are spelt out."""
 
 
 class Part(BaseModel):
     """Base of the documents and their parts. Validators are built on first use, since most commands need few."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+
+    @classmethod
+    def from_record(cls, record: object) -> Self:
+        """Return the part that has the attributes of a record, its parts those of the records within."""
+        return cls.model_validate(record, from_attributes=True)
 
 
 class FinitePart(Part):

@@ -37,8 +37,7 @@ from frx_graph.reports.runs.run_parts import (
     TaxPart,
     WhyNotPart,
 )
-from frx_graph.reports.runs.trace_document import label_part
-from frx_graph.reports.runs.trace_parts import MissingPart, TraceResult
+from frx_graph.reports.runs.trace_parts import LabelPart, MissingPart, TraceResult
 from frx_graph.version import __version__
 
 _STEPS_LISTED = 1000
@@ -66,7 +65,7 @@ def run_document(
             steps_from=source if timed else None,
             event_count=record.event_count,
             step_count=len(record.run.figures.steps),
-            selector=SelectorPart(skip_first_n=record.selector.skip_first_n, last_k=record.selector.last_k),
+            selector=SelectorPart.from_record(record.selector),
             auto_scope=record.automatic.scope,
             run=_scope(record.run),
             steady_state=_scope(record.steady_state),
@@ -107,7 +106,7 @@ def _name(label: RunLabel | None) -> str | None:
 
 def _scope(found: ScopeAnalysis) -> ScopePart:
     steps = found.figures.steps
-    labels = tuple(map(label_part, found.labels))
+    labels = tuple(map(LabelPart.from_record, found.labels))
     return ScopePart(
         scope=found.scope,
         per_step=tuple(map(_step, steps[-_STEPS_LISTED:])),
@@ -211,7 +210,7 @@ def _diagnosis(found: Diagnosis) -> DiagnosisPart:
         confidence_label=None if found.confidence is None else confidence_label(found.confidence),
         reason=found.reason,
         evidence=found.evidence,
-        why_not=tuple(WhyNotPart(label=one.label, answer=one.answer, reason=one.reason) for one in found.why_not),
+        why_not=tuple(map(WhyNotPart.from_record, found.why_not)),
         recommendations=tuple(map(recommendation_part, found.recommendations)),
     )
 
@@ -224,9 +223,7 @@ def _tax(tax: AbstractionTax) -> TaxPart:
         explained_share=tax.explained,
         fragmentation=tax.fragmentation,
         sampled=tax.sampled,
-        contributors=tuple(
-            ContributorPart(name=one.name, inferred=one.inferred, evidence=one.evidence) for one in tax.contributors
-        ),
+        contributors=tuple(map(ContributorPart.from_record, tax.contributors)),
     )
 
 

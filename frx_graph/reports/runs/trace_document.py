@@ -8,7 +8,6 @@ from pathlib import Path
 from frx_graph.analyzers.timeline.analysis import RunAnalysis
 from frx_graph.analyzers.timeline.device_time import DeviceTime, TransferTotal
 from frx_graph.analyzers.timeline.kernel_table import KernelTotal, Launcher, OperatorTotal
-from frx_graph.analyzers.timeline.labels import RunLabel
 from frx_graph.analyzers.timeline.layout_work import LayoutWork
 from frx_graph.analyzers.timeline.program_parts import Part
 from frx_graph.analyzers.timeline.timeline import Timeline
@@ -69,7 +68,7 @@ def trace_document(trace: TraceAnalysis, run: RunAnalysis, findings: Sequence[Fi
                 label.label for label in run.present if not label.symptom and label is not primary
             ),
             symptom=None if run.symptom is None else run.symptom.label,
-            labels=tuple(map(label_part, run.labels)),
+            labels=tuple(map(LabelPart.from_record, run.labels)),
             recommendations=tuple(map(recommendation_part, run.recommendations)),
             devices=tuple(map(_device, line.devices)),
             transfers=tuple(map(_transfer, line.transfers)),
@@ -90,9 +89,7 @@ def trace_document(trace: TraceAnalysis, run: RunAnalysis, findings: Sequence[Fi
             layout=_layout(line.layout.work, findings, root),
             layout_findings=len(findings),
             missing=tuple(
-                MissingPart(subject=gap.subject, reason=gap.reason)
-                for gap in gaps(trace, peaks=None)
-                if gap.subject != "ridge point"
+                MissingPart.from_record(gap) for gap in gaps(trace, peaks=None) if gap.subject != "ridge point"
             ),
         )
     )
@@ -114,19 +111,7 @@ def _site(site: CallSite | None) -> SitePart | None:
     # Line 0 stands for the trace itself: no stack was recorded.
     if site is None or site.line == 0:
         return None
-    return SitePart(file=site.file, line=site.line, function=site.function, module_path=site.module_path)
-
-
-def label_part(label: RunLabel) -> LabelPart:
-    """A label as documents have it, of a trace or of a run."""
-    return LabelPart(
-        label=label.label,
-        answer=label.answer,
-        score=label.score,
-        confidence=label.confidence,
-        symptom=label.symptom,
-        evidence=label.evidence,
-    )
+    return SitePart.from_record(site)
 
 
 def _device(device: DeviceTime) -> DevicePart:

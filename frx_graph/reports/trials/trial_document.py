@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import math
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from frx_graph.passes.rewrites.inner_choice import inner_with
 from frx_graph.records import Candidate
 from frx_graph.reports.render.document import Part
+from frx_graph.reports.render.quantities import finite
 from frx_graph.trials.environment import TrialEnvironment
 from frx_graph.trials.executor import TrialRun
 from frx_graph.trials.policy import TrialPolicy
 from frx_graph.trials.samples import MeasuredQuad
-from frx_graph.trials.verdict import TrialStatistics
 
 NOTHING_TRIED = "measured times speak for no rewrite; nothing was tried"
 
@@ -58,7 +57,7 @@ class StatsPart(Part):
 
     ratio_median: float
     ci_low: float
-    ci_high: float | None = Field(description="null: no bound yet")
+    ci_high: Annotated[float | None, BeforeValidator(finite)] = Field(description="null: no bound yet")
     quads: int
     processes: int
     pair_medians: tuple[float, ...]
@@ -119,8 +118,8 @@ def trial_document(
         ),
         in_process=run.in_process,
         samples=tuple(map(_quad, run.quads)),
-        gates=tuple(GatePart(name=gate.name.value, passed=gate.passed, detail=gate.detail) for gate in run.gates),
-        stats=None if run.verdict.statistics is None else _stats(run.verdict.statistics),
+        gates=tuple(map(GatePart.from_record, run.gates)),
+        stats=None if run.verdict.statistics is None else StatsPart.from_record(run.verdict.statistics),
         verdict=run.verdict.outcome.value,
         reason=run.verdict.reason,
         decision=decision,
@@ -162,16 +161,4 @@ def _quad(measured: MeasuredQuad) -> QuadPart:
     quad = measured.quad
     return QuadPart(
         pair=quad.pair, number=quad.number, log_ratio=measured.log_ratio, void=measured.void, blocks=tuple(blocks)
-    )
-
-
-def _stats(found: TrialStatistics) -> StatsPart:
-    return StatsPart(
-        ratio_median=found.ratio_median,
-        ci_low=found.ci_low,
-        ci_high=found.ci_high if math.isfinite(found.ci_high) else None,
-        quads=found.quads,
-        processes=found.processes,
-        pair_medians=found.pair_medians,
-        void=found.void,
     )
