@@ -99,7 +99,7 @@ def environment() -> dict[str, str]:
 def bases(recorded: Sequence[Path]) -> list[Base]:
     """Each bundle as it was recorded, and with a profiler's trace."""
     from frx_graph.analyze.run import analyse_files
-    from frx_graph.reports.runs.run_document import to_json
+    from frx_graph.reports.render.document import to_json
 
     found = []
     for path in recorded:
