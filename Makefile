@@ -1,31 +1,35 @@
 # On a machine with Python 3.11, git and make:
 #
-#   make demo [TARGET=file.py:callable]             installs, advises on ResNet-18, tries the fixes, applies what was
-#                                                   proved; records and analyses a training run; writes demo-report.html
-#   make test [TORCH=2.13.0]                        installs, lints, type-checks, runs the tests
-#   make tests [TORCH=2.13.0] [SELECT='not slow'] [TESTS='tests/capture ...']
-#                                                   installs, runs these tests
-#   make audit                                      asks PyPI for known faults of all that is installed
-#   make docs                                       installs, builds the documentation into build/docs
+#   make demo [TARGET=file.py:callable]   install, advise on ResNet-18, try the fixes, apply what was proved; record and
+#                                         analyse a training run; write demo-report.html
+#   make test                             install, lint, check types and import directions, run unit and component tests
+#   make test-all                         make test, then real processes, compilers, models and servers, then an older torch
+#   make test-nightly                     long fuzzing, random programs, sweeps
+#   make tests [TORCH=2.13.0] [SELECT='integration'] [TESTS='tests/capture ...']
+#                                         install, run these tests
+#   make audit                            ask PyPI for known vulnerabilities of all that is installed
+#   make docs                             install, build the documentation into build/docs
 #
 # Each torch version has its own virtual environment; constraints.txt names the default one.
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: demo test lint tests audit docs clean
+.PHONY: demo test test-all test-integration test-older-torch test-nightly lint tests audit docs clean
 
 PYTHON ?= python3.11
 DEFAULT_TORCH := $(shell sed -n 's/^torch==//p' constraints.txt)
 TORCH ?= $(DEFAULT_TORCH)
 TARGET ?= benchmarks/zoo.py:resnet18
-SELECT ?=
+OLDER_TORCH ?= 2.13.0
+SELECT ?= not integration and not nightly
 TESTS ?=
 JOBS ?= 2
 
 VENV := $(if $(filter $(DEFAULT_TORCH),$(TORCH)),.venv,.venv-$(TORCH))
 BIN := $(VENV)/bin
 PIN := $(VENV)/constraints.txt
+PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --constraint $(PIN)
 SOURCES := benchmarks/*.py examples/*.py docs/*.py
 DEMO_LEDGER := FRX_LEDGER=demo-ledger.sqlite3
@@ -50,6 +54,20 @@ demo: $(VENV)/.installed-demo
 
 test: lint tests
 
+test-all: test test-integration test-older-torch
+
+test-integration: $(VENV)/.installed-all
+	FRX_TIER=all $(PYTEST) -m "integration and not nightly" $(TESTS)
+
+# Rooms in which torch's version matters: tracing, compiling, rewriting, watching.
+test-older-torch:
+	$(MAKE) tests TORCH=$(OLDER_TORCH) TESTS="tests/test_backend.py tests/test_programs_once_wrong.py $(addprefix tests/,\
+	    advisor capture compiler facts freezing measure/inductor measure/operators monitor ops passes prepack promotion \
+	    serialization trial_worker wrapper)"
+
+test-nightly: $(VENV)/.installed-all
+	FRX_TIER=nightly $(PYTEST) -m "nightly or not integration" $(TESTS)
+
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -58,7 +76,7 @@ lint: $(VENV)/.installed-test
 	$(BIN)/lint-imports
 
 tests: $(VENV)/.installed-test
-	$(BIN)/python -m pytest -n $(JOBS) $(if $(SELECT),-m "$(SELECT)") $(TESTS)
+	$(PYTEST) -m "$(SELECT)" $(TESTS)
 
 audit: $(VENV)/.installed-test
 	$(PYTHON) -m venv build/audit
@@ -90,5 +108,10 @@ $(VENV)/.installed-docs: pyproject.toml $(PIN)
 
 $(VENV)/.installed-test: pyproject.toml $(PIN)
 	@echo "Installing frx-graph with torch $(TORCH) and its test tools into $(VENV); the first time this downloads torch."
-	$(INSTALL) --editable '.[test,docs,fleet,mlflow,ncu,postgres,ray,serve,zoo]'
-	touch $@ $(VENV)/.installed-demo $(VENV)/.installed-docs
+	$(INSTALL) --editable '.[test,fleet,ncu,serve]'
+	touch $@
+
+$(VENV)/.installed-all: pyproject.toml $(PIN)
+	@echo "Installing frx-graph with torch $(TORCH) and all that any test needs into $(VENV)."
+	$(INSTALL) --editable '.[test,test-all,docs,fleet,mlflow,ncu,postgres,ray,serve,zoo]'
+	touch $@ $(VENV)/.installed-test $(VENV)/.installed-demo $(VENV)/.installed-docs

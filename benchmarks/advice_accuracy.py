@@ -29,8 +29,8 @@ from zoo_entry import ZooEntry
 
 import frx_graph
 from frx_graph.advisor.observe import observe_step
-from frx_graph.capture.model_state import preserved_state
-from frx_graph.capture.step import run_step
+from frx_graph.capture.aten_trace import run_step
+from frx_graph.capture.state_snapshot import preserve_state
 from frx_graph.measure.operators.copy_recorder import CopyRecorder
 from frx_graph.passes.copies.ownership import owner
 from frx_graph.records import Copy, Finding
@@ -187,7 +187,7 @@ def compare(entry: ZooEntry, train: bool) -> Comparison:
 
 def unwatched(step: Callable[[], object]) -> Amount:
     """The copies of one step whose operators nobody watches: the second run, as the first may do more."""
-    with preserved_state(step) as state:
+    with preserve_state(step) as state:
         step()
         state.clear_gradients()
         with (recorder := CopyRecorder()), recorder.region("step"):

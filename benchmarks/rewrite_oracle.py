@@ -36,7 +36,7 @@ from frx_graph.compiler.rewrite_log import RewriteLog
 from frx_graph.compiler.rewrite_pipeline import RewrittenGraph
 from frx_graph.errors import RewriteError
 from frx_graph.options import backend_options
-from frx_graph.passes.rewrites import inner_choice
+from frx_graph.passes import inner_choice
 from frx_graph.records import Candidate, Refusal
 
 NOISE = {"torch.float64": 1e-13, "torch.float32": 1e-6, "torch.bfloat16": 1e-2}

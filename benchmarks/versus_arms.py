@@ -19,7 +19,7 @@ import frx_graph
 from frx_graph.compiler.inner_compiler import planned_backend
 from frx_graph.compiler.plans import recorded_plan
 from frx_graph.options import backend_options
-from frx_graph.passes.rewrites import inner_choice
+from frx_graph.passes import inner_choice
 from frx_graph.records import Candidate
 
 Program: TypeAlias = Callable[..., Any]

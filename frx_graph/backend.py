@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, fx
 
-from frx_graph.capture.captured_graph import Capture, CaptureFailure
+from frx_graph.capture.captured_graph import Capture, CaptureFailure, current_versions
 from frx_graph.capture.recorder import GraphRecorder
-from frx_graph.capture.versions import current_versions
 from frx_graph.compiler.inner_compiler import frozen_planned_backend, planned_backend
 from frx_graph.compiler.plans import current_plan
 from frx_graph.compiler.pre_autograd import Compiled
@@ -26,7 +25,7 @@ from frx_graph.compiler.rewrite_log import LOG
 from frx_graph.compiler.rewrite_pipeline import RewrittenGraph
 from frx_graph.distributed.handshake import may_have_plans
 from frx_graph.errors import AgreementError, CaptureError, OptionError, TravelError, TrialError, first_line
-from frx_graph.monitor.monitored_program import watching
+from frx_graph.monitor.monitored_program import make_monitored_backend
 from frx_graph.options import PLANNED, BackendOptions, backend_options, check_together
 from frx_graph.plan import Plan
 from frx_graph.support.user_warning import warn_and_go_on
@@ -122,13 +121,13 @@ class _Session:
         def failed(error: Exception) -> None:
             roll_back(f"it failed where the baseline does not: {first_line(error)}")
 
-        return watching(
+        return make_monitored_backend(
             planned_backend(options, promotion.plan, failed),
             planned_backend(options, None, failed),
             policy=promotion.subject.policy,
-            promise=promotion.promise,
+            promise=promotion.read_promise,
             roll_back=roll_back,
-            withdrawn=lambda: self._promoted is not None and self._promoted.was_withdrawn(promotion),
+            is_withdrawn=lambda: self._promoted is not None and self._promoted.record.is_withdrawn(promotion),
         )
 
     def _roll_back(self, promotion: Promotion, reason: str) -> None:
@@ -136,7 +135,7 @@ class _Session:
         recorded = "it is not tried again here until somebody asks for it"
         try:
             assert self._promoted is not None
-            if not self._promoted.withdraw(promotion, reason):
+            if not self._promoted.record.withdraw(promotion, reason):
                 return
         except Exception as error:  # noqa: BLE001 - the baseline runs already
             recorded = f"that could not be recorded ({error}), and is tried once more when the process ends"

@@ -11,6 +11,7 @@ import torch
 from frx_graph.capture.captured_graph import GraphBreak, Recompile
 from frx_graph.facts.graph_facts import GraphFacts
 from frx_graph.measure.machine.device_profile import DeviceProfile
+from frx_graph.measure.operators.operator_contract import OperatorContract
 from frx_graph.measure.operators.operator_measurement import LayoutTimes, OperatorMeasurement
 from frx_graph.passes.attention_pattern import Attention, attentions
 from frx_graph.passes.costs.operator_costs import OpCost, op_costs
@@ -19,7 +20,6 @@ from frx_graph.passes.layouts.layout_choice import LayoutChange, layout_changes,
 from frx_graph.passes.layouts.layout_problem import layout_problem
 from frx_graph.passes.layouts.regions import LayoutGroup, layout_groups
 from frx_graph.records import Copy
-from frx_graph.rules.operator_contract import OperatorContract
 
 
 @dataclass(frozen=True, slots=True)

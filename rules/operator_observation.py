@@ -18,10 +18,10 @@ from frx_graph.capture.captured_graph import Phase
 from frx_graph.facts.graph_facts import Argument, OpFacts, ValueRef
 from frx_graph.facts.layout import dimension_order, is_expanded
 from frx_graph.facts.operator_overload import find_overload
-from frx_graph.rules.dimension_map import Order, Shape, canonical, strides_in_order
+from frx_graph.passes.layouts.dimension_map import Order, Shape, canonical, strides_in_order
+from frx_graph.passes.layouts.operator_layout import layout_results
 from frx_graph.rules.layout_operator import LayoutOperator
 from frx_graph.rules.operator_samples import OperatorSample, SampleTensors
-from frx_graph.rules.operator_table import layout_results
 from frx_graph.rules.sample_contractions import CONTRACTION_SAMPLES
 from frx_graph.rules.sample_images import IMAGE_SAMPLES
 from frx_graph.rules.sample_shapes import SHAPE_SAMPLES

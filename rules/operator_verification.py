@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from frx_graph.facts.layout import CHANNELS_LAST_ORDER
-from frx_graph.rules.dimension_map import (
+from frx_graph.passes.layouts.dimension_map import (
     Shape,
     canonical,
     computes_right,

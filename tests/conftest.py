@@ -1,51 +1,81 @@
-"""What holds for all tests."""
+"""Fixtures and hooks for all tests. Torch is imported by the tests that need it, never here."""
 
 from __future__ import annotations
 
 import functools
 import json
 import os
+import resource
 import select
+import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
+import hypothesis_profiles  # noqa: F401  # loads the profile of this tier
 import psutil
 import pytest
-import torch
-from hypothesis import settings
-from torch._inductor.utils import fresh_cache
 
-from frx_graph import backend
-from frx_graph.compiler import operator_times
-from frx_graph.passes.rewrites.layout.anchor_calls import anchor_orders
-from frx_graph.serialization.decisive_settings import decisive_settings
-from frx_graph.serialization.torch_settings import put_settings, settings_in_force
 from frx_graph.support.package_path import package_pythonpath
 
-# No deadline, since a busy machine must not fail a test; the same examples on every run where CI is set.
-settings.register_profile("frx", deadline=None, derandomize=bool(os.environ.get("CI")))
-settings.load_profile("frx")
+# Two workers on two cores: one thread for each, and one compiler. Inductor finds g++ in PATH, here behind ccache.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
+_COMPILER_CACHE = str(Path(__file__).parent / "compiler_cache")
+if _COMPILER_CACHE not in os.environ["PATH"]:
+    _TOOLS = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
+    if shutil.which("ccache", path=_TOOLS) and shutil.which("g++"):
+        os.environ["PATH"] = os.pathsep.join((_COMPILER_CACHE, _TOOLS))
+
+LONGEST_UNMARKED_SECONDS = 3.0
+"""Longer tests belong to a slower tier, so that `make test` keeps answering in minutes."""
+SLOWER_TIERS = ("integration", "nightly")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
+    """Fail an unmarked test that takes too long. Processor time counts, of this process and of those that it waited
+    for, and not wall time: a busy machine must not fail a test."""
+    before = _processor_seconds()
+    yield
+    seconds = _processor_seconds() - before
+    if seconds > LONGEST_UNMARKED_SECONDS and not any(map(item.get_closest_marker, SLOWER_TIERS)):
+        pytest.fail(
+            f"{seconds:.1f} s is longer than {LONGEST_UNMARKED_SECONDS:g} s: make it faster, or mark it `integration`",
+            pytrace=False,
+        )
+
+
+def _processor_seconds() -> float:
+    own, children = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
+    return own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
 
 
 @pytest.fixture(autouse=True)
-def _settings_of_torch_stay() -> Iterator[None]:
-    """They are part of the environment that a decision holds in: those that a test leaves changed would have another
-    test look in vain for what it has recorded. Torch's process-wide ones are put back, since torch itself does not:
-    its older names for a precision set the newer ones, but not back. The configuration of its compilers has `patch`,
-    and who forgets it fails."""
-    before, told = settings_in_force(), decisive_settings()
+def _restore_torch_settings() -> Iterator[None]:
+    """Put torch's process-wide settings back: they are part of the environment that a decision holds for, so a later
+    test would not find what it recorded. Settings of torch's compilers have `patch`; a test that leaves them changed
+    fails."""
+    if "torch" not in sys.modules:
+        yield
+        return
+    from frx_graph.serialization.decisive_settings import decisive_settings
+    from frx_graph.serialization.torch_settings import put_settings, settings_in_force
+
+    before, decisive = settings_in_force(), decisive_settings()
     yield
     put_settings(before)
-    assert decisive_settings() == told
+    assert decisive_settings() == decisive
 
 
 @pytest.fixture
-def channels_last_is_fastest(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """What times say of each anchor, and nothing compiled before: weights are stored anew on every machine."""
+def channels_last_is_fastest(monkeypatch: pytest.MonkeyPatch, nothing_compiled: None) -> None:
+    """Make measured times favour channels-last for every convolution, on every machine."""
+    from frx_graph.compiler import operator_times
+    from frx_graph.passes.rewrites.layout.anchor_calls import anchor_orders
 
     def seconds(subject: Any, *, prepared: bool) -> dict[str, dict[Any, float]]:
         orders = {anchor.op.node: anchor_orders(anchor) for anchor in subject.anchors}
@@ -53,10 +83,6 @@ def channels_last_is_fastest(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
     monkeypatch.setattr(operator_times, "anchor_seconds", seconds)
     monkeypatch.setattr(operator_times, "bandwidth_of", lambda _facts: 1e10)
-    torch._dynamo.reset()
-    backend.clear()
-    with fresh_cache():
-        yield
 
 
 @pytest.fixture(autouse=True)
@@ -76,7 +102,7 @@ def _handlers() -> set[tuple[int, object]]:
 
 @pytest.fixture(autouse=True)
 def _no_ledger_of_the_user(
-    _settings_of_torch_stay: None, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+    _restore_torch_settings: None, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What somebody has promoted on this machine is not applied in tests."""
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path_factory.getbasetemp() / "no-data"))
@@ -96,7 +122,7 @@ def processes_of() -> Callable[[Path], list[int]]:
 
 @pytest.fixture(scope="module")
 def ray_node() -> Callable[..., dict[str, Any]]:
-    """What a node of Ray on this machine is begun with."""
+    """Return the settings that a node of Ray starts with."""
     return lambda cpus=1, gpus=0: {
         "num_cpus": cpus,
         "num_gpus": gpus,
@@ -168,7 +194,12 @@ def launched(launcher: subprocess.Popen[str], folder: Path, scenario: str, world
 
 @pytest.fixture
 def nothing_compiled() -> Iterator[None]:
-    """No graph of another test, nor of another run: what comes out of Inductor's cache was rewritten before."""
+    """Forget compiled graphs, of other tests and of other runs: a graph from Inductor's cache was rewritten before."""
+    import torch
+    from torch._inductor.utils import fresh_cache
+
+    from frx_graph import backend
+
     torch._dynamo.reset()
     backend.clear()
     with fresh_cache():
@@ -177,9 +208,15 @@ def nothing_compiled() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _rewrites_do_not_fail(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A rewritten graph that fails gives way to the graph as it was, which computes the same: a test that compares
-    values would pass. So it fails here, unless it says, by the mark `gives_way`, that it plants such a failure; then
-    one must have been seen."""
+    """Fail a test in which a rewritten graph fell back to the original one: both compute the same, so a comparison of
+    values would pass. The mark `gives_way` says that a test plants such a failure; then one must have been seen."""
+    planted = request.node.get_closest_marker("gives_way") is not None
+    if "frx_graph.backend" not in sys.modules:
+        assert not planted
+        yield
+        return
+    from frx_graph import backend
+
     seen: list[str] = []
     not_rewritten, roll_back = backend._Session.not_rewritten, backend._Session._roll_back
 
@@ -195,5 +232,4 @@ def _rewrites_do_not_fail(request: pytest.FixtureRequest, monkeypatch: pytest.Mo
     monkeypatch.setattr(backend._Session, "not_rewritten", noted_failure)
     monkeypatch.setattr(backend._Session, "_roll_back", noted_rollback)
     yield
-    planted = request.node.get_closest_marker("gives_way") is not None
-    assert bool(seen) is planted, f"what has given way: {seen}"
+    assert bool(seen) is planted, f"fell back: {seen}"

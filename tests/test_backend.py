@@ -71,7 +71,7 @@ def test_values_gradients_and_strides_are_the_inner_backends(inner: str, train: 
             assert ours.stride() == theirs.stride()
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @pytest.mark.parametrize("mode", ["apply", "advise"])
 def test_the_program_is_inductors_own_kernel_for_kernel(mode: str) -> None:
     net, x = Net().eval(), torch.randn(2, 4, 6, 6)
@@ -251,7 +251,7 @@ print("done")
 """
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_advise_mode_prints_at_exit_to_standard_error_without_an_import() -> None:
     done = _script(_PROGRAM.replace("MODE", "advise"))
     assert done.returncode == 0, done.stderr
@@ -259,7 +259,7 @@ def test_advise_mode_prints_at_exit_to_standard_error_without_an_import() -> Non
     assert "frx-graph" in done.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_apply_mode_prints_nothing() -> None:
     done = _script(_PROGRAM.replace("MODE", "apply"))
     assert done.returncode == 0, done.stderr
@@ -267,7 +267,7 @@ def test_apply_mode_prints_nothing() -> None:
     assert "frx" not in done.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @pytest.mark.parametrize("inner", ["eager", "inductor"])
 @pytest.mark.parametrize("plan", [None, "all"])
 @pytest.mark.parametrize("compiling", ["torch", "frx"])

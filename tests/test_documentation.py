@@ -84,7 +84,7 @@ def test_a_cards_text_means_itself(generator: ModuleType) -> None:
     assert generator.prose("a `x_*_y` __sync__ *b* <c> | d") == "a `x_*_y` \\_\\_sync\\_\\_ \\*b\\* \\<c\\> \\| d"
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_it_builds_without_a_warning_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
     pytest.importorskip("material")
     built = subprocess.run(

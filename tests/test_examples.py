@@ -36,7 +36,7 @@ def test_example_has_the_findings_it_is_for_at_its_own_lines(name: str, rules: s
     assert rules <= own
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_the_workflow_fails_on_findings_that_the_baseline_does_not_have(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

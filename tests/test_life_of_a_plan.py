@@ -10,7 +10,6 @@ from __future__ import annotations
 import enum
 import itertools
 import operator
-import os
 import shutil
 import tempfile
 from collections.abc import Callable, Sequence
@@ -30,11 +29,11 @@ from pretended_search import PretendedSearch
 from torch import Tensor, fx
 from torch import distributed as dist
 
-from frx_graph.compiler.baseline import KeptBaseline
+from frx_graph.compiler.baseline import LazyBaseline
 from frx_graph.compiler.plans import recorded_plan
-from frx_graph.distributed import consensus
-from frx_graph.distributed.consensus import Agreement
+from frx_graph.distributed.consensus import Agreement, negotiate
 from frx_graph.distributed.plan_offer import PlanOffer
+from frx_graph.distributed.voting import Voter
 from frx_graph.errors import LedgerError
 from frx_graph.ledger.author import this_process
 from frx_graph.ledger.database.opening import open_ledger
@@ -44,19 +43,17 @@ from frx_graph.ledger.location import parse_location
 from frx_graph.ledger.rollback import rollbacks
 from frx_graph.ledger.verification import verify
 from frx_graph.monitor.canary import Footprint
-from frx_graph.monitor.health_signals import LOOK_STEPS
-from frx_graph.monitor.monitored_program import WatchedProgram
+from frx_graph.monitor.health_signals import CHECK_STEPS
+from frx_graph.monitor.monitored_program import MonitoredProgram
+from frx_graph.monitor.program_pair import ProgramPair
 from frx_graph.options import BackendOptions
-from frx_graph.promotion.history import decided_against, rejected
+from frx_graph.promotion.history import find_rejected, is_settled
 from frx_graph.promotion.lookup import PromotedPlans
 from frx_graph.promotion.promoted_plan import Promotion, Subject
 from frx_graph.records import Candidate
 from frx_graph.trials.policy import TrialPolicy
 
-SEQUENCES = int(os.environ.get("FRX_SEQUENCES", "200"))
-"""A long run has 5,000."""
-
-POLICY = TrialPolicy(decision_max_age_days=30, canary_interval_steps=LOOK_STEPS, steps_per_block=1)
+POLICY = TrialPolicy(decision_max_age_days=30, canary_interval_steps=CHECK_STEPS, steps_per_block=1)
 SIGNATURE = "5" * 16
 ENVIRONMENTS = ("a" * 16, "b" * 16)
 CANDIDATES = tuple((Candidate("reuse_memory", SIGNATURE, (name,), ()),) for name in ("one", "two", "three"))
@@ -73,7 +70,7 @@ CAUSES = (Kind.PROMOTED, Kind.INCONCLUSIVE, Kind.EXPIRED, Kind.ROLLED_BACK)
 TRIAL = '{"schema": "frx_trial_v1"}'
 X = torch.arange(-5.0, 7.0).reshape(3, 4).t()
 BASELINE_SECONDS, PLANNED_SECONDS, SLOW_SECONDS = 1.0, 0.5, 2.0
-MOST_STEPS = 12 * LOOK_STEPS
+MOST_STEPS = 12 * CHECK_STEPS
 """Until a plan that does harm is gone. One that is slow has to be so in many quads, where it was fast in the first."""
 OPTIONS = BackendOptions(inner="eager")
 AUTOPILOTS = BackendOptions(inner="eager", mode="autopilot")
@@ -120,15 +117,15 @@ class Reading:
         self.now += 1e-3
         return self.now
 
-    clock = seconds
+    read_clock = seconds
 
-    def capturing(self) -> bool:
+    def is_capturing(self) -> bool:
         return False
 
-    def footprint(self) -> Footprint:
+    def read_footprint(self) -> Footprint:
         return Footprint(0, 0)
 
-    def disturbances(self) -> Any:
+    def watch_disturbances(self) -> Any:
         return nullcontext(lambda: None)
 
 
@@ -160,17 +157,19 @@ class Process:
         self.run: Callable[[Tensor], Tensor] = program
         self.rewritten = fx.symbolic_trace(program)
         if self.found is not None:
-            baseline = KeptBaseline(self.rewritten, [X], self._alone)
+            baseline = LazyBaseline(self.rewritten, [X], self._alone)
             rewrite(self.rewritten)
-            self.run = WatchedProgram(
-                self._planned,
-                baseline,
-                policy=POLICY,
-                promise=self.found.promise,
-                train=False,
-                repeatable=True,
+            self.run = MonitoredProgram(
+                ProgramPair(
+                    self._planned,
+                    baseline,
+                    POLICY,
+                    self.reading,  # type: ignore[arg-type]
+                    train=False,
+                    repeatable=True,
+                ),
+                promise=self.found.read_promise,
                 roll_back=lambda reason: self._roll_back(reason),
-                reading=self.reading,  # type: ignore[arg-type]
             )
 
     def _alone(self, dynamo: fx.GraphModule, _inputs: Sequence[Any]) -> Callable[[Tensor], Tensor]:
@@ -189,7 +188,7 @@ class Process:
     def _roll_back(self, reason: str) -> None:
         assert self.found is not None
         self.reasons.append(reason)
-        self.plans.withdraw(self.found, reason)
+        self.plans.record.withdraw(self.found, reason)
 
     def runs_the_baseline(self) -> bool:
         """Whether it does now, bit for bit, without a step of the plan's."""
@@ -215,11 +214,11 @@ def agreed(subjects: Sequence[Subject], plans: Sequence[PromotedPlans], dead: Se
     seconds = OTHERS_WAIT_SECONDS if any(dead) else RANKS_WAIT_SECONDS
 
     def one(rank: int) -> Agreement:
-        talk = consensus._Talk(range(len(plans)), rank, seconds, lambda: store)
-        return consensus._agreed(
-            talk,
-            lambda: plans[rank].offer(subjects[rank], OPTIONS),
-            lambda offered: plans[rank].objection(subjects[rank], OPTIONS, offered),
+        voter = Voter(range(len(plans)), rank, seconds, lambda: store)
+        return negotiate(
+            voter,
+            lambda: plans[rank].ranks.make_offer(subjects[rank], OPTIONS),
+            lambda offered: plans[rank].ranks.find_objection(subjects[rank], OPTIONS, offered),
         )
 
     with ThreadPoolExecutor(len(plans)) as threads:
@@ -324,7 +323,7 @@ class Lives(RuleBasedStateMachine):
     def a_process_starts(self, environment: str) -> Process:
         standing = self.standing(environment)
         plans = PromotedPlans()
-        process = Process(plans, plans._standing(self.subject(environment)))
+        process = Process(plans, plans.active.find(self.subject(environment)))
         applied = self.applied(environment, standing)
         assert (None if process.found is None else process.found.plan.hash) == applied
         return process
@@ -337,9 +336,9 @@ class Lives(RuleBasedStateMachine):
     def the_autopilot_searches(self, environment: str, ratios: tuple[float, ...], moment: int) -> None:
         standing = self.standing(environment)
         plans, subject = PromotedPlans(), self.subject(environment)
-        found = plans._standing(subject)
+        found = plans.active.find(subject)
         assert (found is None) is (self.applied(environment, standing) is None)
-        if found is not None or not plans._worth_trying(subject, AUTOPILOTS):
+        if found is not None or not plans.trials.is_wanted(subject, AUTOPILOTS):
             return
         # A search that ended is repeated only for what has come up since.
         assert environment not in self.searched or any(
@@ -361,11 +360,11 @@ class Lives(RuleBasedStateMachine):
         )
         before = self.standing(environment)
         with suppress(Crashed):
-            search.try_graph(rejected(subject), record=lambda decisions: append(self.place, decisions))
+            search.try_graph(find_rejected(subject), record=lambda decisions: append(self.place, decisions))
         new = self.catch_up()
         if any(one.plan == recorded_plan(()).hash for one in new):
             self.searched[environment] = len(self.events)
-            assert decided_against(subject)
+            assert is_settled(subject)
         proved = [one for one in new if one.kind is Kind.PROMOTED]
         fastest = max((search.ratios[names_of(one)] for one in proved), default=None)
         now = self.standing(environment)
@@ -379,7 +378,7 @@ class Lives(RuleBasedStateMachine):
         assert {names_of(one) for one in new if one.kind is Kind.TRIED} >= set(search.tried[:-1])
         # Nothing is taken for decided that was not tried.
         tried = {one.plan for one in self.events if one.environment == environment and one.kind is Kind.TRIED}
-        assert not decided_against(subject) or {recorded_plan((one,)).hash for one in SOUGHT} <= tried
+        assert not is_settled(subject) or {recorded_plan((one,)).hash for one in SOUGHT} <= tried
 
     def applied(self, environment: str, standing: Sequence[Decision]) -> str | None:
         """The plan that whoever has just started applies, of those that were `standing`; it has been recorded."""
@@ -411,7 +410,7 @@ class Lives(RuleBasedStateMachine):
         assert all(one.certain for one in said)
         if applied is not None and set(kinds) == {Rank.THE_SAME}:
             assert said[0].plan is not None
-            made = PlanOffer.model_validate_json(said[0].plan).made()
+            made = PlanOffer.model_validate_json(said[0].plan).make_plan()
             assert made.hash == applied
             return multiple(
                 *(Process(own, Promotion(made, subject)) for own, subject in zip(plans, subjects, strict=True))
@@ -438,7 +437,7 @@ class Lives(RuleBasedStateMachine):
         """What a rank knows when it starts to compile."""
         plans = PromotedPlans()
         if kind is Rank.WITHDREW and standing:
-            plans._withdrawn.add(Promotion(recorded_plan(standing[0].candidates), subject).key)
+            plans.record._withdrawn.add(Promotion(recorded_plan(standing[0].candidates), subject).key)
         return plans
 
     @rule(process=processes, harm=st.sampled_from(tuple(HARMS)))
@@ -448,7 +447,7 @@ class Lives(RuleBasedStateMachine):
             event.plan == found.plan.hash for event in self.standing(found.subject.environment)
         )
         process.harm = harm
-        for _ in range(LOOK_STEPS if harm == "none" else MOST_STEPS):
+        for _ in range(CHECK_STEPS if harm == "none" else MOST_STEPS):
             process.run(X)
             if process.reasons and harm != "none":
                 break
@@ -462,7 +461,7 @@ class Lives(RuleBasedStateMachine):
         assert new == ([(Kind.ROLLED_BACK, found.plan.hash)] if stands else [])
         assert process.runs_the_baseline()
         # Another plan may have been promoted since.
-        again = process.plans._standing(found.subject)
+        again = process.plans.active.find(found.subject)
         assert again is None or again.plan.hash != found.plan.hash
         self.catch_up()
 
@@ -477,10 +476,8 @@ class Lives(RuleBasedStateMachine):
             assert [event.decision.plan for event in found] == [event.plan for event in self.standing(environment)]
 
 
-TestLives = pytest.mark.slow(pytest.mark.filterwarnings("ignore:frx")(Lives.TestCase))
+TestLives = pytest.mark.integration(pytest.mark.filterwarnings("ignore:frx")(Lives.TestCase))
 TestLives.settings = settings(
-    max_examples=SEQUENCES,
     stateful_step_count=20,
-    deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )

@@ -81,7 +81,7 @@ print(json.dumps([name for name, file in ours.items() if file and os.path.realpa
 """
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_what_rewrites_a_graph_is_part_of_the_codes_hash() -> None:
     """Trials compare, and reports tell: both change nothing of a graph."""
     found = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, text=True, check=True, timeout=240)

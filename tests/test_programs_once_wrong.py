@@ -427,7 +427,7 @@ INDUCTOR = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @pytest.mark.parametrize("name", INDUCTOR)
 def test_a_program_that_was_wrong_under_inductor_is_right(name: str) -> None:
     verdict = check_program(INDUCTOR[name], "inductor")

@@ -1,17 +1,15 @@
-"""300 random programs, rewritten: the same values, gradients, strides, aliases and mutations as without."""
+"""Random programs compute the same after rewriting: values, gradients, strides, aliases and mutations."""
 
 from __future__ import annotations
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from hypothesis_profiles import FEW_EXAMPLES
 from random_program import RandomProgram
 from random_programs import programs
 from rewrite_oracle import CHOSEN, FROZEN, STORED, Outcome, check_program
 from smallest_program import smallest
-
-_PROGRAMS = {"eager": 168, FROZEN: 56, CHOSEN: 28, STORED: 28, "aot_eager": 14, "inductor": 6}
-"""How many of the 300 each arm is given: fewer of those that take long to compile."""
 
 _SETTINGS = {
     "database": None,
@@ -19,10 +17,6 @@ _SETTINGS = {
     "phases": [Phase.generate],
     "suppress_health_check": list(HealthCheck),
 }
-
-
-def test_they_are_as_many_as_is_said() -> None:
-    assert sum(_PROGRAMS.values()) == 300
 
 
 def _check(program: RandomProgram, inner: str) -> None:
@@ -33,44 +27,44 @@ def _check(program: RandomProgram, inner: str) -> None:
     pytest.fail(f"{'; '.join(check_program(small, inner).problems or verdict.problems)}\n\n{small.source}")
 
 
-@pytest.mark.parametrize("part", [0, 1, *(pytest.param(part, marks=pytest.mark.slow) for part in range(2, 4))])
-@settings(max_examples=_PROGRAMS["eager"] // 4, **_SETTINGS)
+@pytest.mark.parametrize("part", range(4))
+@settings(FEW_EXAMPLES, **_SETTINGS)
 @given(data=st.data())
 def test_rewritten_programs_are_the_same_programs(part: int, data: st.DataObject) -> None:
     _check(data.draw(programs(max_lines=8, part=part)), "eager")
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @pytest.mark.parametrize("part", range(2))
-@settings(max_examples=_PROGRAMS[FROZEN] // 2, **_SETTINGS)
+@settings(FEW_EXAMPLES, **_SETTINGS)
 @given(data=st.data())
 def test_so_are_those_whose_weights_are_frozen(part: int, data: st.DataObject) -> None:
     _check(data.draw(programs(max_lines=8, part=7 + part)), FROZEN)
 
 
-@pytest.mark.slow
-@settings(max_examples=_PROGRAMS[CHOSEN], **_SETTINGS)
+@pytest.mark.integration
+@settings(FEW_EXAMPLES, **_SETTINGS)
 @given(program=programs(max_lines=8, part=10))
 def test_so_are_those_that_were_chosen_to_be_frozen(program: RandomProgram) -> None:
     _check(program, CHOSEN)
 
 
-@pytest.mark.slow
-@settings(max_examples=_PROGRAMS[STORED], **_SETTINGS)
+@pytest.mark.integration
+@settings(FEW_EXAMPLES, **_SETTINGS)
 @given(program=programs(max_lines=8, part=9))
 def test_so_are_those_whose_weights_are_stored_anew(program: RandomProgram) -> None:
     _check(program, STORED)
 
 
-@pytest.mark.slow
-@settings(max_examples=_PROGRAMS["aot_eager"], **_SETTINGS)
+@pytest.mark.integration
+@settings(FEW_EXAMPLES, **_SETTINGS)
 @given(program=programs(max_lines=8, part=11))
 def test_so_are_those_that_aot_eager_runs(program: RandomProgram) -> None:
     _check(program, "aot_eager")
 
 
-@pytest.mark.slow
-@settings(max_examples=_PROGRAMS["inductor"], **_SETTINGS)
+@pytest.mark.integration
+@settings(FEW_EXAMPLES, **_SETTINGS)
 @given(program=programs(max_lines=16, part=6))
 def test_so_are_those_that_inductor_compiles(program: RandomProgram) -> None:
     _check(program, "inductor")

@@ -52,7 +52,7 @@ def test_files_that_are_mentioned_exist() -> None:
     assert [name for name in [*mentioned, *links] if not (ROOT / name).exists()] == []
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("program", "says"),
     list(zip(blocks("python"), [r"FRX\d{3}", r"FRX\d{3}", "no trial has proved"], strict=True)),

@@ -66,7 +66,7 @@ def test_every_module_imports() -> None:
             importlib.import_module(name)
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_public_functions_are_not_hidden_by_modules_of_the_same_name() -> None:
     # In a fresh process, because importing a submodule replaces the package's attribute for good.
     program = (
@@ -118,7 +118,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_wheel_holds_every_module_and_data_file_once(wheel: Path) -> None:
     links = {Path("frx_graph") / name for name in MOVED}
     expected = {
@@ -130,7 +130,7 @@ def test_wheel_holds_every_module_and_data_file_once(wheel: Path) -> None:
     assert sorted(names) == sorted(expected)
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_wheel_works_without_the_repository(wheel: Path, tmp_path: Path) -> None:
     zipfile.ZipFile(wheel).extractall(tmp_path)
     program = (

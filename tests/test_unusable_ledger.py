@@ -33,7 +33,7 @@ from frx_graph.ledger.verification import verify
 from frx_graph.records import Candidate
 from frx_graph.trials.arm_messages import MadeGraph
 from frx_graph.trials.environment import trial_environment
-from frx_graph.trials.executor import TrialRun
+from frx_graph.trials.trial_run import TrialRun
 from frx_graph.trials.verdict import Outcome, Verdict
 
 HERE, ELSEWHERE = "a" * 16, "c" * 16
@@ -53,7 +53,7 @@ def file(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         # Nobody has all day.
         monkeypatch.setattr("frx_graph.ledger.database.sqlite_engine.BUSY_SECONDS", 0.05)
         monkeypatch.setattr("frx_graph.ledger.database.opening.CHECK_SECONDS", 0.2)
-        monkeypatch.setattr("frx_graph.promotion.lookup._PATIENCE_SECONDS", 0.2)
+        monkeypatch.setattr("frx_graph.promotion.process_record._PATIENCE_SECONDS", 0.2)
         yield folder / "ledger.sqlite3"
 
 
@@ -208,7 +208,7 @@ def test_a_server_that_cannot_be_reached_is_asked_once(
         asked.append(place)
         return promotions(place, *given)
 
-    monkeypatch.setattr("frx_graph.promotion.lookup.promotions", watched)
+    monkeypatch.setattr("frx_graph.promotion.active_plan.promotions", watched)
     runs_as_without_us("advise")
     (warned,) = runs_as_without_us(mode)
     assert "cannot be reached" in warned

@@ -10,9 +10,10 @@ from typing import Any
 import torch
 from torch import fx
 
-from frx_graph.compiler.baseline import KeptBaseline
+from frx_graph.compiler.baseline import LazyBaseline
 from frx_graph.monitor.canary import Footprint
-from frx_graph.monitor.monitored_program import WatchedProgram
+from frx_graph.monitor.monitored_program import MonitoredProgram
+from frx_graph.monitor.program_pair import ProgramPair
 from frx_graph.trials.policy import TrialPolicy
 
 
@@ -31,12 +32,12 @@ class Machine:
         self.now += 1e-6
         return self.now
 
-    clock = seconds
+    read_clock = seconds
 
-    def capturing(self) -> bool:
+    def is_capturing(self) -> bool:
         return False
 
-    def footprint(self) -> Footprint:
+    def read_footprint(self) -> Footprint:
         return Footprint(self.frames, self.held)
 
     def fits_twice(self) -> bool:
@@ -45,10 +46,10 @@ class Machine:
     def fits(self, copied_bytes: int) -> bool:
         return self.roomy
 
-    def usable(self) -> bool:
+    def is_device_usable(self) -> bool:
         return self.works
 
-    def disturbances(self) -> Any:
+    def watch_disturbances(self) -> Any:
         return nullcontext(lambda: None)
 
 
@@ -58,7 +59,7 @@ class Watch:
     def __init__(self, planned: Callable[[Callable[..., Any], Machine], Callable[..., Any]], **how: Any) -> None:
         self.machine = Machine()
         self.reasons: list[str] = []
-        self.programs: list[WatchedProgram] = []
+        self.programs: list[MonitoredProgram] = []
         self.kinds: list[type] = []
         self.steps = {"planned": 0, "baseline": 0}
         self.inner = how.pop("inner", "eager")
@@ -81,13 +82,13 @@ class Watch:
             return counted("baseline", backend(graph, given), self.baseline_seconds)
 
         self.kinds = list(map(type, inputs))
-        kept = KeptBaseline(dynamo, inputs, inner)
+        kept = LazyBaseline(dynamo, inputs, inner)
         # As all plans are, by AOTAutograd, whose programs count what they write into; `F.batch_norm` does not.
         right = torch._dynamo.lookup_backend("aot_eager" if self.inner == "eager" else self.inner)(dynamo, inputs)
         planned = counted("planned", self.planned(right, self.machine), 0.0)
-        program = WatchedProgram(
-            planned, kept, policy=self.policy, roll_back=self.reasons.append, reading=self.machine, **self.how
-        )
+        pair = ProgramPair(planned, kept, self.policy, self.machine, self.how["train"], self.how["repeatable"])
+        rest = {name: value for name, value in self.how.items() if name not in ("train", "repeatable")}
+        program = MonitoredProgram(pair, roll_back=self.reasons.append, **rest)
         self.programs.append(program)
         return program
 

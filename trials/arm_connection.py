@@ -10,7 +10,7 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from frx_graph.support.termination import end_with_parent
+from frx_graph.support.supervisor.supervised import end_with_parent
 
 PIPES = "FRX_ARM_PIPES"
 """Environment variable with the two file descriptors, read and write, of the arm's side, and the id of the process that

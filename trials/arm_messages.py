@@ -17,7 +17,7 @@ from frx_graph.measure.memory_use import MemoryRecord
 from frx_graph.measure.operators.kernel_identities import KernelIdentities
 from frx_graph.records import Candidate
 from frx_graph.trials.arm_process import NO_ANSWER, ArmError, Cause
-from frx_graph.trials.environment import TrialEnvironment
+from frx_graph.trials.environment_record import TrialEnvironment
 from frx_graph.trials.numerics import Difference
 from frx_graph.trials.samples import Disturbance
 

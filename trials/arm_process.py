@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import select
 import signal
 import subprocess
@@ -24,9 +25,11 @@ from typing import Any
 import psutil
 
 from frx_graph.errors import FrxError
+from frx_graph.support.supervisor.family import MARK, ProcessFamily
+from frx_graph.support.supervisor.lines import LineReader, LineTooLongError, OutputTail
+from frx_graph.support.supervisor.process import end_process, finish_ending
+from frx_graph.support.supervisor.run import signal_name
 from frx_graph.trials.arm_connection import PIPES
-from frx_graph.trials.arm_output import ArmOutput, last_lines
-from frx_graph.trials.process_family import MARK, ProcessFamily
 
 _POLL_SECONDS = 0.05
 _TERMINATE_SECONDS = 0.5
@@ -36,7 +39,12 @@ _ENDING_SECONDS = 0.5
 _SHARED_SECONDS = 1.0
 """Between two looks at how much of what is resident is shared, which hold up the arm: forked processes may come to own
 what they shared, and nothing else tells."""
-_CHUNK = 64 * 1024
+_QUOTED_LINES = 3
+"""A traceback's last ones say what was raised, and where."""
+_QUOTED_CHARACTERS = 160
+"""Of a line."""
+_ESCAPE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
+"""Colours, and what else steers a terminal, as ECMA-48 writes it."""
 NO_ANSWER = "an arm answered something that is no answer"
 
 
@@ -96,7 +104,6 @@ class ArmProcess:
         self, command: Sequence[str], *, limits: Limits | None = None, environment: Mapping[str, str] | None = None
     ) -> None:
         self.limits = limits or Limits()
-        self._received = b""
         self._resident_allowed = 0
         self._own_seen = 0.0
         theirs: list[int] = []
@@ -126,15 +133,16 @@ class ArmProcess:
             )
             assert process.stdout is not None
             self._family = ProcessFamily(process, mark)
-            self._output = ArmOutput(process.stdout)
+            self._output = OutputTail(process.stdout)
             self._ours = ours
+            self._answers = LineReader(ours[1], self.limits.output_bytes)
             # Last: what comes before is ended here.
             self._left = weakref.finalize(self, _end_what_is_left, os.getpid(), self._family, ours)
         except BaseException as error:
             # Also where Ctrl-C comes between: an arm that finds nobody at the other end goes by itself.
             _close(ours)
             if process is not None:
-                _kill(process)
+                end_process(process)
             # That there can be no more threads is a RuntimeError.
             if isinstance(error, (OSError, psutil.Error, RuntimeError)):
                 raise ArmError(Cause.NOT_STARTED, f"an arm cannot be started: {error}") from error
@@ -177,27 +185,27 @@ class ArmProcess:
     def stop(self) -> None:
         """End it with all that it has started, wherever that went; returns when they are gone. What interrupts that, as
         a second Ctrl-C, waits until then."""
-        interrupt: BaseException | None = None
-        patience = _TERMINATE_SECONDS
-        while self._left.alive:
-            try:
-                self._family.end(patience)
-                _close(self._ours)
-                self._left.detach()
-            except Exception:
-                raise
-            except BaseException as error:  # noqa: BLE001 - raised below
-                interrupt, patience = error, 0.0
-        self._output.join()
-        if interrupt is not None:
-            raise interrupt
+        try:
+            finish_ending(self._end, _TERMINATE_SECONDS)
+        finally:
+            self._output.join()
+
+    def _end(self, patience: float) -> None:
+        if self._left.alive:
+            self._family.end(patience)
+            _close(self._ours)
+            self._left.detach()
 
     def _send(self, message: Mapping[str, Any], deadline: float, seconds: float) -> None:
         write, _ = self._ours
         line = memoryview(json.dumps(message).encode() + b"\n")
+        ready = select.poll()
+        ready.register(write, select.POLLOUT)
         while line:
             # An arm that does not read leaves the pipe full.
-            self._wait(write, select.POLLOUT, deadline, seconds)
+            if not ready.poll(1000 * _until_look(deadline)):
+                self._check(deadline, seconds)
+                continue
             try:
                 line = line[os.write(write, line) :]
             except BlockingIOError:
@@ -207,16 +215,13 @@ class ArmProcess:
                 return
 
     def _answer(self, deadline: float, seconds: float) -> dict[str, Any]:
-        _, read = self._ours
-        while b"\n" not in self._received:
-            self._wait(read, select.POLLIN, deadline, seconds)
-            chunk = os.read(read, _CHUNK)
-            if not chunk:
-                raise self._ended()
-            self._received += chunk
-            if len(self._received) > self.limits.output_bytes:
-                raise self._flooded("answered with")
-        line, _, self._received = self._received.partition(b"\n")
+        try:
+            while (line := self._answers.next_line(_until_look(deadline))) is None:
+                if self._answers.ended:
+                    raise self._ended()
+                self._check(deadline, seconds)
+        except LineTooLongError:
+            raise self._flooded("answered with") from None
         try:
             found = json.loads(line)
         except (ValueError, RecursionError) as error:
@@ -225,25 +230,21 @@ class ArmProcess:
             raise ArmError(Cause.RAISED, NO_ANSWER, self.output)
         return found
 
-    def _wait(self, descriptor: int, event: int, deadline: float, seconds: float) -> None:
-        """Until the pipe is ready, or broken, which reading and writing tell."""
-        ready = select.poll()
-        ready.register(descriptor, event)
-        while not ready.poll(1000 * min(_POLL_SECONDS, max(0.0, deadline - time.monotonic()))):
-            self._check_usage()
-            if time.monotonic() >= deadline:
-                raise ArmError(Cause.TIMED_OUT, f"an arm did not answer within {seconds:.0f} s", self.output)
-
     def _ended(self) -> ArmError:
         if not self._family.leader_ends(_ENDING_SECONDS):
             return ArmError(Cause.EXITED, "an arm closed its connection", self.output)
         code = self._family.exit_code()
         self._output.join()
         if code < 0:
-            name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
             cause = Cause.KILLED if -code == signal.SIGKILL else Cause.CRASHED
-            return ArmError(cause, f"an arm was ended by {name}", self.output)
+            return ArmError(cause, f"an arm was ended by {signal_name(-code)}", self.output)
         return ArmError(Cause.EXITED, f"an arm ended with exit code {code} before it answered", self.output)
+
+    def _check(self, deadline: float, seconds: float) -> None:
+        """Raise `ArmError` if it uses more than it may, or is late."""
+        self._check_usage()
+        if time.monotonic() >= deadline:
+            raise ArmError(Cause.TIMED_OUT, f"an arm did not answer within {seconds:.0f} s", self.output)
 
     def _check_usage(self) -> None:
         if self._output.printed > self.limits.output_bytes:
@@ -271,21 +272,25 @@ class ArmProcess:
         return ArmError(Cause.FLOODED, f"an arm {how} more than {self.limits.output_bytes} bytes", self.output)
 
 
+def _until_look(deadline: float) -> float:
+    return min(_POLL_SECONDS, max(0.0, deadline - time.monotonic()))
+
+
+def last_lines(text: str) -> str:
+    """The last lines of an output that are not empty, in one line. It may be anybody's: all that does not print is left
+    out."""
+    printable = ("".join(c for c in line if c.isprintable()).strip() for line in _ESCAPE.sub("", text).splitlines())
+    last = [line for line in printable if line][-_QUOTED_LINES:]
+    return " | ".join(
+        line if len(line) <= _QUOTED_CHARACTERS else f"{line[: _QUOTED_CHARACTERS - 1]}…" for line in last
+    )
+
+
 def _end_what_is_left(owner: int, family: ProcessFamily, ours: list[int]) -> None:
     """Of an arm that nobody has stopped. A copy of the process, which `os.fork` has made, is not its owner."""
     if os.getpid() == owner:
         family.end(0.0)
     _close(ours)
-
-
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    """One that nobody has been told of."""
-    with contextlib.suppress(OSError):
-        os.killpg(process.pid, signal.SIGKILL)
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(_ENDING_SECONDS)
-    if process.stdout is not None:
-        process.stdout.close()
 
 
 def _close(descriptors: list[int]) -> None:

@@ -24,8 +24,9 @@ import torch
 
 from frx_graph.measure.inductor.compilations import compilations, compiled_between
 from frx_graph.measure.machine import device_state, processor_state
-from frx_graph.measure.machine.device_state import NvidiaDevice, nvidia_device
+from frx_graph.measure.machine.device_state import NvidiaDevice
 from frx_graph.measure.machine.disturbance import DISTURBED_SHARE, OthersLoad, others_load, own_seconds
+from frx_graph.measure.machine.nvml_device import nvidia_device
 from frx_graph.trials.samples import Cause, Disturbance
 
 

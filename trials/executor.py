@@ -25,8 +25,8 @@ from frx_graph.trials.arm_messages import (
     Warmed,
 )
 from frx_graph.trials.arm_process import ArmError
-from frx_graph.trials.environment import TrialEnvironment
-from frx_graph.trials.gates import Comparison, Gate, GateResult, examine_gates, plan_fault
+from frx_graph.trials.environment_record import TrialEnvironment
+from frx_graph.trials.gates import Comparison, examine_gates, plan_fault
 from frx_graph.trials.policy import TrialPolicy
 from frx_graph.trials.protocol import Protocol as Rule
 from frx_graph.trials.protocol import protocol
@@ -34,6 +34,7 @@ from frx_graph.trials.running_arms import RunningArm, RunningArms
 from frx_graph.trials.running_arms import StartArm as StartArm
 from frx_graph.trials.samples import Block, MeasuredQuad
 from frx_graph.trials.schedule import Arm, Quad, next_quad, schedule
+from frx_graph.trials.trial_run import Gate, GateResult, TrialRun
 from frx_graph.trials.verdict import Outcome, Verdict, early_verdict, final_verdict
 from frx_graph.trials.worker_client import Asking, BaselineError, BudgetEnded, CandidateFailed
 
@@ -57,20 +58,6 @@ class Programs:
     def of(self, arm: Arm) -> Load:
         """One of them."""
         return self.baseline if arm is Arm.BASELINE else self.candidate
-
-
-@dataclass(frozen=True, slots=True)
-class TrialRun:
-    """How a trial went. `quads` are all that were measured, void ones included."""
-
-    gates: tuple[GateResult, ...]
-    verdict: Verdict
-    quads: tuple[MeasuredQuad, ...]
-    environment: TrialEnvironment | None
-    signatures: tuple[str, ...]
-    """Of the program's Dynamo graphs."""
-    in_process: bool = False
-    """Both arms were in the process of whoever has run the trial."""
 
 
 def run_trial(

@@ -5,7 +5,6 @@ Their order is that of `GATES`; the first that fails ends a trial.
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -17,36 +16,7 @@ from frx_graph.trials import gate_evidence
 from frx_graph.trials.arm_messages import Examined, Judged, MadeGraph
 from frx_graph.trials.numerics import describe
 from frx_graph.trials.policy import TrialPolicy
-
-
-class Gate(enum.StrEnum):
-    """In the order in which they are passed."""
-
-    PROCESS = "process"
-    """The arm ran to its end: it neither crashed, hung, ran out of memory, nor flooded its output."""
-    PLAN = "plan"
-    """What was to be made of the program was made of it."""
-    CAPTURE = "capture"
-    """No graph break, graph or guard more."""
-    NUMERICS = "numerics"
-    STRIDES = "strides"
-    """Of outputs and gradients; and who shares memory with whom."""
-    KERNELS = "kernels"
-    """Nothing left its fast implementation."""
-    RECOMPILES = "recompiles"
-    """And CUDA graphs that are skipped."""
-    MEMORY = "memory"
-    DISTRIBUTED = "distributed"
-    THROUGHPUT = "throughput"
-
-
-@dataclass(frozen=True, slots=True)
-class GateResult:
-    """Whether a gate was passed, and what was seen there, in a line. `passed` is None where it says nothing here."""
-
-    name: Gate
-    passed: bool | None
-    detail: str
+from frx_graph.trials.trial_run import Gate, GateResult
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from typing import Literal
 from frx_graph.errors import EvidenceError
 from frx_graph.measure.kernel_clock import KernelClock, KernelTime, build_kernel_clock
 from frx_graph.measure.nvcc import Compiled, Nvcc
-from frx_graph.measure.program_run import ProgramRun, run_program
+from frx_graph.support.supervisor.run import ProgramRun, run_program
 from frx_graph.trials.program_outputs import OutputComparison, compare_outputs
 from frx_graph.trials.program_times import ProgramComparison, compare_programs, program_schedule
 from frx_graph.trials.samples import Block, MeasuredQuad
@@ -138,11 +138,14 @@ class _Programs:
     def run(self, arm: Arm, environment: Mapping[str, str] | None = None) -> float:
         """Seconds of one run. Raises `_RunError`."""
         program = self._sides[arm].compiled.program
-        ran = run_program(
-            [str(program)],
-            limit_seconds=self._limit,
-            environment=self.environment if environment is None else environment,
-        )
+        try:
+            ran = run_program(
+                [str(program)],
+                limit_seconds=self._limit,
+                environment=self.environment if environment is None else environment,
+            )
+        except OSError as error:
+            raise EvidenceError(f"{program} cannot be started: {error.strerror or error}") from None
         if ran.problem is not None:
             raise _RunError(arm, ran)
         if self.outputs.setdefault(arm, ran.output) != ran.output:

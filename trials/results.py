@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from frx_graph.capture.step import run_step
+from frx_graph.capture.aten_trace import run_step
 from frx_graph.errors import TrialError
 from frx_graph.trials.numerics import (
     Difference,

@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 from frx_graph.errors import TrialError
 from frx_graph.trials.arm_messages import Answered, Answering, Judge, Question, ask
 from frx_graph.trials.arm_process import ArmError, Cause
-from frx_graph.trials.gates import Gate
 from frx_graph.trials.policy import TrialPolicy
 from frx_graph.trials.schedule import Arm
+from frx_graph.trials.trial_run import Gate
 
 _LEAST_SECONDS = 1.0
 """For an answer, when the time budget is about to end."""

@@ -20,10 +20,9 @@ from frx_graph.advisor.observe import check_observable, observe_step
 from frx_graph.analyzers.sightings.corroboration import corroborated
 from frx_graph.analyzers.sightings.sighting import RunFile, Setting
 from frx_graph.capture.call_check import check_call
-from frx_graph.capture.captured_graph import Capture, CapturedGraph
+from frx_graph.capture.captured_graph import Capture, CapturedGraph, frame_of
 from frx_graph.capture.dynamo_reason import short_reason
 from frx_graph.capture.model import capture_model
-from frx_graph.capture.versions import frame_of
 from frx_graph.errors import NOT_THE_MODELS, FrxError, first_line
 from frx_graph.facts.build import build_graph_facts
 from frx_graph.facts.graph_facts import GraphFacts
@@ -31,6 +30,7 @@ from frx_graph.facts.operator_signature import OperatorSignature
 from frx_graph.measure.machine.device_calibration import device_profile
 from frx_graph.measure.machine.device_profile import DeviceProfile
 from frx_graph.measure.measurement_cache import MeasuredOperators
+from frx_graph.measure.operators.operator_contract import OperatorContract, load_contract
 from frx_graph.options import check_inner
 from frx_graph.passes.analysis import Analysis, CompileEvents, PrecisionSettings
 from frx_graph.passes.copies.prediction import predict_copies, signatures_to_measure, unknown_operators
@@ -41,7 +41,6 @@ from frx_graph.passes.ranking import rank
 from frx_graph.passes.spans import layout_spans
 from frx_graph.records import HIDDEN_KINDS, Finding, Refusal
 from frx_graph.reports.advice.advice_report import AdviceReport
-from frx_graph.rules.operator_contract import OperatorContract, load_contract
 
 _Known = TypeVar("_Known")
 
@@ -73,7 +72,10 @@ def advise(
     evidence: Sequence[str | Path] = (),
     progress: Progress = lambda _stage: None,
 ) -> AdviceReport:
-    """Ranked layout fixes for one call of `model(*args, **kwargs)`; nothing of the model is changed.
+    """Return ranked layout fixes for one call of `model(*args, **kwargs)`.
+
+    The call is run: parameters, buffers, gradients, random generators and training modes are restored afterwards, other
+    state of the program is not (`frx_graph.capture.state_snapshot`).
 
     With `train` the backward is analysed, too; with `observe` one real step is run and its copies are shown beside the
     predicted ones. `measure` lets operators be run by themselves for a moment where the operator layout contract does

@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from frx_graph.capture.step import run_step
+from frx_graph.capture.aten_trace import run_step
 from frx_graph.errors import OptionError
 from frx_graph.measure.inductor.inductor_observer import observe_inductor
 from frx_graph.measure.operators.eager_observer import observe_eager

@@ -10,7 +10,7 @@ from dataclasses import replace
 from frx_graph.compiler.plans import ALL_REWRITES
 from frx_graph.compiler.risk import allowed
 from frx_graph.errors import TrialError
-from frx_graph.passes.rewrites import inner_choice
+from frx_graph.passes import inner_choice
 from frx_graph.records import Candidate, Risk
 from frx_graph.trial_worker.launch import start_arm
 from frx_graph.trials.arm_messages import Load, Loaded, MadeGraph, Warm, Warmed, ask

@@ -24,7 +24,7 @@ from frx_graph.autopilot.proposals import choices_in, chosen, known_alone, porti
 from frx_graph.autopilot.trial_decisions import decisions_about, decisions_without_trial
 from frx_graph.compiler.plans import ALL_REWRITES, recorded_plan
 from frx_graph.compiler.risk import allowed
-from frx_graph.distributed.handshake import several_ranks
+from frx_graph.distributed.handshake import has_several_ranks
 from frx_graph.errors import TravelError, TrialError
 from frx_graph.ledger.author import this_process
 from frx_graph.ledger.decision import AUTOPILOT, Decision, Kind
@@ -37,8 +37,9 @@ from frx_graph.trial_worker.graph_file import hold_graph, write_graph
 from frx_graph.trial_worker.in_process import InProcessArms
 from frx_graph.trial_worker.launch import start_arm
 from frx_graph.trials.arm_messages import GraphWorkload, Load, MadeGraph
-from frx_graph.trials.executor import Programs, Progress, StartArm, TrialRun, run_trial
+from frx_graph.trials.executor import Programs, Progress, StartArm, run_trial
 from frx_graph.trials.policy import TrialPolicy
+from frx_graph.trials.trial_run import TrialRun
 from frx_graph.trials.verdict import Outcome
 
 Record = Callable[[Sequence[Decision]], object]
@@ -196,7 +197,7 @@ def _arms(
     try:
         write_graph(folder, dynamo, inputs)
     except TravelError as cannot:
-        if several_ranks():
+        if has_several_ranks():
             # A collective of the graph would wait for the others, who wait for this rank.
             raise
         rewrites = allowed(ALL_REWRITES, policy.risk, isolated=False)

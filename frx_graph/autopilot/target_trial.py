@@ -15,12 +15,13 @@ from frx_graph.compiler.risk import allowed
 from frx_graph.errors import OptionError, TrialError
 from frx_graph.ledger.author import Author
 from frx_graph.ledger.decision import Decision
-from frx_graph.passes.rewrites.inner_choice import CHOICES
+from frx_graph.passes.inner_choice import CHOICES
 from frx_graph.records import Candidate, Risk
 from frx_graph.trial_worker.launch import start_arm
 from frx_graph.trials.arm_messages import Load, MadeGraph, TargetWorkload
-from frx_graph.trials.executor import Programs, Progress, TrialRun, run_trial
+from frx_graph.trials.executor import Programs, Progress, run_trial
 from frx_graph.trials.policy import TrialPolicy
+from frx_graph.trials.trial_run import TrialRun
 from frx_graph.trials.verdict import Outcome
 
 Propose = Callable[[Load, Sequence[str]], tuple[MadeGraph, ...]]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,10 +19,12 @@ from torch._dispatch.python import enable_python_dispatcher
 from torch._dynamo.convert_frame import compile_lock
 from torch._functorch._aot_autograd.logging_utils import setup_stacktrace_preservation_hooks
 from torch._guards import TracingContext, tracing
+from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import traceback as fx_traceback
 from torch.fx.experimental.proxy_tensor import get_proxy_mode, make_fx
 from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from frx_graph.capture.call_site import (
     UNKNOWN_SITE,
@@ -34,9 +36,10 @@ from frx_graph.capture.call_site import (
 )
 from frx_graph.capture.captured_graph import CapturedGraph, GraphInput, InputKind, Phase
 from frx_graph.capture.kept_modes import modes_put_back
-from frx_graph.capture.real_strides import RealStrides, merge_relayouts
 from frx_graph.capture.saved_tensor_hooks import unseen_by_saved_tensor_hooks
 from frx_graph.capture.without_guards import without_guards
+
+_LAYER_NORM_BACKWARD = torch.ops.aten.native_layer_norm_backward.default
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +160,16 @@ def backward_roots(outputs: Sequence[Any]) -> list[Tensor]:
     return losses if len(losses) == 1 else candidates
 
 
+def run_step(model: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], *, train: bool) -> Any:
+    """Run one step and return the model's outputs; with `train`, send gradients of one back from `backward_roots`."""
+    with torch.set_grad_enabled(train):
+        outputs = model(*args, **kwargs)
+        if train:
+            roots = backward_roots(pytree.tree_leaves(outputs))
+            torch.autograd.backward(roots, [torch.ones_like(root) for root in roots])
+    return outputs
+
+
 def _roots_and_gradients(
     outputs: Sequence[Any], tangents: Sequence[Tangent | None] | None
 ) -> tuple[list[Tensor], list[Callable[[], Tensor]]]:
@@ -204,3 +217,36 @@ def _attribute(
             # Operators that autograd does not record share the number of the one before them: the first is the owner.
             forward_by_sequence.setdefault(sequence, sites[node.name])
     return sites, phases
+
+
+class RealStrides(TorchDispatchMode):
+    """Gives fake results the strides that the real kernels give theirs, where the two differ (seen on 2.13 and 2.15).
+
+    `native_layer_norm_backward` allocates contiguous gradients (`layer_norm.cpp`, `layer_norm_kernel.cu`), while its
+    fake result follows the strides of the incoming gradient. The clones that this leaves behind the operator in the
+    graph are taken out by `merge_relayouts`: a mode of one's own always runs above the one that records.
+    """
+
+    supports_higher_order_operators = True
+
+    def __torch_dispatch__(
+        self, func: OpOverload, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Run `func`, and lay its results out as the kernel does."""
+        result = func(*args, **(kwargs or {}))
+        if func is not _LAYER_NORM_BACKWARD:
+            return result
+        return tuple(item.contiguous() if isinstance(item, Tensor) else item for item in result)
+
+
+def merge_relayouts(graph: fx.Graph) -> None:
+    """Let each corrected result take the place, and the fake value, of its clone."""
+    for node in graph.find_nodes(op="call_function", target=_LAYER_NORM_BACKWARD):
+        values = list(node.meta["val"])
+        for item in list(node.users):
+            for clone in list(item.users):
+                if clone.target is torch.ops.aten.clone.default:
+                    values[item.args[1]] = item.meta["val"] = clone.meta["val"]
+                    clone.replace_all_uses_with(item)
+                    graph.erase_node(clone)
+        node.meta["val"] = tuple(values)

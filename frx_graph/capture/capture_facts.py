@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -20,10 +21,17 @@ from torch._dynamo import utils as dynamo_utils
 
 from frx_graph.capture.dynamo_events import bookmark, breaks_since, untold
 from frx_graph.capture.dynamo_reason import short_reason
-from frx_graph.capture.guard_expression import normalised_guard
 
 _METRICS_KEPT = 100_000
 """Dynamo forgets all but the last 64 (`DEFAULT_COMPILATION_METRICS_LIMIT`); a large model has more."""
+
+_IDENTITY = re.compile(r"^(?P<head>.*___check_\w*id\(.*), \d+\)(?P<rest>, type=<.*>)?$", re.S)
+_ADDRESS = re.compile(r"\b0x[0-9a-fA-F]+\b")
+_UNIQUE_NAME = re.compile(r"(?P<name>__builtins_dict_|___unnamed_scope|__resume_at_\d+|__compiled_fn)_+[0-9a-f_]+")
+_NAMED_BY_ID = re.compile(r"\b(?P<prefix>\w*?)_\d{11,}_c\w+\b")
+"""Any other that `install_global_by_id` names: `_140271496230000_c0` is the module `torch`, without a prefix."""
+_LONG_NUMBER = re.compile(r"(?<![\w.])\d{11,}(?![\w.])")
+"""Addresses in decimal: `id()` in CPython. No size or stride of a tensor that fits into memory is so large."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +187,22 @@ def _expressions(entry: Any) -> list[str]:
         # Filled at once where guards are checked lazily or loaded from a cache.
         manager.populate_code_parts_for_debugging()
     return list(manager.code_parts)
+
+
+def normalised_guard(expression: str) -> str:
+    """Return `expression`, as `GuardManagerWrapper.code_parts` has it, without what differs between processes.
+
+    That is object ids, addresses, and the serial numbers of names that Dynamo puts into globals
+    (`torch/_dynamo/output_graph.py`, `install_global`).
+
+    That the object is a particular one remains: `___check_obj_id(G['torch']), type=<class 'module'>`.
+    """
+    found = _IDENTITY.match(expression)
+    if found is not None:
+        expression = f"{found['head']}){found['rest'] or ''}"
+    expression = _UNIQUE_NAME.sub(lambda match: match["name"].rstrip("_"), expression)
+    expression = _NAMED_BY_ID.sub(r"\g<prefix>_#", expression)
+    return _LONG_NUMBER.sub("#", _ADDRESS.sub("0x", expression))
 
 
 def _cudagraph_skips() -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from frx_graph.capture.call_site import CallSite
@@ -97,3 +97,31 @@ class Capture:
     breaks: tuple[GraphBreak, ...] = ()
     recompiles: tuple[Recompile, ...] = ()
     failures: tuple[CaptureFailure, ...] = ()
+
+
+def current_versions(capture: Capture) -> Capture:
+    """Return `capture` with the graphs that the next step runs, of all that were compiled over time.
+
+    Of the versions of a frame for the same parameters, that is the last one that trains, else the last. Versions for
+    other parameters are other modules, and run in the same step. A program that was compiled again after a reset
+    counts once.
+    """
+    latest: dict[tuple[str, tuple[int, ...]], CapturedGraph] = {}
+    for graph in capture.graphs:
+        key = (frame_of(graph.graph_id), graph.parameters)
+        if graph.train or key not in latest or not latest[key].train:
+            latest[key] = graph
+    distinct = {_program_key(graph): graph for graph in latest.values()}
+    return replace(capture, graphs=tuple(distinct.values()))
+
+
+def frame_of(graph_id: str) -> str:
+    """Return the frame that a graph belongs to: Dynamo names graphs `frame/version`."""
+    return graph_id.partition("/")[0]
+
+
+def _program_key(graph: CapturedGraph) -> tuple[object, ...]:
+    """Return what two compilations of one program share: operators, call sites, input shapes, parameters."""
+    nodes = graph.aten.graph.nodes
+    shapes = (str(getattr(node.meta.get("val"), "shape", None)) for node in nodes if node.op == "placeholder")
+    return (*((str(node.target), graph.sites.get(node.name)) for node in nodes), *shapes, *graph.parameters)

@@ -14,16 +14,17 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor, fx, nn
 from torch._dynamo.exc import TorchDynamoException
+from torch._dynamo.variables import torch as dynamo_torch
+from torch.nn.modules import activation
 from torch.utils import _pytree as pytree
 
 from frx_graph.capture.aten_trace import Tangent, backward_roots
 from frx_graph.capture.captured_graph import Capture
 from frx_graph.capture.dynamo_events import bookmark, breaks_since
 from frx_graph.capture.dynamo_reason import short_reason
-from frx_graph.capture.eager_paths import eager_paths
 from frx_graph.capture.isolated_recompiles import ISOLATED
-from frx_graph.capture.model_state import preserved_state
 from frx_graph.capture.recorder import GraphRecorder, UntracedGraph
+from frx_graph.capture.state_snapshot import preserve_state
 from frx_graph.errors import NOT_THE_MODELS, CaptureError, TargetError, first_line
 
 
@@ -38,14 +39,14 @@ def capture_model(
 ) -> Capture:
     """All graphs of one call of `model(*args, **kwargs)`, with the backward if `train`.
 
-    The model runs once, eagerly, on its real inputs; buffers and the random state are put back afterwards. With
+    The model runs once, eagerly, on its real inputs; `preserve_state` restores its state afterwards. With
     `as_eager` torch's own layers are captured as they run in eager: a program that is compiled has a graph break at
     each recurrent layer and takes `nn.MultiheadAttention` apart, see `eager_paths`. Raises `TargetError` if the model
     itself raises, `CaptureError` if it runs but nothing of it could be captured.
     """
     kwargs = dict(kwargs or {})
     runs: list[_Runs] = []
-    with _ONE_AT_A_TIME, preserved_state(model, args, kwargs):
+    with _ONE_AT_A_TIME, preserve_state(model, args, kwargs):
         recorder = GraphRecorder(origin, parameter_paths(model))
 
         def backend(dynamo: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
@@ -215,3 +216,27 @@ def capturing(train: bool, as_eager: bool) -> Iterator[None]:
             yield
     finally:
         logging.disable(silenced)
+
+
+@contextlib.contextmanager
+def eager_paths() -> Iterator[None]:
+    """While it is entered, Dynamo traces torch's layers as they run in eager.
+
+    Dynamo leaves its graph at `nn.LSTM`, `nn.GRU` and `nn.RNN` unless `allow_rnn` is set. `nn.MultiheadAttention` runs
+    as one native operator in inference, unless it is told that it is being traced: Dynamo tells it so by a table of
+    answers (`tracing_state_functions`, the same in torch 2.11, 2.13 and 2.15), whatever the true answer is. A torch
+    without that table has the layer traced as a compiled program runs it.
+    """
+    with torch._dynamo.config.patch(allow_rnn=True):
+        table = getattr(dynamo_torch, "tracing_state_functions", None)
+        question = getattr(activation, "_is_make_fx_tracing", None)
+        answers = table() if table is not None else {}
+        if question not in answers:
+            yield
+            return
+        told = answers[question]
+        answers[question] = False
+        try:
+            yield
+        finally:
+            answers[question] = told

@@ -28,7 +28,6 @@ from frx_graph.ledger.active_plans import Standing, fold
 from frx_graph.ledger.author import this_process
 from frx_graph.ledger.database.opening import open_ledger, open_to_read
 from frx_graph.ledger.decision import Kind, Recorded
-from frx_graph.ledger.event_text import render_event, render_list
 from frx_graph.ledger.export import exported_lines
 from frx_graph.ledger.location import Location, choose_location
 from frx_graph.ledger.plain_file import TABLES_VERSION
@@ -39,6 +38,7 @@ from frx_graph.ledger.verification import verify as verify_ledger
 from frx_graph.reports.advice.terminal import detect_terminal
 from frx_graph.reports.render.plain_text import one_line
 from frx_graph.reports.render.quantities import plural
+from frx_graph.reports.trials.event_text import render_event, render_list
 from frx_graph.support.atomic_file import write_atomically
 
 DEFAULT_LIMIT = 20

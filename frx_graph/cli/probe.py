@@ -27,10 +27,10 @@ from frx_graph.cli.printing.output import (
 )
 from frx_graph.errors import OptionError
 from frx_graph.facts.operator_signature import OperatorSignature
-from frx_graph.rules.contract_cases import Case
-from frx_graph.rules.contract_measurement import measure_contract, trials
-from frx_graph.rules.contract_table import CASES
-from frx_graph.rules.operator_contract import ContractRow, OperatorContract, contract_text, own_contracts
+from frx_graph.measure.operators.contract_cases import Case
+from frx_graph.measure.operators.contract_measurement import measure_contract, trials
+from frx_graph.measure.operators.contract_table import CASES
+from frx_graph.measure.operators.operator_contract import ContractRow, OperatorContract, contract_text, own_contracts
 from frx_graph.support.atomic_file import write_atomically
 
 

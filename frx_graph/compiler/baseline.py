@@ -1,4 +1,4 @@
-"""The program without us, kept beside the one that runs with a plan: what there is to go back to."""
+"""The baseline program of a graph: compiled without rewrites, for a fallback, when it is first needed."""
 
 from __future__ import annotations
 
@@ -17,13 +17,12 @@ from frx_graph.support.process_state import random_numbers_kept
 from frx_graph.support.user_warning import warn_and_go_on
 
 
-class KeptBaseline:
-    """`dynamo` as it is now, to be compiled by `inner` when it is first needed.
+class LazyBaseline:
+    """Compile a snapshot of `dynamo` by `inner` when the program is first requested.
 
-    One with symbolic sizes, of inputs or of what is computed, is compiled at once: guards on them can only be made
-    while Dynamo compiles the frame. Others are compiled as they would have been now: torch is configured as it was, and
-    no random numbers are drawn in the middle of the program's. Where the compiler fails, later, the graph is run by
-    eager, and a warning says so. No tensor is kept alive.
+    A graph with symbolic sizes is compiled at once: guards on them can only be added while Dynamo compiles the frame.
+    Others compile later, under the torch configuration of now, and draw none of the user's random numbers. If that
+    fails, eager runs the graph, and a warning says so. No tensor is kept alive.
     """
 
     def __init__(self, dynamo: fx.GraphModule, inputs: Sequence[Any], inner: Compiled) -> None:
@@ -33,11 +32,11 @@ class KeptBaseline:
         self._lock = threading.Lock()
         self._compiled: Callable[..., Any] | None = None
         computed = (node.meta.get("example_value") for node in dynamo.graph.nodes)
-        if any(map(_symbolic, pytree.tree_leaves([*inputs, *computed]))):
+        if any(map(_is_symbolic, pytree.tree_leaves([*inputs, *computed]))):
             self._compiled = inner(graph_as_it_is(dynamo), list(inputs))
 
-    def program(self, args: Sequence[Any]) -> Callable[..., Any]:
-        """What takes what the graph takes, `args` for example."""
+    def get_program(self, args: Sequence[Any]) -> Callable[..., Any]:
+        """Return the compiled graph; the first time, compile it for `args`."""
         with self._lock:
             if self._compiled is None:
                 try:
@@ -49,7 +48,7 @@ class KeptBaseline:
             return self._compiled
 
 
-def _symbolic(value: Any) -> bool:
+def _is_symbolic(value: Any) -> bool:
     if isinstance(value, Tensor):
         return any(isinstance(size, SymInt) for size in value.shape)
     return isinstance(value, (SymInt, SymFloat, SymBool))

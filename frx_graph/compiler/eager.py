@@ -18,9 +18,9 @@ from torch.fx.graph import _BoxedCodeGen
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.capture.whole_upsampling import may_upsample_whole, whole_upsampling
 from frx_graph.compiler.aot_context import graph_id, report_output_strides, static_inputs, visible_outputs
-from frx_graph.compiler.fallback import RewrittenRun, WayBack
+from frx_graph.compiler.fallback import FallbackState, GuardedGraph
 from frx_graph.compiler.graph_rollback import as_it_was_on_failure
-from frx_graph.compiler.pre_autograd import Compiled, Failed, Told, rewrite_or_leave
+from frx_graph.compiler.pre_autograd import Compiled, OnFailure, OnRewrite, rewrite_or_leave
 from frx_graph.compiler.rewrite_pipeline import RewrittenGraph, rewrite_graph
 from frx_graph.errors import first_line
 from frx_graph.freezing.constant_folding import bind, freeze_weights
@@ -38,16 +38,18 @@ class EagerPlan:
     """Compiles Dynamo graphs for eager execution: AOTAutograd's forward and backward, rewritten, run as they are.
     Weights of inference graphs that are `constant` become part of the graph; who calls it has to watch them."""
 
-    def __init__(self, plan: Plan, told: Told, failed: Failed, *, constant: IsConstant = lambda _: False) -> None:
+    def __init__(
+        self, plan: Plan, on_rewrite: OnRewrite, on_failure: OnFailure, *, constant: IsConstant = lambda _: False
+    ) -> None:
         self._plan = plan
-        self._told = told
-        self._failed = failed
+        self._on_rewrite = on_rewrite
+        self._on_failure = on_failure
         self._constant = constant
 
     def __call__(self, dynamo: fx.GraphModule, example_inputs: Sequence[Any]) -> Compiled:
         """The compiled graph, which takes what the Dynamo graph takes."""
-        rewrite_or_leave(dynamo, "eager", self._plan, self._told, self._failed)
-        ours = _GraphCompiler(self._plan, self._told, self._failed, self._constant)
+        rewrite_or_leave(dynamo, "eager", self._plan, self._on_rewrite, self._on_failure)
+        ours = _GraphCompiler(self._plan, self._on_rewrite, self._on_failure, self._constant)
         compiler = aot_autograd(
             fw_compiler=ours.forward,
             bw_compiler=ours.backward,
@@ -65,21 +67,21 @@ class _GraphCompiler:
     """Compiles what AOTAutograd makes of one Dynamo graph: a forward and, mostly later, its backward, or an inference
     graph."""
 
-    def __init__(self, plan: Plan, told: Told, failed: Failed, constant: IsConstant) -> None:
+    def __init__(self, plan: Plan, on_rewrite: OnRewrite, on_failure: OnFailure, constant: IsConstant) -> None:
         self._plan = plan
-        self._told = told
-        self._failed = failed
+        self._on_rewrite = on_rewrite
+        self._on_failure = on_failure
         self._constant = constant
         self._doubtful: tuple[str, ...] = ()
         """What the forward saves, and may lie otherwise than the backward is told."""
         self._misread: tuple[str, ...] = ()
         """What lies otherwise, as it would without us: the backward reads it as it comes."""
         self._done: list[RewrittenGraph] = []
-        self._way_back = WayBack(self._gone_back)
+        self._fallback_state = FallbackState(self._gone_back)
 
     def inference(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Compiled:
         """The program of a graph that has no backward."""
-        self._way_back.alone = True
+        self._fallback_state.alone = True
         given = _given(module, inputs)
         if inductor_config.freezing:
             frozen = self._run(module, given, lambda: self._frozen(module, given))
@@ -101,7 +103,7 @@ class _GraphCompiler:
     def _compiled(self, module: fx.GraphModule, given: Mapping[str, Tensor], phase: Phase, *, train: bool) -> Compiled:
         """`module` rewritten, or as it was traced; it runs on the inputs that it gets."""
         run = None
-        if not self._way_back.taken:
+        if not self._fallback_state.taken:
             saves = train and phase is Phase.FORWARD
             run = self._run(module, given, lambda: self._rewritten(module, given, phase, train=train), saves=saves)
         return self._as_traced(module, given) if run is None else run
@@ -113,21 +115,21 @@ class _GraphCompiler:
         change: Callable[[], RewrittenGraph],
         *,
         saves: bool = False,
-    ) -> RewrittenRun | None:
+    ) -> GuardedGraph | None:
         """`module` changed and compiled, with a way back to what it is now; what was done is told. A failure is told,
         leaves `module` as it was, and gives None."""
         try:
             with as_it_was_on_failure(module) as before:
                 done = change()
-                run = RewrittenRun(
+                run = GuardedGraph(
                     _boxed(module),
                     module.graph,
                     lambda: self._as_traced(fx.GraphModule(module, before), given),
-                    self._way_back,
+                    self._fallback_state,
                     saves=saves,
                 )
         except Exception as error:  # noqa: BLE001 - any failure of ours falls back to the graph as it was
-            self._failed(error)
+            self._on_failure(error)
             return None
         if saves:
             self._doubtful, self._misread = done.doubtful, done.misread
@@ -136,14 +138,14 @@ class _GraphCompiler:
         return run
 
     def _tell(self, done: RewrittenGraph) -> None:
-        self._told(replace(done, plan=self._plan.of_graph(done.signature, done.applied).hash))
+        self._on_rewrite(replace(done, plan=self._plan.of_graph(done.signature, done.applied).hash))
 
     def _gone_back(self, error: Exception) -> None:
         for done in self._done:
             if done.applied:
                 self._tell(done.taken_back(f"it failed when it ran: {first_line(error)}"))
         if not out_of_memory(error):
-            self._failed(error)
+            self._on_failure(error)
 
     def _as_traced(self, module: fx.GraphModule, given: Mapping[str, Tensor]) -> Compiled:
         self._or_as_it_was(module, lambda: read_as_traced(module.graph, given))
@@ -156,7 +158,7 @@ class _GraphCompiler:
             with as_it_was_on_failure(module):
                 change()
         except Exception as error:  # noqa: BLE001 - any failure of ours falls back to the graph as it was
-            self._failed(error)
+            self._on_failure(error)
 
     def _frozen(self, module: fx.GraphModule, given: Mapping[str, Tensor]) -> RewrittenGraph:
         frozen = freeze_weights(module, self._constant)

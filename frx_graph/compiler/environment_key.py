@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 
 from frx_graph.compiler.code_fingerprint import code_hash
-from frx_graph.trials.environment import TrialSetup
+from frx_graph.trials.environment_record import TrialSetup
 
 
 def environment_key(setup: TrialSetup) -> str:

@@ -10,7 +10,7 @@ from torch import Tensor, fx, nn
 from torch._inductor import config as inductor_config
 
 from frx_graph.capture.graph_copy import graph_as_it_is
-from frx_graph.compiler.baseline import KeptBaseline
+from frx_graph.compiler.baseline import LazyBaseline
 from frx_graph.compiler.pre_autograd import Compiled
 from frx_graph.errors import RewriteError
 from frx_graph.freezing.weight_guard import WeightWatch
@@ -38,7 +38,7 @@ class FrozenGraph:
         module, self._weights = _with_constants(dynamo, inputs)
         if not self._weights:
             raise RewriteError("the graph reads no weights")
-        self._baseline = KeptBaseline(dynamo, inputs, plain)
+        self._baseline = LazyBaseline(dynamo, inputs, plain)
         self._watch: WeightWatch | None = WeightWatch(module)
         self._rest = [index for index in range(len(inputs)) if index not in self._weights]
         self._lock = threading.Lock()
@@ -51,7 +51,7 @@ class FrozenGraph:
         frozen = self._frozen
         others = any(args[index] is not weight for index, weight in self._weights.items())
         if frozen is None or others or not self._unchanged():
-            return self._baseline.program(args)(*args)
+            return self._baseline.get_program(args)(*args)
         return frozen(*(args[index] for index in self._rest))
 
     def _unchanged(self) -> bool:

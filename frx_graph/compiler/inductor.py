@@ -19,7 +19,7 @@ from frx_graph.compiler.aot_context import graph_id, static_inputs, visible_outp
 from frx_graph.compiler.code_fingerprint import code_hash
 from frx_graph.compiler.graph_rollback import as_it_was_on_failure
 from frx_graph.compiler.operator_times import call_seconds, known_bandwidths
-from frx_graph.compiler.pre_autograd import Failed, Told
+from frx_graph.compiler.pre_autograd import OnFailure, OnRewrite
 from frx_graph.compiler.rewrite_pipeline import RewrittenGraph, rewrite_graph
 from frx_graph.measure.machine.measurement_environment import measurement_environment
 from frx_graph.passes.rewrites import DECIDE_LAYOUT
@@ -35,11 +35,11 @@ class InductorPlan(CustomGraphPass):
     The caches of compiled graphs stay usable: `uuid` changes with whatever our decision depends on.
     """
 
-    def __init__(self, plan: Plan, own_choice: bool, told: Told, failed: Failed) -> None:
+    def __init__(self, plan: Plan, own_choice: bool, on_rewrite: OnRewrite, on_failure: OnFailure) -> None:
         self._plan = plan
         self._own_choice = own_choice
-        self._told = told
-        self._failed = failed
+        self._on_rewrite = on_rewrite
+        self._on_failure = on_failure
 
     def __call__(self, graph: fx.Graph) -> None:
         """Rewrite one graph in place; on any failure leave it as it is."""
@@ -51,11 +51,11 @@ class InductorPlan(CustomGraphPass):
             with as_it_was_on_failure(module):
                 done = _rewrite_for_inductor(module, self._plan)
         except Exception as error:  # noqa: BLE001 - any failure of ours falls back to the inner compiler
-            self._failed(error)
+            self._on_failure(error)
             return
         decided = any(candidate.rewrite in DECIDE_LAYOUT for candidate in done.applied)
         inductor_config.layout_optimization = self._own_choice and not decided
-        self._told(replace(done, plan=self._plan.of_graph(done.signature, done.applied).hash))
+        self._on_rewrite(replace(done, plan=self._plan.of_graph(done.signature, done.applied).hash))
 
     def uuid(self) -> Any:
         """What a compiled graph depends on besides itself: the plan, our code, the machine, and its bandwidth, without
@@ -83,9 +83,9 @@ def _rewrite_for_inductor(module: fx.GraphModule, plan: Plan) -> RewrittenGraph:
 class FrozenPlan(CustomGraphPass):
     """What is left to choose in a graph that Inductor has frozen: its constants are packed, its layout is decided."""
 
-    def __init__(self, told: Told, failed: Failed) -> None:
-        self._told = told
-        self._failed = failed
+    def __init__(self, on_rewrite: OnRewrite, on_failure: OnFailure) -> None:
+        self._on_rewrite = on_rewrite
+        self._on_failure = on_failure
 
     def __call__(self, graph: fx.Graph) -> None:
         """Rewrite one graph in place; on any failure leave what is not rewritten yet as it is."""
@@ -93,19 +93,21 @@ class FrozenPlan(CustomGraphPass):
         try:
             applied = use_faster_products(graph, compiling, lambda groups: call_seconds(groups, "cpu"))
         except Exception as error:  # noqa: BLE001 - any failure of ours falls back to the inner compiler
-            self._failed(error)
+            self._on_failure(error)
             return
-        self._told(RewrittenGraph(compiling, Phase.FORWARD, () if applied is None else (applied,), ()))
+        self._on_rewrite(RewrittenGraph(compiling, Phase.FORWARD, () if applied is None else (applied,), ()))
 
     def uuid(self) -> Any:
         """What a compiled graph depends on besides itself: our code, and the machine that was measured."""
         return ("frozen", code_hash(), measurement_environment("cpu").fingerprint)
 
 
-def inductor_options(plan: Plan, options: Mapping[str, Any], told: Told, failed: Failed) -> dict[str, Any]:
+def inductor_options(
+    plan: Plan, options: Mapping[str, Any], on_rewrite: OnRewrite, on_failure: OnFailure
+) -> dict[str, Any]:
     """Inductor's options with the plan in them; the user's own pass, if there is one, runs before ours."""
     own_choice = bool(options.get("layout_optimization", inductor_config.layout_optimization))
-    ours = InductorPlan(plan, own_choice, told, failed)
+    ours = InductorPlan(plan, own_choice, on_rewrite, on_failure)
     noting = options.get("joint_custom_pre_pass", inductor_config.joint_custom_pre_pass)
     return {
         **_with_pass(options, ours),
@@ -114,9 +116,9 @@ def inductor_options(plan: Plan, options: Mapping[str, Any], told: Told, failed:
     }
 
 
-def frozen_options(options: Mapping[str, Any], told: Told, failed: Failed) -> dict[str, Any]:
+def frozen_options(options: Mapping[str, Any], on_rewrite: OnRewrite, on_failure: OnFailure) -> dict[str, Any]:
     """The same for a program that is compiled with `freezing`."""
-    return _with_pass(options, FrozenPlan(told, failed))
+    return _with_pass(options, FrozenPlan(on_rewrite, on_failure))
 
 
 def _with_pass(options: Mapping[str, Any], ours: CustomGraphPass) -> dict[str, Any]:

@@ -13,12 +13,12 @@ from frx_graph.facts.operator_signature import OperatorSignature
 from frx_graph.measure.inductor.generated_cache import generated_seconds
 from frx_graph.measure.machine.device_calibration import device_profile
 from frx_graph.measure.measurement_cache import MeasuredOperators
+from frx_graph.passes.layouts.dimension_map import Order
 from frx_graph.passes.rewrites.generated_loops import loop_calls
 from frx_graph.passes.rewrites.layout.anchor_calls import AnchorCall, anchor_calls, conversion_calls
 from frx_graph.passes.rewrites.layout.assignment import undecided_loops, undecided_values
 from frx_graph.passes.rewrites.layout.costs import AnchorSeconds
 from frx_graph.passes.rewrites.rewrite import RewriteSubject
-from frx_graph.rules.dimension_map import Order
 
 
 def with_measured_times(subject: RewriteSubject, *, prepared: bool = False) -> RewriteSubject:

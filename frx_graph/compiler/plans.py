@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from frx_graph.compiler.code_fingerprint import code_hash
 from frx_graph.measure.machine.measurement_environment import measurement_environment
+from frx_graph.passes.inner_choice import NAME as INNER_CHOICE
 from frx_graph.passes.rewrites import REWRITES
 from frx_graph.passes.rewrites.attention_from_views import NAME as ATTENTION
-from frx_graph.passes.rewrites.inner_choice import NAME as INNER_CHOICE
 from frx_graph.plan import RECORDED, Plan
 from frx_graph.records import Candidate
 

@@ -37,26 +37,30 @@ _MATH = frozenset({"aten._softmax", "aten._safe_softmax"})
 
 
 Compiled = Callable[..., Any]
-Told = Callable[[RewrittenGraph], None]
-Failed = Callable[[Exception], None]
+OnRewrite = Callable[[RewrittenGraph], None]
+OnFailure = Callable[[Exception], None]
 
 
-def rewrite_or_leave(dynamo: fx.GraphModule, inner: str, plan: Plan, told: Told, failed: Failed) -> None:
-    """Rewrite `dynamo` for the compiler `inner` and tell what was done; on any failure tell that."""
+def rewrite_or_leave(
+    dynamo: fx.GraphModule, inner: str, plan: Plan, on_rewrite: OnRewrite, on_failure: OnFailure
+) -> None:
+    """Rewrite `dynamo` for the compiler `inner` and report it to `on_rewrite`; report any failure to `on_failure`."""
     try:
         done = rewrite_dynamo_graph(dynamo, inner=inner, plan=plan)
     except Exception as error:  # noqa: BLE001 - any failure of ours leaves the graph to the inner compiler as it was
-        failed(error)
+        on_failure(error)
         return
     if done is not None:
-        told(done)
+        on_rewrite(done)
 
 
-def rewritten_before(inner: Compiled, name: str, plan: Plan, told: Told, failed: Failed) -> Compiled:
-    """The backend `inner`, called `name`, on Dynamo graphs that are rewritten before it sees them."""
+def with_pre_autograd_rewrites(
+    inner: Compiled, name: str, plan: Plan, on_rewrite: OnRewrite, on_failure: OnFailure
+) -> Compiled:
+    """Return the backend `inner`, called `name`, with Dynamo graphs rewritten before it sees them."""
 
     def compiled(dynamo: fx.GraphModule, example_inputs: Sequence[Any], **how: Any) -> Compiled:
-        rewrite_or_leave(dynamo, name, plan, told, failed)
+        rewrite_or_leave(dynamo, name, plan, on_rewrite, on_failure)
         result: Compiled = inner(dynamo, example_inputs, **how)
         return result
 

@@ -17,8 +17,9 @@ from frx_graph.compiler.aot_context import output_names, output_strides
 from frx_graph.compiler.operator_times import call_seconds, device_type_of, with_measured_times
 from frx_graph.errors import RewriteError
 from frx_graph.facts.build import build_graph_facts
+from frx_graph.passes.inner_choice import inner_choices
+from frx_graph.passes.layouts.inductor_layout import forced_channels_last
 from frx_graph.passes.rewrites import MEET_INPUTS, REWRITES
-from frx_graph.passes.rewrites.inner_choice import inner_choices
 from frx_graph.passes.rewrites.layout.assignment import meet_inputs
 from frx_graph.passes.rewrites.meta_strides.fix_view_strides import correct_views
 from frx_graph.passes.rewrites.meta_strides.pinned_views import pin_views
@@ -97,7 +98,9 @@ def rewrite_graph(
     solved = plan.policy == "solved"
     if solved:
         subject = with_measured_times(subject)
-    untried = tuple(choice for choice in inner_choices(subject) if isinstance(choice, Candidate))
+    laid_out = forced_channels_last(facts, phase, inner)
+    choices = inner_choices(facts, inner, channels_last=laid_out)
+    untried = tuple(choice for choice in choices if isinstance(choice, Candidate))
     applied: list[Candidate] = []
     refused: list[Refusal] = []
     conversions: list[str] = []

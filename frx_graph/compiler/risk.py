@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from frx_graph.passes.rewrites.inner_choice import NAME as INNER_CHOICE
+from frx_graph.passes.inner_choice import NAME as INNER_CHOICE
 from frx_graph.records import Candidate, Risk
 
 _LOW_RISK = frozenset(

@@ -1,4 +1,4 @@
-"""What the first rank offers the others for a graph, and what each of them has against it."""
+"""The first rank's offer of a plan for a graph, and the objections of the others."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 
 class PlanOffer(BaseModel):
-    """A plan for the graph of this `signature` in this `environment`, made by this `code`, compiled by these `options`.
+    """A plan for the graph with this `signature` in this `environment`, made by this `code`, compiled with `options`.
 
-    `plan` is its hash; None if the first rank has none yet, and is about to try for one.
+    `plan` is its hash; None if the first rank has none yet, and is about to search for one.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -32,12 +32,12 @@ class PlanOffer(BaseModel):
     candidates: tuple[Candidate, ...] = ()
 
     @staticmethod
-    def of(
+    def make(
         plan: Plan | None, *, options: BackendOptions, policy: TrialPolicy, signature: str, environment: str
     ) -> PlanOffer:
-        """What this rank would offer of `plan`."""
+        """Return this rank's offer of `plan`."""
         return PlanOffer(
-            options=described(options, policy),
+            options=describe_options(options, policy),
             signature=signature,
             code=code_hash(),
             environment=environment,
@@ -45,17 +45,17 @@ class PlanOffer(BaseModel):
             candidates=() if plan is None else plan.candidates,
         )
 
-    def encoded(self) -> bytes:
-        """As it travels."""
+    def encode(self) -> bytes:
+        """Return the offer as JSON."""
         return self.model_dump_json().encode()
 
-    def made(self) -> Plan:
-        """The plan, as this rank's code makes it."""
+    def make_plan(self) -> Plan:
+        """Return the plan that this rank's code makes of the candidates."""
         return recorded_plan(self.candidates)
 
-    def objection(self, own: PlanOffer) -> str | None:
-        """What is wrong with this offer on a rank that would offer `own`; None if nothing is."""
-        if (differs := difference(self.options, own.options)) is not None:
+    def find_objection(self, own: PlanOffer) -> str | None:
+        """Return what is wrong with this offer on a rank that would offer `own`; None if nothing is."""
+        if (differs := find_difference(self.options, own.options)) is not None:
             return differs
         if self.signature != own.signature:
             return f"its graph is {own.signature}, not {self.signature}"
@@ -63,21 +63,23 @@ class PlanOffer(BaseModel):
             return f"its code of frx_graph is {own.code}, not {self.code}"
         if self.environment != own.environment:
             return f"its environment is {own.environment}, not {self.environment}"
-        if self.plan is not None and (made := self.made().hash) != self.plan:
+        if self.plan is not None and (made := self.make_plan().hash) != self.plan:
             return f"it makes plan {made} of the candidates of {self.plan}"
         return None
 
 
-def described(options: BackendOptions, policy: TrialPolicy) -> dict[str, str]:
-    """What ranks have to have in common of their options, in words that are the same in every process. The policy is
-    one of them where trials go by it."""
+def describe_options(options: BackendOptions, policy: TrialPolicy) -> dict[str, str]:
+    """Return the options that all ranks must share, as texts that are equal in every process.
+
+    The policy is one of them if the autopilot may run trials by it.
+    """
     found = {name: getattr(options, name) for name in ("mode", "inner", "inner_mode")}
     found["inner_options"] = sorted(options.inner_options.items())
     found["policy"] = policy.hash if options.mode == "autopilot" else None
     return {name: _ADDRESS.sub("", repr(value)) for name, value in found.items()}
 
 
-def difference(first: dict[str, str], own: dict[str, str]) -> str | None:
-    """In which option this rank differs from the first."""
+def find_difference(first: dict[str, str], own: dict[str, str]) -> str | None:
+    """Describe an option in which this rank differs from the first; None if there is none."""
     names = sorted(name for name in {*first, *own} if first.get(name) != own.get(name))
     return f"its option {names[0]!r} is {own.get(names[0])}, not {first.get(names[0])}" if names else None

@@ -26,7 +26,7 @@ from frx_graph.measure.cache_directory import CACHE_VARIABLE, cache_directory
 from frx_graph.measure.machine.device_calibration import device_name, device_profile
 from frx_graph.measure.machine.measurement_environment import onednn_version
 from frx_graph.measure.operators.copy_recorder import CopyRecorder
-from frx_graph.rules.operator_contract import OperatorContract, load_contract
+from frx_graph.measure.operators.operator_contract import OperatorContract, load_contract
 from frx_graph.support.check import Check, Status
 from frx_graph.version import __version__
 

@@ -7,7 +7,6 @@ as it would be on the user's machine. That has none of the variables that Ray ha
 
 from __future__ import annotations
 
-import contextlib
 import enum
 import errno
 import os
@@ -17,8 +16,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -26,6 +24,7 @@ from typing import BinaryIO
 from frx_graph.engines.processor_part import ProcessorPart
 from frx_graph.errors import first_line
 from frx_graph.support.package_path import package_pythonpath
+from frx_graph.support.supervisor.process import supervise, wait_for_exit
 from frx_graph.trials.decisive_variables import decisive_variables
 
 _POLL_SECONDS = 0.2
@@ -99,26 +98,23 @@ def attempt(task: Task) -> Answer:
 
 
 def _made(task: Task) -> Answer:
-    read, write = os.pipe()
-    with tempfile.TemporaryFile() as output, os.fdopen(read, "rb", buffering=0) as answers:
-        try:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "frx_graph.engines.attempt_process", str(write), str(os.getpid())],
-                stdin=subprocess.PIPE,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                cwd=task.folder,
-                env=_environment(task),
-                pass_fds=(write,),
-                start_new_session=True,
-            )
-        finally:
-            os.close(write)
-        with _ended(process):
-            answer = _answer(process, task, answers)
+    with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as output:
+        pickle.dump(task, given)
+        given.seek(0)
+        with supervise(
+            [sys.executable, "-m", "frx_graph.engines.attempt_process", str(os.getpid())],
+            stdin=given,
+            stdout=subprocess.PIPE,
+            stderr=output,
+            environment=_environment(task),
+            folder=task.folder,
+            # It has arms to end.
+            stop_signal=signal.SIGTERM,
+            patience=_UNWINDING_SECONDS,
+        ) as process:
+            answer = _answer(process)
             # Who does not end by itself has answered all the same.
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(_UNWINDING_SECONDS)
+            wait_for_exit(process, _UNWINDING_SECONDS)
         if (found := _decoded(answer)) is not None:
             return found
         return Answer(task.attempt, Ending.LOST, f"its process {_how(process)}{_last_line(output)}")
@@ -133,40 +129,18 @@ def _decoded(answer: bytes) -> Answer | None:
     return found if isinstance(found, Answer) else None
 
 
-def _answer(process: subprocess.Popen[bytes], task: Task, answers: BinaryIO) -> bytes:
+def _answer(process: subprocess.Popen[bytes]) -> bytes:
     """All that it writes until it closes the pipe, which its end does as well."""
-    assert process.stdin is not None
-    with contextlib.suppress(BrokenPipeError):
-        process.stdin.write(pickle.dumps(task))
-    with contextlib.suppress(BrokenPipeError):
-        process.stdin.close()
+    assert process.stdout is not None
     ready = select.poll()
-    ready.register(answers, select.POLLIN)
+    ready.register(process.stdout, select.POLLIN)
     found = b""
     while True:
         if ready.poll(1000 * _POLL_SECONDS):
-            chunk = answers.read(_CHUNK)
+            chunk = process.stdout.read(_CHUNK)
             if not chunk:
                 return found
             found += chunk
-
-
-@contextlib.contextmanager
-def _ended(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Afterwards it has ended: it is asked to, since it has arms to end, and then made to."""
-    try:
-        yield
-    finally:
-        with contextlib.suppress(OSError):
-            process.send_signal(signal.SIGTERM)
-        deadline = time.monotonic() + _UNWINDING_SECONDS
-        while process.poll() is None and time.monotonic() < deadline:
-            time.sleep(_POLL_SECONDS / 10)
-        if process.poll() is None:
-            # Its arms notice that it has gone, and go, too.
-            with contextlib.suppress(OSError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
 
 
 def _environment(task: Task) -> Mapping[str, str]:

@@ -13,19 +13,19 @@ import traceback
 from frx_graph.engines.attempt import Answer, Ending, Task
 from frx_graph.engines.trying_code import trying_code_hash
 from frx_graph.errors import FrxError
-from frx_graph.support.termination import cleaned_up_when_terminated, end_with_parent
+from frx_graph.support.supervisor.supervised import claim_stdout, end_with_parent
+from frx_graph.support.termination import cleaned_up_when_terminated
 
 
-def main(answers: int, parent: int) -> None:
-    """Standard input is the task; `answers` is where the answer goes."""
+def main(parent: int) -> None:
+    """Standard input is the task; the answer goes to standard output."""
     # Not killed: it has arms, and folders, to leave in order.
     end_with_parent(parent, signal.SIGTERM)
-    os.set_inheritable(answers, False)
     # Ray's workers run at a lower priority (`RAY_worker_niceness`, 15), so that whatever else runs there would be
     # measured, too. Whoever may not raise it has started the node with another one, or lives with that.
     with contextlib.suppress(PermissionError):
         os.setpriority(os.PRIO_PROCESS, 0, 0)
-    with os.fdopen(answers, "wb") as pipe:
+    with claim_stdout() as pipe:
         task: Task = pickle.load(sys.stdin.buffer)
         # Before torch is imported, which counts them to know how many threads it wants.
         if task.part is not None:
@@ -63,4 +63,4 @@ def _unfit(task: Task) -> Answer | None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]))
+    main(int(sys.argv[1]))

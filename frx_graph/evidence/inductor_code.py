@@ -11,8 +11,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-import torch
-
+from frx_graph.evidence.dtype import DType
 from frx_graph.evidence.kernel_name import only_copies
 from frx_graph.evidence.measurement import Measurement, Provenance
 
@@ -40,7 +39,7 @@ class GeneratedBuffer:
     name: str
     shape: tuple[int, ...]
     strides: tuple[int, ...]
-    dtype: torch.dtype | None
+    dtype: DType | None
     device: str
 
     @property
@@ -106,13 +105,10 @@ def read_inductor_code(lines: Iterable[str]) -> GeneratedCode:
 def _buffer(line: str, known: dict[str, GeneratedBuffer]) -> GeneratedBuffer | None:
     found = _ALLOCATION.match(line)
     if found is not None:
-        dtype = getattr(torch, found["dtype"], None)
         shape, strides = _numbers(found["shape"]), _numbers(found["strides"])
         if len(shape) != len(strides):
             return None
-        return GeneratedBuffer(
-            found["name"], shape, strides, dtype if isinstance(dtype, torch.dtype) else None, found["device"]
-        )
+        return GeneratedBuffer(found["name"], shape, strides, DType.of(found["dtype"]), found["device"])
     found = _VIEW.match(line)
     of = None if found is None else known.get(found["of"])
     if found is None or of is None:

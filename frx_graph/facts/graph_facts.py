@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeAlias
-
-import torch
+from typing import TYPE_CHECKING, TypeAlias
 
 from frx_graph.capture.call_site import CallSite
 from frx_graph.capture.captured_graph import InputKind, Phase
@@ -19,6 +17,9 @@ from frx_graph.facts.layout import (
     layout_of,
     stride_pattern,
 )
+
+if TYPE_CHECKING:
+    import torch
 
 
 @dataclass(frozen=True, slots=True)

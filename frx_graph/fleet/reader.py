@@ -4,26 +4,55 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Final
 
 from frx_graph.errors import EvidenceError
-from frx_graph.fleet.reader_environment import reader_environment
 from frx_graph.fleet.reading_task import ReadingTask
 from frx_graph.fleet.run_tables import TABLES
 from frx_graph.support.package_path import package_pythonpath
+from frx_graph.support.supervisor.lines import LineReader
+from frx_graph.support.supervisor.process import has_exited, signal_group, supervise, wait_for_exit
 
 MEMORY_BYTES: Final = 2 << 30
 """That a reader may have. A trace of 1 GB takes 1.5 GB (docs/traces.md), a summary some ten megabytes."""
 RUN_SECONDS: Final = 300.0
 """For one run, or until it says something. That trace takes a minute."""
-_CHUNK: Final = 1 << 16
+_EXIT_SECONDS: Final = 1.0
+"""Between the end of what a reader says and its own."""
+_PASSED_ON: Final = frozenset(
+    {
+        # Where programs, libraries and temporary files are.
+        "PATH",
+        "LD_LIBRARY_PATH",
+        "LD_PRELOAD",
+        "HOME",
+        "XDG_CACHE_HOME",
+        "TMPDIR",
+        "TMP",
+        "TEMP",
+        # Who it is: torch names its cache after the user, whom a container may not have in its list.
+        "USER",
+        "LOGNAME",
+        "USERNAME",
+        "LANG",
+        "LANGUAGE",
+        "TZ",
+        # Of CUDA, which torch looks for when it is imported.
+        "CUDA_HOME",
+        "CUDA_PATH",
+        "CUDA_VISIBLE_DEVICES",
+        "NVIDIA_VISIBLE_DEVICES",
+        "NVIDIA_DRIVER_CAPABILITIES",
+    }
+)
+_PASSED_ON_BEGINNINGS: Final = ("LC_", "PYTHON", "TORCH_", "TORCHINDUCTOR_", "OMP_", "KMP_", "MKL_", "MALLOC_")
+"""A list of what a reader gets, not of what it must not get: nobody knows all names that keys and passwords have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,21 +91,21 @@ class Reader:
     def __init__(self, memory_bytes: int = MEMORY_BYTES, run_seconds: float = RUN_SECONDS) -> None:
         self._memory_bytes = memory_bytes
         self._run_seconds = run_seconds
-        self._process: subprocess.Popen[bytes] | None = None
+        self._running: tuple[subprocess.Popen[bytes], LineReader] | None = None
+        self._life = ExitStack()
         self._stopped = False
 
     def read(self, task: ReadingTask) -> Iterator[Answer]:
         """The answers to it, in the order of its runs. Raises `EvidenceError` where no process can be
         started, `StoppedError` where it was stopped."""
-        process = self._started()
+        process, answers = self._started()
         assert process.stdin is not None
         rows: dict[str, list[bytes]] = {table: [] for table in TABLES}
         name, finished = task.name, False
         try:
             with suppress(BrokenPipeError):
                 process.stdin.write(task.line())
-                process.stdin.flush()
-            for line in self._lines(process):
+            while (line := answers.next_line(self._run_seconds)) is not None:
                 word, _, value = line.decode().partition("\t")
                 match word:
                     case "begun":
@@ -94,76 +123,59 @@ class Reader:
                             yield ReadRun(rows)
             if self._stopped:
                 raise StoppedError
-            yield Failure(name, self._ending(process))
+            yield Failure(name, self._ending(process, answers))
         finally:
             if not finished:
-                self._end(process)
+                self.close()
         if task.kind == "archive" and name != task.name:
             yield Failure(task.name, f"is read up to {name}, which has ended its reader")
 
     def stop(self) -> None:
         """From another thread: what is read now ends, and nothing more is read."""
         self._stopped = True
-        if (process := self._process) is not None:
-            _kill(process)
+        if (running := self._running) is not None:
+            signal_group(running[0], signal.SIGKILL)
 
     def close(self) -> None:
         """End the process."""
-        if self._process is not None:
-            self._end(self._process)
+        self._running = None
+        self._life.close()
 
-    def _started(self) -> subprocess.Popen[bytes]:
+    def _started(self) -> tuple[subprocess.Popen[bytes], LineReader]:
         if self._stopped:
             raise StoppedError
-        if self._process is None or self._process.poll() is not None:
+        if self._running is None or has_exited(self._running[0]):
+            self.close()
+            # -P: what lies in the current folder, among runs of others, is imported by nobody.
+            program = (sys.executable, "-P", "-m", "frx_graph.fleet.reader_process")
             try:
-                self._process = subprocess.Popen(
-                    # -P: what lies in the current folder, among runs of others, is imported by nobody.
-                    [sys.executable, "-P", "-m", "frx_graph.fleet.reader_process", str(self._memory_bytes)],
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.DEVNULL,
-                    bufsize=0,
-                    env={
-                        **reader_environment(os.environ),
-                        **package_pythonpath(),
-                        "OMP_NUM_THREADS": "1",
-                    },
-                    start_new_session=True,
+                process = self._life.enter_context(
+                    supervise(
+                        [*program, str(self._memory_bytes), str(os.getpid())],
+                        stdin=subprocess.PIPE,
+                        stdout=subprocess.PIPE,
+                        stderr=subprocess.DEVNULL,
+                        environment={**reader_environment(os.environ), **package_pythonpath(), "OMP_NUM_THREADS": "1"},
+                    )
                 )
             except OSError as error:
                 raise EvidenceError(f"no process can be started: {error.strerror or error}") from None
-        return self._process
+            assert process.stdout is not None
+            self._running = process, LineReader(process.stdout.fileno())
+        return self._running
 
-    def _lines(self, process: subprocess.Popen[bytes]) -> Iterator[bytes]:
-        """Until the process ends, or says nothing for as long as one run may take."""
-        assert process.stdout is not None
-        descriptor, kept = process.stdout.fileno(), b""
-        poll = select.poll()
-        poll.register(descriptor, select.POLLIN)
-        while poll.poll(1e3 * self._run_seconds) and (chunk := os.read(descriptor, _CHUNK)):
-            *lines, kept = (kept + chunk).split(b"\n")
-            yield from lines
-
-    def _ending(self, process: subprocess.Popen[bytes]) -> str:
-        """Why it says no more."""
-        with suppress(subprocess.TimeoutExpired):
-            code = process.wait(1.0)
-            if code == -signal.SIGKILL:
-                return "its reader was ended, as where a machine has no memory left"
-            return f"its reader ended by signal {-code}" if code < 0 else f"its reader ended with exit code {code}"
-        return f"reading it takes longer than {self._run_seconds:.0f} s"
-
-    def _end(self, process: subprocess.Popen[bytes]) -> None:
-        _kill(process)
-        process.wait()
-        for pipe in (process.stdin, process.stdout):
-            if pipe is not None:
-                with suppress(OSError):
-                    pipe.close()
+    def _ending(self, process: subprocess.Popen[bytes], answers: LineReader) -> str:
+        """Why it says no more. It has ended then."""
+        ended = answers.ended and wait_for_exit(process, _EXIT_SECONDS)
+        self.close()
+        code = process.returncode
+        if not ended:
+            return f"reading it takes longer than {self._run_seconds:.0f} s"
+        if code == -signal.SIGKILL:
+            return "its reader was ended, as where a machine has no memory left"
+        return f"its reader ended by signal {-code}" if code < 0 else f"its reader ended with exit code {code}"
 
 
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    if process.returncode is None:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
+def reader_environment(ours: Mapping[str, str]) -> dict[str, str]:
+    """Return those of `ours` that a process gets that reads runs: what Python and torch need, and no credentials."""
+    return {name: value for name, value in ours.items() if name in _PASSED_ON or name.startswith(_PASSED_ON_BEGINNINGS)}

@@ -1,4 +1,4 @@
-"""The process that reads runs: `python -m frx_graph.fleet.reader_process MEMORY_BYTES`.
+"""The process that reads runs: `python -m frx_graph.fleet.reader_process MEMORY_BYTES PARENT`.
 
 A task comes as a line on standard input. What becomes of it goes to standard output, a line each: a word that says
 what it is, a tab, and JSON. `done` is the last one of a task. A run of which reading takes more than the given memory
@@ -8,12 +8,9 @@ takes its place: it has nothing that would be lost.
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import json
-import os
 import resource
-import signal
 import sys
 from collections.abc import Iterator
 from dataclasses import fields
@@ -22,9 +19,7 @@ from typing import IO
 from frx_graph.fleet.reading import Begun, Outcome, Outdated, Unreadable, read
 from frx_graph.fleet.reading_task import ReadingTask
 from frx_graph.fleet.rows import AdviceRow, FindingRow, LabelRow, RunRow, RunRows
-
-_DIE_WITH_PARENT = 1
-"""`PR_SET_PDEATHSIG` of prctl(2)."""
+from frx_graph.support.supervisor.supervised import claim_stdout, end_with_parent, limit_resources
 
 
 def lines(outcome: Outcome) -> Iterator[tuple[str, object]]:
@@ -62,15 +57,12 @@ def serve(tasks: IO[bytes], answers: IO[bytes]) -> None:
 
 def main() -> None:
     """Answer on standard output alone: what anybody prints meanwhile goes to standard error."""
-    ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
-    most = int(sys.argv[1])
-    resource.setrlimit(resource.RLIMIT_DATA, (most, most))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    end_with_parent(int(sys.argv[2]))
+    limit_resources({resource.RLIMIT_DATA: int(sys.argv[1])})
     # A summary is some ten thousand objects without a circle: looking for circles would take half of the time.
     gc.freeze()
     gc.set_threshold(100_000, 20, 50)
-    with os.fdopen(os.dup(1), "wb") as answers:
-        os.dup2(2, 1)
+    with claim_stdout() as answers:
         serve(sys.stdin.buffer, answers)
 
 

@@ -7,7 +7,7 @@ import os
 import platform
 from dataclasses import dataclass
 
-from frx_graph.reports.render.plain_text import one_line
+from frx_graph.support.plain_text import one_line
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from frx_graph.ledger.author import Author
 from frx_graph.ledger.canonical_json import canonical, parsed
 from frx_graph.records import Candidate
-from frx_graph.reports.render.plain_text import one_line
+from frx_graph.support.plain_text import one_line
 
 AUTOPILOT = "autopilot"
 """`decided_by` of what no person asked for."""

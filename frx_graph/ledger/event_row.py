@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from frx_graph.ledger.decision import Recorded
 from frx_graph.ledger.event_document import time_text
-from frx_graph.reports.render.plain_text import encodable
+from frx_graph.support.plain_text import encodable
 
 
 def event_row(event: Recorded) -> dict[str, object]:

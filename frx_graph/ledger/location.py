@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from frx_graph.errors import LedgerError, LedgerMissingError
 from frx_graph.ledger.default_place import LEDGER_VARIABLE, default_file
-from frx_graph.reports.render.plain_text import one_line
+from frx_graph.support.plain_text import one_line
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import URL

@@ -13,7 +13,7 @@ from typing import Literal
 
 from frx_graph.errors import EvidenceError
 from frx_graph.evidence.ptx.ptxas import Assembled, parse_report
-from frx_graph.measure.program_run import Ending, ProgramRun, run_program
+from frx_graph.support.supervisor.run import Ending, ProgramRun, run_program
 
 LIMIT_SECONDS = 600.0
 """For one compilation: template libraries such as CUTLASS take minutes."""
@@ -109,7 +109,10 @@ class Nvcc:
 
     def _run(self, arguments: Sequence[str]) -> ProgramRun:
         environment = {**os.environ, "TMPDIR": str(self.temporary)}
-        return run_program([self.program, *arguments], limit_seconds=LIMIT_SECONDS, environment=environment)
+        try:
+            return run_program([self.program, *arguments], limit_seconds=LIMIT_SECONDS, environment=environment)
+        except OSError as error:
+            raise EvidenceError(f"{self.program} cannot be started: {error.strerror or error}") from None
 
 
 def _language(source: Path) -> Sequence[str]:

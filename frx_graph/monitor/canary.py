@@ -1,8 +1,7 @@
-"""Measures a promoted program against its baseline by the steps that the user's process makes anyway.
+"""Measure a promoted program against its baseline by the steps that the user's process makes anyway.
 
-The next steps run in quads, with the plan and without it: the same comparison as a trial's, in one process. What is
-compiled and what memory grows by is counted beside the time. Nothing is run that would not have run, and what the steps
-return is right in either case.
+The next steps run in quads, with the plan and without it: a trial's comparison in one process. Compiled frames and
+growing memory are counted beside the time. No step runs that would not have run, and each returns right results.
 """
 
 from __future__ import annotations
@@ -16,117 +15,118 @@ from typing import Protocol
 
 from scipy.special import ndtri
 
-from frx_graph.monitor.health_signals import Sign
+from frx_graph.monitor.health_signals import Signal
 from frx_graph.trials.policy import FEWEST_QUADS, TrialPolicy
 from frx_graph.trials.samples import Block, Disturbance, MeasuredQuad
 from frx_graph.trials.schedule import ABBA, BAAB, Arm, Quad
 from frx_graph.trials.statistics import safe_t, trimmed_interval
 
 _WARM_STEPS = 3
-"""Of the baseline, which may never have run in this process: its backward is compiled in the first."""
+"""Steps of the baseline before the first block. It may never have run here: the first compiles its backward."""
 _COMPILED_FRAMES = 2
 _LEAK_BYTES = 16 * 2**20
-"""By which memory must have grown in the candidate's blocks to be its doing."""
+"""Growth in the candidate's blocks from which it is taken for a leak."""
 
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """Frames that Dynamo has compiled, and bytes that are held: so far, or by a block."""
+    """Frames that Dynamo has compiled, and bytes held: so far, or by a block."""
 
     frames: int
     held_bytes: int
 
-    def since(self, before: Footprint) -> Footprint:
-        """What has been added. Counts of Dynamo's begin anew when it is reset."""
+    def subtract(self, before: Footprint) -> Footprint:
+        """Return what was added since `before`. Dynamo's counts restart when it is reset."""
         return Footprint(max(0, self.frames - before.frames), self.held_bytes - before.held_bytes)
 
 
 @dataclass(frozen=True, slots=True)
-class LiveQuad:
-    """A quad of the user's own steps."""
+class CanaryQuad:
+    """A quad of the user's own steps, with the footprints of its blocks."""
 
     measured: MeasuredQuad
     footprints: tuple[Footprint, ...]
-    """Of its blocks."""
 
-    def of(self, arm: Arm) -> Iterator[Footprint]:
-        """Those of the blocks that this arm ran."""
+    def select_footprints(self, arm: Arm) -> Iterator[Footprint]:
+        """Yield the footprints of the blocks that `arm` ran."""
         blocks = zip(self.measured.blocks, self.footprints, strict=True)
         return (footprint for block, footprint in blocks if block.arm is arm)
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a canary has come to. `regression` says in a line what is worse with the plan; None: nothing."""
+    """The outcome of a canary: a line on what is worse with the plan, or None."""
 
     regression: str | None
 
 
-class Surroundings(Protocol):
-    """What a canary reads around its blocks."""
+class BlockMetrics(Protocol):
+    """The readings that a canary takes around its blocks; `StepMetrics` has them."""
 
-    def clock(self) -> float:
-        """Seconds, once the device has done what it was given."""
+    def read_clock(self) -> float:
+        """Return seconds, once the device has done its work."""
 
-    def footprint(self) -> Footprint:
-        """Frames compiled so far, and bytes held."""
+    def read_footprint(self) -> Footprint:
+        """Return the frames compiled so far, and the bytes held."""
 
-    def disturbances(self) -> AbstractContextManager[Callable[[], Disturbance | None]]:
-        """What makes the block inside say nothing about time."""
+    def watch_disturbances(self) -> AbstractContextManager[Callable[[], Disturbance | None]]:
+        """Watch for what makes the times of a block meaningless."""
 
 
-def judged(quads: Sequence[LiveQuad], sign: Sign, policy: TrialPolicy) -> Finding | None:
-    """What the quads so far settle; None: go on.
+def judge_quads(quads: Sequence[CanaryQuad], signal: Signal, policy: TrialPolicy) -> Finding | None:
+    """Return the finding that the quads so far settle; None if more are needed.
 
-    Slower is what the safe t-test finds by more than the bias that one process exceeds with probability `alpha`, after
-    five quads at least, or the trimmed one at the end. One quad is enough for a canary that no harm is behind, if it
-    does not find the plan slower.
+    The plan is slower if the safe t-test finds it so, after five quads at least, or the trimmed interval does at the
+    end. Both must exceed the bias that one process exceeds with probability `alpha`. A canary without suspicion of harm
+    ends after one quad that does not find the plan slower.
     """
-    ours, theirs = (_total(quads, arm) for arm in (Arm.CANDIDATE, Arm.BASELINE))
-    if ours.frames >= _COMPILED_FRAMES and theirs.frames == 0:
-        return Finding(f"{ours.frames} frames were compiled again in its steps, none in the baseline's")
-    if ours.held_bytes >= _LEAK_BYTES and 4 * max(0, theirs.held_bytes) < ours.held_bytes:
-        grown = f"{ours.held_bytes / 2**20:.0f} MiB in its steps, {theirs.held_bytes / 2**20:.0f} in the baseline's"
+    planned, baseline = (_sum_footprints(quads, arm) for arm in (Arm.CANDIDATE, Arm.BASELINE))
+    if planned.frames >= _COMPILED_FRAMES and baseline.frames == 0:
+        return Finding(f"{planned.frames} frames were compiled again in its steps, none in the baseline's")
+    if planned.held_bytes >= _LEAK_BYTES and 4 * max(0, baseline.held_bytes) < planned.held_bytes:
+        grown = (
+            f"{planned.held_bytes / 2**20:.0f} MiB in its steps, {baseline.held_bytes / 2**20:.0f} in the baseline's"
+        )
         return Finding(f"memory grew by {grown}")
     slower_by = [-quad.measured.log_ratio for quad in quads if not quad.measured.void]
     bias = float(-ndtri(policy.alpha)) * policy.process_bias
-    if sign in (Sign.DUE, Sign.PROMISE) and len(slower_by) == 1 and slower_by[0] <= 0:
+    if signal in (Signal.DUE, Signal.PROMISE) and len(slower_by) == 1 and slower_by[0] <= 0:
         return Finding(None)
     if len(slower_by) >= FEWEST_QUADS:
         if safe_t(slower_by, bias) >= -math.log(policy.alpha):
-            return Finding(_slower(slower_by))
+            return Finding(_describe_slowdown(slower_by))
         if safe_t([-value for value in slower_by]) >= -math.log(policy.alpha):
             return Finding(None)
     most = policy.process_pairs * policy.quads_per_pair
     if len(slower_by) < most and len(quads) - len(slower_by) <= policy.void_quads_allowed:
         return None
     if len(slower_by) == most and trimmed_interval(slower_by, policy.alpha)[0] > bias:
-        return Finding(_slower(slower_by))
+        return Finding(_describe_slowdown(slower_by))
     return Finding(None)
 
 
-def _slower(log_ratios: Sequence[float]) -> str:
+def _describe_slowdown(log_ratios: Sequence[float]) -> str:
     ratio = math.exp(statistics.median(log_ratios))
     return f"its steps take {ratio:.3f} times as long as the baseline's, in {len(log_ratios)} quads"
 
 
-def _total(quads: Sequence[LiveQuad], arm: Arm) -> Footprint:
-    found = [footprint for quad in quads for footprint in quad.of(arm)]
+def _sum_footprints(quads: Sequence[CanaryQuad], arm: Arm) -> Footprint:
+    found = [footprint for quad in quads for footprint in quad.select_footprints(arm)]
     return Footprint(sum(one.frames for one in found), sum(one.held_bytes for one in found))
 
 
 class Canary:
-    """Says for each step which program runs it. Not to be used by two threads at once."""
+    """Choose the program of each step, until there is a finding. Not for use by two threads at once."""
 
-    def __init__(self, sign: Sign, policy: TrialPolicy, around: Surroundings, *, whole_steps: bool) -> None:
-        """`whole_steps`: a step lasts until the next one begins, so that it holds its backward."""
-        self.sign = sign
+    def __init__(self, signal: Signal, policy: TrialPolicy, metrics: BlockMetrics, *, whole_steps: bool) -> None:
+        """Measure for `signal`. `whole_steps`: a step lasts until the next one begins, which includes its backward."""
+        self.signal = signal
         self.finding: Finding | None = None
         self._policy = policy
-        self._around = around
+        self._metrics = metrics
         self._whole_steps = whole_steps
         self._warm = _WARM_STEPS
-        self._quads: list[LiveQuad] = []
+        self._quads: list[CanaryQuad] = []
         self._blocks: list[Block] = []
         self._footprints: list[Footprint] = []
         self._seconds: list[float] = []
@@ -136,29 +136,29 @@ class Canary:
         self._before = Footprint(0, 0)
 
     def begin(self) -> Arm:
-        """Which program runs the step that begins now: the candidate's, where nothing is left to find out."""
+        """Return the arm that runs the step that begins now; the candidate if there is a finding."""
         if self._whole_steps:
-            self._step_ended()
+            self._finish_step()
         if self.finding is not None:
             return Arm.CANDIDATE
         if self._warm:
             return Arm.BASELINE
         if self._open is None:
             self._open = ExitStack()
-            self._before = self._around.footprint()
-            self._disturbed = self._open.enter_context(self._around.disturbances())
-        self._began = self._around.clock()
+            self._before = self._metrics.read_footprint()
+            self._disturbed = self._open.enter_context(self._metrics.watch_disturbances())
+        self._began = self._metrics.read_clock()
         return self._arms[len(self._blocks)]
 
     def end(self) -> None:
-        """The step's program has returned."""
+        """Record that the step's program has returned."""
         if self._warm:
             self._warm -= 1
         elif not self._whole_steps:
-            self._step_ended()
+            self._finish_step()
 
     def abandon(self) -> None:
-        """Measure no further."""
+        """Measure no further; without a finding so far, the plan stays."""
         if self._open is not None:
             self._open.close()
         self._open = self._began = None
@@ -168,10 +168,10 @@ class Canary:
     def _arms(self) -> tuple[Arm, Arm, Arm, Arm]:
         return (ABBA, BAAB)[len(self._quads) % 2]
 
-    def _step_ended(self) -> None:
+    def _finish_step(self) -> None:
         if self._began is None:
             return
-        self._seconds.append(self._around.clock() - self._began)
+        self._seconds.append(self._metrics.read_clock() - self._began)
         self._began = None
         if len(self._seconds) == self._policy.steps_per_block:
             self._close_block()
@@ -181,13 +181,13 @@ class Canary:
         disturbance = self._disturbed()
         self._open.close()
         self._open = None
-        after = self._around.footprint()
-        self._footprints.append(after.since(self._before))
+        after = self._metrics.read_footprint()
+        self._footprints.append(after.subtract(self._before))
         self._blocks.append(Block(self._arms[len(self._blocks)], tuple(self._seconds), disturbance))
         self._seconds = []
         if len(self._blocks) == len(ABBA):
             first, second, third, fourth = self._blocks
             quad = MeasuredQuad(Quad(0, len(self._quads), self._arms), (first, second, third, fourth))
-            self._quads.append(LiveQuad(quad, tuple(self._footprints)))
+            self._quads.append(CanaryQuad(quad, tuple(self._footprints)))
             self._blocks, self._footprints = [], []
-            self.finding = judged(self._quads, self.sign, self._policy)
+            self.finding = judge_quads(self._quads, self.signal, self._policy)

@@ -1,4 +1,4 @@
-"""Calls of a program amid the user's hooks on what autograd saves, such as those of activation checkpoints."""
+"""Calls under saved-tensor hooks, such as those of activation checkpoints, which replay calls in the backward."""
 
 from __future__ import annotations
 
@@ -8,51 +8,56 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from frx_graph.monitor.shadow_run import differentiated, tensors
+from frx_graph.monitor.shadow_run import list_tensors, requires_gradient
 
 _FORWARDS_BEFORE_A_BACKWARD = 1024
-"""As many as layers that share a program, times micro-batches, seldom are."""
+"""More than most models have layers that share a program, times micro-batches."""
 
 
-class HookedCalls:
-    """Makes such calls. A checkpoint makes each once more in the backward, and counts what it saves: the program must
-    be the same, also where the plan is given up between."""
+class CheckpointReplay:
+    """Make such calls, and replay each by the program that made it first.
+
+    A checkpoint repeats each call in the backward, and checks that the same tensors are saved: the program must be the
+    same even if the plan was given up in between.
+    """
 
     def __init__(self, planned: Callable[..., Any]) -> None:
-        """`planned`: the program that makes calls until the plan is given up."""
+        """Replay calls of `planned`, the program until the plan is given up."""
         self._planned = planned
         self._program = planned
         self._awaits_backward = False
         self._since_given_up = 0
 
     def call(self, current: Callable[..., Any], args: Sequence[Any]) -> Any:
-        """What the call returns, made by `current` unless a call before it is still to be made once more by another
-        program. Raises what the program raises."""
+        """Compute the call by `current`, unless a backward will still replay earlier calls of another program.
+
+        Raises what the program raises.
+        """
         given_up = current != self._planned
         amid_backward = torch._C._current_graph_task_id() != -1
         if not amid_backward:
-            self._choose(current, given_up)
+            self._choose_program(current, given_up)
         try:
             result = self._program(*args)
         except Exception:
-            # Checkpoints end their second run by an exception of their own.
+            # A checkpoint ends its replay by an exception of its own.
             self._awaits_backward = False
             raise
-        awaiting = [] if amid_backward else [value for value in tensors(result) if differentiated(value)]
+        awaiting = [] if amid_backward else [value for value in list_tensors(result) if requires_gradient(value)]
         if awaiting:
             self._awaits_backward = True
             if given_up:
                 for value in awaiting:
-                    value.register_hook(self._differentiated)
+                    value.register_hook(self._note_backward)
         return result
 
-    def _choose(self, current: Callable[..., Any], given_up: bool) -> None:
+    def _choose_program(self, current: Callable[..., Any], given_up: bool) -> None:
         self._since_given_up += given_up
-        # Where no backward comes, nothing is made once more.
+        # Without a backward nothing is replayed.
         waited = self._since_given_up > _FORWARDS_BEFORE_A_BACKWARD
         if waited or not self._awaits_backward:
             self._program = current
 
-    def _differentiated(self, _gradient: Tensor) -> None:
-        """When the next call comes, but in this backward, all before it has been made once more."""
+    def _note_backward(self, _gradient: Tensor) -> None:
+        # By the first call after this backward, all earlier ones have been replayed.
         self._awaits_backward = False

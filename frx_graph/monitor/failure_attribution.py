@@ -1,100 +1,134 @@
-"""Whose fault it is where a watched plan fails and the call cannot be made again by the baseline.
+"""Attribute failures of a monitored plan that the baseline cannot undo by making the call again.
 
-What is recorded of a plan ends it for all processes, so that what may have another reason counts in this one only.
+A recorded failure ends the plan for all processes. So what may have another reason counts in this process only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from torch import Tensor
 from torch import distributed as dist
 
 from frx_graph.capture.saved_tensor_hooks import unseen_by_saved_tensor_hooks
-from frx_graph.compiler.baseline import KeptBaseline
+from frx_graph.compiler.baseline import LazyBaseline
 from frx_graph.errors import first_line
-from frx_graph.monitor.shadow_run import copied_bytes, fails_as_well
-from frx_graph.monitor.step_metrics import StepReading
+from frx_graph.monitor.shadow_run import count_copied_bytes, reproduces_failure
+from frx_graph.monitor.step_metrics import StepMetrics
 from frx_graph.support.out_of_memory import out_of_memory
 
 
 @dataclass(frozen=True, slots=True)
-class Blame:
-    """Why the baseline runs from now on, in a line. `recorded`: in other processes, too."""
+class Attribution:
+    """The reason, in one line, to run the baseline from now on; if `recorded`, in other processes as well."""
 
     reason: str
     recorded: bool
 
 
-class FailureBlame:
-    """Blames a plan, or does not, for what its program raises. None: it stays."""
+class FailureAttribution:
+    """Decide whether an exception is the plan's doing; None means that the plan stays."""
 
-    def __init__(self, baseline: KeptBaseline, reading: StepReading, *, repeatable: bool) -> None:
-        """`repeatable`: a call may be computed twice, on copies at least."""
+    def __init__(self, baseline: LazyBaseline, metrics: StepMetrics, *, repeatable: bool) -> None:
+        """Compare with `baseline`. `repeatable`: a call may be computed twice, at least on copies."""
         self._baseline = baseline
-        self._reading = reading
+        self._metrics = metrics
         self._repeatable = repeatable
-        self._calls = 0
+        self._failed_calls = 0
 
-    def of_call(self, failure: Exception, args: Sequence[Any], written: frozenset[int]) -> Blame | None:
-        """Of a call with `args`, which may have written into those at `written`: the baseline computes it on copies of
-        them, if there is memory for that."""
-        if not out_of_memory(failure) and not self._reading.usable():
+    def attribute_call(self, failure: Exception, args: Sequence[Any], written: frozenset[int]) -> Attribution | None:
+        """Attribute the failure of a call with `args`, which may have written into those at the positions `written`.
+
+        The baseline computes the call on copies of them, if there is memory for that.
+        """
+        if not out_of_memory(failure) and not self._metrics.is_device_usable():
             return None
-        self._calls += 1
-        if self._calls & (self._calls - 1):
-            # All before were the user's own, and each time what may be all weights is copied: the first, the second,
-            # the fourth, and so on is looked into.
+        self._failed_calls += 1
+        if self._failed_calls & (self._failed_calls - 1):
+            # All before were the user's own, and the copies may include all weights: only failures 1, 2, 4, 8, ... are
+            # examined.
             return None
         if not self._repeatable:
-            return _unseen(failure)
+            return _attribute_unexamined(failure)
         try:
-            if not self._reading.fits(copied_bytes(args, written)):
-                return _without_memory(failure)
+            if not self._metrics.fits(count_copied_bytes(args, written)):
+                return _attribute_without_memory(failure)
             with unseen_by_saved_tensor_hooks():
-                fails = fails_as_well(self._baseline.program(args), args, written, self._reading.device)
-        except Exception as error:  # noqa: BLE001 - the user is to see the program's failure, not one of ours
-            return _without_memory(failure) if out_of_memory(error) else _unseen(failure)
-        if fails is None:
-            return _unseen(failure)
-        return None if fails else Blame(f"it failed where the baseline does not: {first_line(failure)}", recorded=True)
+                program = self._baseline.get_program(args)
+                baseline_fails = reproduces_failure(program, args, written, self._metrics.device)
+        except Exception as error:  # noqa: BLE001 - the user must get the program's failure, not this one
+            return _attribute_without_memory(failure) if out_of_memory(error) else _attribute_unexamined(failure)
+        if baseline_fails is None:
+            return _attribute_unexamined(failure)
+        if baseline_fails:
+            return None
+        return Attribution(f"it failed where the baseline does not: {first_line(failure)}", recorded=True)
 
-    def of_backward(self, failure: Exception) -> Blame | None:
-        """Of other failures the user's own code may be the reason: a second backward, a write into what was saved."""
+    def attribute_backward(self, failure: Exception) -> Attribution | None:
+        """Attribute the failure of a backward, if it is a compiler's or lacks memory.
+
+        The user's own code may cause others: by a second backward, or a write into what was saved.
+        """
         if out_of_memory(failure):
-            return _lacking_memory(failure)
-        if not _says_a_compiler(failure) or not self._reading.usable():
+            return _attribute_out_of_memory(failure)
+        if not _is_compiler_error(failure) or not self._metrics.is_device_usable():
             return None
         reason = f"its backward failed, which cannot be made again by the baseline: {first_line(failure)}"
-        return Blame(reason, recorded=True)
+        return Attribution(reason, recorded=True)
 
 
-def _unseen(failure: Exception) -> Blame:
-    """Nobody can tell what the baseline does."""
+def report_backward_errors(results: Sequence[Tensor], report: Callable[[Exception], None]) -> bool:
+    """Call `report` with what the backward of `results` raises, in each of its runs; the user gets the exception too.
+
+    AOTAutograd makes an autograd function for each program, whose `backward` autograd looks up in each run. Returns
+    False, and changes nothing, for results that AOTAutograd has compiled no backward of.
+    """
+    for result in results:
+        function = getattr(type(result.grad_fn), "_forward_cls", None)
+        if function is not None and hasattr(function, "compiled_bw"):
+            function.backward = staticmethod(_report_errors(function.backward, report))
+            # All results are the one function's.
+            return True
+    return False
+
+
+def _report_errors(backward: Callable[..., Any], report: Callable[[Exception], None]) -> Callable[..., Any]:
+    def run_backward(*args: Any) -> Any:
+        try:
+            return backward(*args)
+        except Exception as error:
+            report(error)
+            raise
+
+    return run_backward
+
+
+def _attribute_unexamined(failure: Exception) -> Attribution:
     if out_of_memory(failure):
-        return _lacking_memory(failure)
-    if _of_several_ranks():
-        return Blame(f"{first_line(failure)}; of several ranks another one may be the reason", recorded=False)
+        return _attribute_out_of_memory(failure)
+    if _is_one_of_several_ranks():
+        return Attribution(f"{first_line(failure)}; of several ranks another one may be the reason", recorded=False)
     reason = f"it failed, in a call that cannot be made again by the baseline: {first_line(failure)}"
-    return Blame(reason, recorded=True)
+    return Attribution(reason, recorded=True)
 
 
-def _lacking_memory(failure: Exception) -> Blame:
-    """As who looks for the largest batch provokes it."""
-    return Blame(f"{first_line(failure)}; the baseline may lack memory, too", recorded=False)
+def _attribute_out_of_memory(failure: Exception) -> Attribution:
+    # A search for the largest batch size, for example, provokes such failures.
+    return Attribution(f"{first_line(failure)}; the baseline may lack memory, too", recorded=False)
 
 
-def _without_memory(failure: Exception) -> Blame:
+def _attribute_without_memory(failure: Exception) -> Attribution:
     reason = f"{first_line(failure)}; there is no memory to see whether the baseline fails as well"
-    return Blame(reason, recorded=False)
+    return Attribution(reason, recorded=False)
 
 
-def _of_several_ranks() -> bool:
-    """Where one that dies fails the collectives of all."""
+def _is_one_of_several_ranks() -> bool:
+    # If one rank dies, the collectives of all fail.
     return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
 
 
-def _says_a_compiler(error: Exception) -> bool:
-    """AOTAutograd keeps to itself that a backward cannot be compiled, until it runs first."""
+def _is_compiler_error(error: Exception) -> bool:
+    # AOTAutograd reports a backward that cannot be compiled only when it first runs.
     return type(error).__module__.startswith(("torch._inductor", "torch._dynamo"))

@@ -1,7 +1,7 @@
-"""When a promoted program gives reason to be measured again: signs that cost next to nothing to see, and prove nothing.
+"""Signals that a promoted program should be measured again: almost free to check, and no proof.
 
-What a sign is worth the program's own next steps show, which then run in turns with the plan and without it
-(`frx_graph.monitor.canary`). A sign that has turned out to be nothing has to wait twice as long the next time.
+The program's next steps show what a signal is worth: they alternate between the plan and the baseline
+(`frx_graph.monitor.canary`). A signal that proves to be nothing has to wait twice as long the next time.
 """
 
 from __future__ import annotations
@@ -16,21 +16,22 @@ from typing import Any
 from frx_graph.trials.policy import TrialPolicy
 from frx_graph.trials.schedule import Arm
 
-LOOK_STEPS = 32
-"""Steps from one look to the next."""
-_EARLY_LOOKS = frozenset({1, 2, 4, 8, 16})
-"""Steps after which it is looked, too: what a plan does wrong, it most often does from the beginning."""
-_WARM_LOOKS = 2
-"""Whole looks before step times are usual: memory is reserved, caches fill."""
-_USUAL_LOOKS = 3
+CHECK_STEPS = 32
+"""Steps from one check to the next."""
+_EARLY_CHECKS = (1, 2, 4, 8, 16)
+"""Steps that are checked, too: what a plan does wrong, it most often does from the beginning."""
+_WARM_CHECKS = 2
+"""Whole intervals before step times are usual: memory is reserved, caches fill."""
+_USUAL_CHECKS = 3
+"""Intervals that define what is usual."""
 _LEAK_BYTES = 256 * 2**20
-"""By which memory has to have grown since it was usual."""
+"""Growth over the usual memory from which it is a signal."""
 _LONGEST_WAIT = 1024
-"""Looks."""
+"""Checks."""
 
 
-class Sign(enum.StrEnum):
-    """Why a promoted program is measured again."""
+class Signal(enum.StrEnum):
+    """A reason to measure a promoted program again."""
 
     NOT_FINITE = "results or gradients are not finite"
     SLOW = "its steps became slower"
@@ -42,20 +43,20 @@ class Sign(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Promised:
-    """Median seconds of a step of both arms, as the trial has measured them."""
+class PromisedTimes:
+    """Median seconds of a step of both arms in the trial."""
 
     baseline_seconds: float
     candidate_seconds: float
 
     @property
     def ratio(self) -> float:
-        """How many times as long the baseline takes."""
+        """The baseline's step time over the candidate's."""
         return self.baseline_seconds / self.candidate_seconds
 
 
-def promised(document: Mapping[str, Any]) -> Promised | None:
-    """What a trial's document says of step times; None where it says nothing."""
+def read_promised_times(document: Mapping[str, Any]) -> PromisedTimes | None:
+    """Return the step times in a trial's document; None if it has none."""
     seconds: dict[str, list[float]] = {arm: [] for arm in Arm}
     for quad in document.get("samples", ()):
         if not quad["void"]:
@@ -63,19 +64,22 @@ def promised(document: Mapping[str, Any]) -> Promised | None:
                 seconds[block["arm"]] += block["seconds"]
     if not all(seconds.values()):
         return None
-    return Promised(statistics.median(seconds[Arm.BASELINE]), statistics.median(seconds[Arm.CANDIDATE]))
+    return PromisedTimes(statistics.median(seconds[Arm.BASELINE]), statistics.median(seconds[Arm.CANDIDATE]))
 
 
-def is_look(step: int) -> bool:
-    """Whether it is looked after this step, counted from 1."""
-    return step % LOOK_STEPS == 0 or step in _EARLY_LOOKS
+def find_next_check(step: int) -> int:
+    """Return the first step after `step` that is checked; steps count from 1."""
+    return next((early for early in _EARLY_CHECKS if early > step), (step // CHECK_STEPS + 1) * CHECK_STEPS)
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """What is seen at a glance after `step` steps: seconds of the steps since the last look, frames that Dynamo has
-    compiled since then, bytes that the process (on a GPU: its tensors) holds, and the largest scalar that the program
-    has returned, its loss if it computes one."""
+class HealthSample:
+    """The readings of a check after `step` steps.
+
+    `seconds` are those of the steps since the last check, `frames` those that Dynamo has compiled since. `held_bytes`
+    are the process's, on a GPU its tensors'. `loss` is the largest scalar that the program has returned. `not_finite`
+    is about the results, or the gradients of an earlier step.
+    """
 
     step: int
     seconds: tuple[float, ...]
@@ -83,18 +87,16 @@ class Look:
     held_bytes: int
     loss: float | None = None
     not_finite: bool = False
-    """Among the results, or the gradients of an earlier step."""
 
 
-class Signs:
-    """Compares looks with what is usual for this process, and, once, with what was promised."""
+class HealthSignals:
+    """Compare samples with what is usual for this process, and, once, with what the trial promised."""
 
-    def __init__(self, policy: TrialPolicy, promise: Callable[[], Promised | None], *, whole_steps: bool) -> None:
-        """`promise` is asked for when it is first needed. `whole_steps`: the seconds are from step to step, and hold
-        more than the program that was tried."""
+    def __init__(self, policy: TrialPolicy, promise: Callable[[], PromisedTimes | None], *, whole_steps: bool) -> None:
+        """Request `promise` when it is first needed. `whole_steps`: seconds cover more than the trial's program."""
         self._policy = policy
         self._slower = 1 + policy.minimum_speedup
-        self._promise: Callable[[], Promised | None] | None = promise
+        self._promise: Callable[[], PromisedTimes | None] | None = promise
         self._whole_steps = whole_steps
         self._medians: list[float] = []
         self._usual: float | None = None
@@ -103,58 +105,58 @@ class Signs:
         self._last_step = 0
         self._next_canary = policy.canary_interval_steps
         self._unproved = False
-        self._wait: dict[Sign, int] = {}
-        self._quiet: dict[Sign, int] = {}
+        self._wait: dict[Signal, int] = {}
+        self._quiet: dict[Signal, int] = {}
 
-    def seen(self, look: Look) -> Sign | None:
-        """The first sign, in the order in which harm is done."""
-        steps = look.step - self._last_step
-        self._last_step = look.step
-        for sign, there in (
-            (Sign.NOT_FINITE, look.not_finite),
-            (Sign.RECOMPILES, look.step > 2 and look.frames >= max(2, steps // 2)),
-            (Sign.LOSS, self._loss_grew(look.loss)),
-            (Sign.SLOW, steps == LOOK_STEPS and self._slow(look)),
-            (Sign.MEMORY, steps == LOOK_STEPS and self._grew(look.held_bytes)),
-            (Sign.DUE, self._next_canary is not None and look.step >= self._next_canary),
-            (Sign.PROMISE, self._unproved),
+    def evaluate(self, sample: HealthSample) -> Signal | None:
+        """Return the most harmful signal that does not have to wait; None if there is none."""
+        steps = sample.step - self._last_step
+        self._last_step = sample.step
+        for signal, there in (
+            (Signal.NOT_FINITE, sample.not_finite),
+            (Signal.RECOMPILES, sample.step > 2 and sample.frames >= max(2, steps // 2)),
+            (Signal.LOSS, self._has_loss_grown(sample.loss)),
+            (Signal.SLOW, steps == CHECK_STEPS and self._is_slow(sample)),
+            (Signal.MEMORY, steps == CHECK_STEPS and self._has_grown(sample.held_bytes)),
+            (Signal.DUE, self._next_canary is not None and sample.step >= self._next_canary),
+            (Signal.PROMISE, self._unproved),
         ):
-            if there and not self._waits(sign):
-                return sign
+            if there and not self._waits(signal):
+                return signal
         return None
 
-    def cleared(self, sign: Sign) -> None:
-        """It was nothing, or cannot be found out: what was seen is usual from now on."""
-        self._wait[sign] = min(2 * self._wait.get(sign, 1), _LONGEST_WAIT)
-        self._quiet[sign] = 0 if sign is Sign.DUE else self._wait[sign]
-        if sign is Sign.SLOW:
+    def clear(self, signal: Signal) -> None:
+        """Take what was seen as usual from now on: the signal was nothing, or nothing can be found out about it."""
+        self._wait[signal] = min(2 * self._wait.get(signal, 1), _LONGEST_WAIT)
+        self._quiet[signal] = 0 if signal is Signal.DUE else self._wait[signal]
+        if signal is Signal.SLOW:
             self._usual = None
-            self._medians = self._medians[:_WARM_LOOKS]
-        if sign is Sign.MEMORY:
+            self._medians = self._medians[:_WARM_CHECKS]
+        if signal is Signal.MEMORY:
             self._usual_bytes = None
-        if sign is Sign.LOSS:
+        if signal is Signal.LOSS:
             self._losses = []
-        if sign is Sign.DUE and self._policy.canary_interval_steps is not None:
+        if signal is Signal.DUE and self._policy.canary_interval_steps is not None:
             self._next_canary = self._last_step + self._policy.canary_interval_steps
-        if sign is Sign.PROMISE:
+        if signal is Signal.PROMISE:
             self._unproved = False
 
-    def _waits(self, sign: Sign) -> bool:
-        if not self._quiet.get(sign):
+    def _waits(self, signal: Signal) -> bool:
+        if not self._quiet.get(signal):
             return False
-        self._quiet[sign] -= 1
+        self._quiet[signal] -= 1
         return True
 
-    def _slow(self, look: Look) -> bool:
-        median = statistics.median(look.seconds) if look.seconds else None
+    def _is_slow(self, sample: HealthSample) -> bool:
+        median = statistics.median(sample.seconds) if sample.seconds else None
         if median is None:
             return False
         if self._usual is not None:
             return median > self._usual * self._slower
         self._medians.append(median)
-        if len(self._medians) < _WARM_LOOKS + _USUAL_LOOKS:
+        if len(self._medians) < _WARM_CHECKS + _USUAL_CHECKS:
             return False
-        self._usual = statistics.median(self._medians[_WARM_LOOKS:])
+        self._usual = statistics.median(self._medians[_WARM_CHECKS:])
         if self._promise is None:
             return False
         found, self._promise = self._promise(), None
@@ -164,24 +166,24 @@ class Signs:
         if not self._whole_steps:
             self._slower = found.ratio
             return slower
-        # The program is a part of what takes these seconds, how large a part nobody knows: a step that is shorter than
-        # the baseline alone keeps the promise, of others a measurement tells. What the plan saves is the same in both.
+        # The program is a part, of unknown size, of what takes these seconds. A step shorter than the baseline alone
+        # keeps the promise; others have to be measured. The plan saves the same seconds in either case.
         self._unproved = slower
         self._slower = max(self._slower, 1 + (found.baseline_seconds - found.candidate_seconds) / self._usual)
         return False
 
-    def _grew(self, held_bytes: int) -> bool:
+    def _has_grown(self, held_bytes: int) -> bool:
         if self._usual_bytes is None:
-            if len(self._medians) >= _WARM_LOOKS:
+            if len(self._medians) >= _WARM_CHECKS:
                 self._usual_bytes = held_bytes
             return False
         grown = held_bytes - self._usual_bytes
         return grown > max(_LEAK_BYTES, self._policy.memory_headroom * self._usual_bytes)
 
-    def _loss_grew(self, loss: float | None) -> bool:
+    def _has_loss_grown(self, loss: float | None) -> bool:
         if loss is None or not math.isfinite(loss):
             return False
-        if len(self._losses) < _USUAL_LOOKS:
+        if len(self._losses) < _USUAL_CHECKS:
             self._losses.append(abs(loss))
             return False
         return abs(loss) > 2 * max(self._losses)

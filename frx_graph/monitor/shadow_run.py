@@ -1,7 +1,7 @@
-"""One call of the user's own computed by two programs: whether what the second returns is worse.
+"""Compute one of the user's calls by two programs, and find out whether the second one's results are worse.
 
-Only what is plainly wrong counts here, since nothing tells which of two results is the better one: values that are not
-finite where the other's are, and differences that no rounding explains. What a trial compares with float64 is finer.
+Nothing tells which of two results is better, so only plain errors count: values that are not finite where the
+baseline's are, and differences that no rounding explains. A trial compares with float64, which is finer.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from frx_graph.support.out_of_memory import out_of_memory
 from frx_graph.support.process_state import Generators
 
 _PLAINLY_WRONG = {torch.float64: 1e-6, torch.float32: 1e-2}
-"""Root mean square of a difference, as a part of that of the values."""
+"""Root mean square of the difference, relative to that of the values."""
 _PLAINLY_WRONG_IN_HALF = 0.1
 _SMALLEST_SCALE = 1e-3
-"""Smaller values may be what is left of larger ones that cancel."""
+"""Smaller values may be the rest of larger ones that cancel."""
 _PLAIN = (Tensor, nn.Parameter, nn.Buffer)
 
 NOT_FINITE = "its results are not finite where the baseline's are"
@@ -30,51 +30,55 @@ NOT_FINITE = "its results are not finite where the baseline's are"
 Program = Callable[..., Any]
 
 
-def tensors(result: Any) -> list[Tensor]:
-    """The tensors that a compiled graph has returned, in their order."""
+def list_tensors(result: Any) -> list[Tensor]:
+    """Return the tensors among the results of a compiled graph, in order."""
     return [value for value in (result if isinstance(result, (tuple, list)) else [result]) if isinstance(value, Tensor)]
 
 
-def not_finite(values: Sequence[Tensor | None]) -> bool:
-    """Whether any of them holds NaN or an infinity."""
-    # The user's hooks on what autograd saves must not see these.
+def has_nonfinite(values: Sequence[Tensor | None]) -> bool:
+    """Return whether any value is NaN or infinite."""
+    # Detached, so that the user's saved-tensor hooks do not see these operations.
     floating = (value.detach() for value in values if value is not None and value.is_floating_point())
     return any(not bool(torch.isfinite(value).all()) for value in floating)
 
 
-def worse_than_finite(ours: Tensor, theirs: Tensor) -> bool:
-    """Whether something is not finite in `theirs` that is in `ours`."""
-    if not ours.is_floating_point() or ours.shape != theirs.shape:
+def introduces_nonfinite(baseline: Tensor, planned: Tensor) -> bool:
+    """Return whether a value of `planned` is not finite where that of `baseline` is."""
+    if not baseline.is_floating_point() or baseline.shape != planned.shape:
         return False
-    return bool((torch.isfinite(ours.detach()) & ~torch.isfinite(theirs.detach())).any())
+    return bool((torch.isfinite(baseline.detach()) & ~torch.isfinite(planned.detach())).any())
 
 
-class LiveComparison:
-    """`args` of a call that is about to be made, once more for another program: those at the positions `written`, which
-    programs write into, are copied. Raises `ValueError` where they cannot be told apart from the others, and what
-    torch does where there is no memory for the copies."""
+class ShadowRun:
+    """Run the planned program beside the baseline, on copies of the inputs that programs write into.
+
+    Make it before the call. `written` are the positions of those inputs. Raises `ValueError` if one shares memory with
+    another input or cannot be copied, and torch's own error if there is no memory for the copies.
+    """
 
     def __init__(self, args: Sequence[Any], written: frozenset[int], device: torch.device) -> None:
         self._args = args
         self._written = written
         self._device = device
-        owners = [_memory(arg) for arg in args]
+        owners = [_identify_storage(arg) for arg in args]
         if any(owners[i] is not None and owners.count(owners[i]) > 1 for i in written):
             raise ValueError("an input that is written into shares its memory with another one")
-        self._copies = [_again(arg, copied=i in written) for i, arg in enumerate(args)]
-        self._sizes = _sizes(self._copies)
+        self._copies = [_duplicate(arg, copied=i in written) for i, arg in enumerate(args)]
+        self._sizes = _measure_storages(self._copies)
         self._random = False
-        self._theirs: list[Tensor] = []
+        self._results: list[Tensor] = []
         self._error: str | None = None
 
     def run(self, program: Program, drawn_from: Generators) -> bool:
-        """Compute the call by `program`, from random numbers at `drawn_from`, and remember what it returns; False where
-        memory does not suffice. Afterwards random numbers are drawn as if it had not."""
+        """Compute the call by `program`, with the random numbers from `drawn_from` on, and keep its results.
+
+        Afterwards the generators are as before. Returns False if memory does not suffice.
+        """
         generators = Generators(self._device)
         drawn_from.put_back()
         try:
-            self._theirs = tensors(program(*self._copies))
-        except Exception as error:  # noqa: BLE001 - that it raises is what is found
+            self._results = list_tensors(program(*self._copies))
+        except Exception as error:  # noqa: BLE001 - a failure is a finding
             if out_of_memory(error):
                 return False
             self._error = f"it failed where the baseline does not: {first_line(error)}"
@@ -84,89 +88,94 @@ class LiveComparison:
         return True
 
     @property
-    def failed(self) -> bool:
-        """Whether the other program has raised."""
+    def has_failed(self) -> bool:
+        """True if the program has raised."""
         return self._error is not None
 
-    def put_back(self) -> None:
-        """What a program that has failed may have written into is as it was, if the copies were not used yet."""
+    def restore_inputs(self) -> None:
+        """Undo the writes of a baseline that has failed. Only valid before `run`, which uses the copies."""
         with torch.no_grad():
             for i in self._written:
                 self._args[i].copy_(self._copies[i])
 
-    def worse(self, ours: Sequence[Tensor]) -> str | None:
-        """In what way that is worse than `ours`, in a line; None where it is not."""
+    def find_regression(self, baseline: Sequence[Tensor]) -> str | None:
+        """Describe, in one line, how the results are worse than those of `baseline`; None if they are not."""
         if self._error is not None:
             return self._error
-        for ours_one, theirs in zip(ours, self._theirs, strict=True):
+        for expected, found in zip(baseline, self._results, strict=True):
             if self._random:
-                # Which elements were drawn is another matter in each.
-                if not_finite([theirs]) and not not_finite([ours_one]):
+                # The two programs may draw other elements from the same generator.
+                if has_nonfinite([found]) and not has_nonfinite([expected]):
                     return NOT_FINITE
-            elif worse_than_finite(ours_one, theirs):
+            elif introduces_nonfinite(expected, found):
                 return NOT_FINITE
-            elif (difference := _plain_difference(ours_one, theirs)) is not None:
+            elif (difference := _find_difference(expected, found)) is not None:
                 return difference
         return None
 
-    def watch_gradients(self, ours: Sequence[Tensor], told: Callable[[str], None]) -> Callable[[], None]:
-        """When the call's gradients are there, compute those of the other program as well; `told` if they are worse.
-        What is returned lets go of it all, where no backward has come.
+    def watch_gradients(self, baseline: Sequence[Tensor], report: Callable[[str], None]) -> Callable[[], None]:
+        """After the backward of `baseline`, compute this program's gradients as well; `report` if they are worse.
 
-        FSDP2 frees the weights of a layer before a backward ends, by resizing their memory, which counts as no write:
-        then there is nothing left to compute with."""
-        pairs = [(a, b) for a, b in zip(ours, self._theirs, strict=True) if a.requires_grad and b.requires_grad]
+        The returned function frees all that is kept for that, in case no backward comes. FSDP2 frees a layer's weights
+        before a backward ends, by resizing their storage, which counts as no write: then nothing is compared.
+        """
+        results = zip(baseline, self._results, strict=True)
+        pairs = [(a, b) for a, b in results if a.requires_grad and b.requires_grad]
         gradients: dict[int, Tensor] = {}
-        handles = [a.register_hook(_keeping(gradients, i)) for i, (a, _) in enumerate(pairs)]
-        inputs = [(a, b) for a, b in zip(self._args, self._copies, strict=True) if differentiated(a)]
+        handles = [a.register_hook(_keep_gradient(gradients, i)) for i, (a, _) in enumerate(pairs)]
+        inputs = [(a, b) for a, b in zip(self._args, self._copies, strict=True) if requires_gradient(a)]
 
-        forget: list[Callable[[], None]] = [handle.remove for handle in handles]
+        removals: list[Callable[[], None]] = [handle.remove for handle in handles]
 
-        def let_go() -> None:
-            for each in forget:
-                each()
-            forget.clear()
+        def free() -> None:
+            for remove in removals:
+                remove()
+            removals.clear()
             pairs.clear()
             inputs.clear()
 
-        def seen(finite: bool) -> None:
-            if _sizes(self._copies) != self._sizes:
-                let_go()
+        def compare(finite: bool) -> None:
+            if _measure_storages(self._copies) != self._sizes:
+                free()
                 return
             roots = [pairs[i][1] for i in gradients]
-            theirs = torch.autograd.grad(
+            found = torch.autograd.grad(
                 roots, [copy for _, copy in inputs], list(gradients.values()), allow_unused=True
             )
-            let_go()
-            if finite and not_finite(theirs):
-                told("its gradients are not finite, the baseline's are")
+            free()
+            if finite and has_nonfinite(found):
+                report("its gradients are not finite, the baseline's are")
 
         if pairs:
-            forget.append(when_differentiated([a for a, _ in inputs], seen))
-        return let_go
+            removals.append(call_after_backward([a for a, _ in inputs], compare))
+        return free
 
 
-def copied_bytes(args: Sequence[Any], written: frozenset[int]) -> int:
-    """What copies take of the memory that the arguments at the positions `written` lie in."""
-    return sum(size for i, size in enumerate(_sizes(args)) if size is not None and i in written)
+def count_copied_bytes(args: Sequence[Any], written: frozenset[int]) -> int:
+    """Return the bytes that copies of the storages of the arguments at the positions `written` take."""
+    return sum(size for i, size in enumerate(_measure_storages(args)) if size is not None and i in written)
 
 
-def fails_as_well(program: Program, args: Sequence[Any], written: frozenset[int], device: torch.device) -> bool | None:
-    """Whether a call fails that another program has failed in, on copies of what that may have written into; None where
-    it cannot be told."""
+def reproduces_failure(
+    program: Program, args: Sequence[Any], written: frozenset[int], device: torch.device
+) -> bool | None:
+    """Return whether `program` fails too in a call in which another one has failed; None if that cannot be found out.
+
+    It runs on copies of the inputs at the positions `written`.
+    """
     try:
-        beside = LiveComparison(args, written, device)
+        shadow = ShadowRun(args, written, device)
     except ValueError:
         return None
-    return not beside.run(program, Generators(device)) or beside.failed
+    return not shadow.run(program, Generators(device)) or shadow.has_failed
 
 
-def when_differentiated(args: Sequence[Any], seen: Callable[[bool], None]) -> Callable[[], None]:
-    """Calls `seen` once, at the end of the next backward that computes gradients of any of `args`: whether all of them
-    are finite. What `seen` raises is lost. What is returned stops waiting.
+def call_after_backward(args: Sequence[Any], callback: Callable[[bool], None]) -> Callable[[], None]:
+    """Call `callback` once, after the next backward to any of `args`, with whether all their gradients are finite.
 
-    No gradient is kept: a leaf's would be copied instead of becoming its `.grad`. Not `register_multi_grad_hook`, which
-    raises in the user's `torch.autograd.grad` (torch 2.15: of a leaf nobody can say whether it will get one).
+    Exceptions of `callback` are dropped. The returned function stops waiting. No gradient is kept: a leaf's would be
+    copied instead of becoming its `.grad`. `register_multi_grad_hook` would raise in the user's `torch.autograd.grad`
+    (torch 2.15), since for a leaf it is unknown whether it will get a gradient.
     """
     finite: list[bool] = []
     lock = threading.Lock()
@@ -175,77 +184,77 @@ def when_differentiated(args: Sequence[Any], seen: Callable[[bool], None]) -> Ca
         for handle in handles:
             handle.remove()
 
-    def at_the_end() -> None:
+    def finish() -> None:
         stop()
         try:
             with torch.no_grad():
-                seen(all(finite))
-        except Exception:  # noqa: BLE001 - what watches must not break what is watched
+                callback(all(finite))
+        except Exception:  # noqa: BLE001 - monitoring must not break the program
             pass
 
-    def look(gradient: Tensor) -> None:
-        is_finite = not not_finite([gradient])
+    def check(gradient: Tensor) -> None:
+        is_finite = not has_nonfinite([gradient])
         with lock:
             finite.append(is_finite)
             first = len(finite) == 1
         if first:
-            Variable._execution_engine.queue_callback(at_the_end)
+            Variable._execution_engine.queue_callback(finish)
 
-    handles = [arg.register_hook(look) for arg in args if differentiated(arg)]
+    handles = [arg.register_hook(check) for arg in args if requires_gradient(arg)]
     return stop
 
 
-def differentiated(arg: Any) -> bool:
-    """Whether it is a tensor that a backward computes a gradient of."""
+def requires_gradient(arg: Any) -> bool:
+    """Return whether `arg` is a tensor that a backward computes a gradient of."""
     return isinstance(arg, Tensor) and arg.requires_grad
 
 
-def _keeping(gradients: dict[int, Tensor], i: int) -> Callable[[Tensor], None]:
+def _keep_gradient(gradients: dict[int, Tensor], i: int) -> Callable[[Tensor], None]:
     def keep(gradient: Tensor) -> None:
         gradients[i] = gradient
 
     return keep
 
 
-def _sizes(args: Sequence[Any]) -> list[int | None]:
-    """Of the memory that each tensor lies in, in bytes."""
+def _measure_storages(args: Sequence[Any]) -> list[int | None]:
+    """Return the bytes of each tensor's storage; None for what has none."""
     plain = (arg if isinstance(arg, Tensor) and arg.layout is torch.strided else None for arg in args)
     return [None if arg is None else arg.untyped_storage().nbytes() for arg in plain]
 
 
-def _again(arg: Any, *, copied: bool) -> Any:
-    """`arg` for another program, whose gradient is its own."""
+def _duplicate(arg: Any, *, copied: bool) -> Any:
+    """Return `arg` for another program, with a gradient of its own and, if `copied`, a storage of its own."""
     if not isinstance(arg, Tensor) or not (copied or (arg.requires_grad and torch.is_grad_enabled())):
         return arg
     if type(arg) not in _PLAIN or arg.layout is not torch.strided:
         raise ValueError("tensors of another kind")
     if copied and arg.requires_grad and torch.is_grad_enabled():
         raise ValueError("a tensor that is written into, and part of what is differentiated: its copy is a leaf")
-    again = arg.detach()
+    duplicate = arg.detach()
     if copied:
-        # Where it lies in its memory, too, is what programs are compiled for.
-        memory = again.untyped_storage().clone()
-        again = torch.empty(0, dtype=arg.dtype, device=arg.device).set_(
-            memory, again.storage_offset(), again.shape, again.stride()
+        # Programs are compiled for the offset and strides in the storage, too.
+        storage = duplicate.untyped_storage().clone()
+        duplicate = torch.empty(0, dtype=arg.dtype, device=arg.device).set_(
+            storage, duplicate.storage_offset(), duplicate.shape, duplicate.stride()
         )
-    return again.requires_grad_(arg.requires_grad)
+    return duplicate.requires_grad_(arg.requires_grad)
 
 
-def _memory(arg: Any) -> int | None:
+def _identify_storage(arg: Any) -> int | None:
     plain = isinstance(arg, Tensor) and arg.layout is torch.strided
     return arg.untyped_storage()._cdata if plain else None
 
 
-def _plain_difference(ours: Tensor, theirs: Tensor) -> str | None:
-    if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
-        return f"{tuple(theirs.shape)} {theirs.dtype} instead of {tuple(ours.shape)} {ours.dtype}"
-    if ours.stride() != theirs.stride():
-        return f"strides {theirs.stride()} instead of {ours.stride()}"
-    if not ours.is_floating_point() or ours.numel() == 0:
+def _find_difference(baseline: Tensor, planned: Tensor) -> str | None:
+    if baseline.shape != planned.shape or baseline.dtype != planned.dtype:
+        return f"{tuple(planned.shape)} {planned.dtype} instead of {tuple(baseline.shape)} {baseline.dtype}"
+    if baseline.stride() != planned.stride():
+        return f"strides {planned.stride()} instead of {baseline.stride()}"
+    if not baseline.is_floating_point() or baseline.numel() == 0:
         return None
-    allowed = _PLAINLY_WRONG.get(ours.dtype, _PLAINLY_WRONG_IN_HALF)
-    ours, theirs = ours.detach().double(), theirs.detach().double()
-    finite = torch.isfinite(ours)
-    scale = max(_SMALLEST_SCALE, float(ours[finite].square().mean().sqrt())) if finite.any() else 1.0
-    error = float((ours - theirs)[finite].square().mean().sqrt()) if finite.any() else 0.0
+    allowed = _PLAINLY_WRONG.get(baseline.dtype, _PLAINLY_WRONG_IN_HALF)
+    baseline, planned = baseline.detach().double(), planned.detach().double()
+    finite = torch.isfinite(baseline)
+    scale = max(_SMALLEST_SCALE, float(baseline[finite].square().mean().sqrt())) if finite.any() else 1.0
+    error = float((baseline - planned)[finite].square().mean().sqrt()) if finite.any() else 0.0
     return f"its results differ from the baseline's by {error / scale:.1e}" if error > allowed * scale else None

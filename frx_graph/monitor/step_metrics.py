@@ -1,4 +1,4 @@
-"""What is read around the steps of a program that runs: clock, memory, frames compiled, what else happens."""
+"""Readings around the steps of a running program: clock, memory, compiled frames, disturbances."""
 
 from __future__ import annotations
 
@@ -19,48 +19,49 @@ from frx_graph.trials.block_watch import block_watch, watched
 from frx_graph.trials.samples import Disturbance
 
 _USABLE = 0.9
-"""Of the memory that is left: the rest is for what allocators cannot use of it."""
+"""Share of the free memory that allocators can use."""
 _STATUS = Path("/proc/self/status")
 
 
 @dataclass(frozen=True, slots=True)
-class StepReading:
-    """What is read around steps that run on `device`; `seconds` is the clock."""
+class StepMetrics:
+    """Read what surrounds steps on `device`; `seconds` is the clock."""
 
     device: torch.device
     seconds: Callable[[], float] = time.perf_counter
 
-    def clock(self) -> float:
-        """Seconds, once the device has done what it was given."""
+    def read_clock(self) -> float:
+        """Return seconds, once the device has done its work."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
         return self.seconds()
 
-    def capturing(self) -> bool:
-        """Whether the device notes what it is given for a CUDA graph instead of doing it: nothing can be read then."""
+    def is_capturing(self) -> bool:
+        """Return whether a CUDA graph is being captured, so that the device computes nothing that could be read."""
         return self.device.type == "cuda" and torch.cuda.is_current_stream_capturing()
 
-    def footprint(self) -> Footprint:
-        """Frames compiled so far, and bytes held: by tensors on a GPU, else by the process."""
+    def read_footprint(self) -> Footprint:
+        """Return the frames compiled so far, and the bytes held: by tensors on a GPU, else by the process."""
         on_gpu = self.device.type == "cuda"
         held = torch.cuda.memory_allocated(self.device) if on_gpu else psutil.Process().memory_info().rss
         return Footprint(frames_compiled(), held)
 
     def fits_twice(self) -> bool:
-        """Whether there is memory for what a step takes and for as much again, as far as the system tells: no step has
-        taken more than the most that was ever held."""
+        """Return whether there is memory for two steps at once, as far as the system tells.
+
+        A step takes at most what was held at the peak, beyond what is held now.
+        """
         on_gpu = self.device.type == "cuda"
-        peak = torch.cuda.max_memory_allocated(self.device) if on_gpu else _resident_peak()
-        return fits_twice(peak, self.footprint().held_bytes, self._left_bytes())
+        peak = torch.cuda.max_memory_allocated(self.device) if on_gpu else _read_resident_peak()
+        return fits_twice(peak, self.read_footprint().held_bytes, self._read_free_bytes())
 
     def fits(self, copied_bytes: int) -> bool:
-        """Whether there is memory for copies, and as much again for a step; True where the system does not tell."""
-        left = self._left_bytes()
+        """Return whether there is memory for copies, and as much again for a step; True if the system does not tell."""
+        left = self._read_free_bytes()
         return left is None or 2 * copied_bytes <= left
 
-    def usable(self) -> bool:
-        """Whether the device still does what it is given: once an assertion has failed in a kernel, or memory was
-        accessed that is not there, it does not, whatever runs next."""
+    def is_device_usable(self) -> bool:
+        """Return whether the device still works: after a failed assertion or an illegal access no kernel runs."""
         if self.device.type != "cuda":
             return True
         try:
@@ -69,7 +70,7 @@ class StepReading:
             return out_of_memory(error)
         return True
 
-    def _left_bytes(self) -> int | None:
+    def _read_free_bytes(self) -> int | None:
         if self.device.type != "cuda":
             return available_memory()
         free, total = torch.cuda.mem_get_info(self.device)
@@ -77,20 +78,20 @@ class StepReading:
         reserved = torch.cuda.memory_reserved(self.device)
         return min(free + reserved, allowed) - torch.cuda.memory_allocated(self.device)
 
-    def disturbances(self) -> AbstractContextManager[Callable[[], Disturbance | None]]:
-        """What else happens during a block."""
+    def watch_disturbances(self) -> AbstractContextManager[Callable[[], Disturbance | None]]:
+        """Watch what else happens during a block; the context's value returns what disturbed it."""
         return block_watch(watched(self.device))
 
 
 def fits_twice(peak_bytes: int | None, held_bytes: int, left_bytes: int | None) -> bool:
-    """Whether what was held at most beyond what is held now is left twice; True where that cannot be told."""
+    """Return whether twice the peak beyond what is held now is free; True if that is unknown."""
     if peak_bytes is None or left_bytes is None:
         return True
     return 2 * max(0, peak_bytes - held_bytes) <= _USABLE * left_bytes
 
 
-def _resident_peak() -> int | None:
-    """Bytes that were resident at most (Linux)."""
+def _read_resident_peak() -> int | None:
+    """Return the most bytes that were ever resident (Linux), from `/proc/self/status`, proc(5)."""
     try:
         lines = _STATUS.read_text().splitlines()
     except OSError:

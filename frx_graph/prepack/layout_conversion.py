@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, fx
 
 from frx_graph.facts.layout import CHANNELS_LAST_ORDER, dimension_order, inverse_order, strides_for_order
+from frx_graph.passes.layouts.dimension_map import Order
 from frx_graph.passes.rewrites.layout.conversion import MEMORY_FORMATS
-from frx_graph.rules.dimension_map import Order
 
 
 def order_of(shape: tuple[int, ...], strides: tuple[int, ...]) -> Order | None:

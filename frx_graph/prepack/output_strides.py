@@ -15,11 +15,11 @@ from torch import fx
 from torch.utils import _pytree as pytree
 
 from frx_graph.capture.graph_outcome import GraphOutcome, graph_outcome, node_values
+from frx_graph.passes.layouts.dimension_map import Order
 from frx_graph.passes.rewrites.meta_strides.unreliable_values import is_ambiguous
 from frx_graph.prepack.layout_conversion import call, converted, order_of
 from frx_graph.prepack.original_graph import GraphBefore, constants_as_they_were
 from frx_graph.records import Refusal
-from frx_graph.rules.dimension_map import Order
 
 _NAME = "output_strides"
 

@@ -25,12 +25,12 @@ from frx_graph.errors import CaptureError, first_line
 from frx_graph.facts.build import build_graph_facts
 from frx_graph.facts.ordered_tensor import in_order
 from frx_graph.options import check_inner
+from frx_graph.passes.layouts.dimension_map import Order
 from frx_graph.passes.rewrites import preconvert_weights
 from frx_graph.passes.rewrites.rewrite import RewriteSubject
 from frx_graph.prepack.equivalence import computes_otherwise
 from frx_graph.prepack.optimizer_hooks import keep_steps_right
 from frx_graph.records import Refusal
-from frx_graph.rules.dimension_map import Order
 from frx_graph.support.gc_search import instances, referring_dicts
 
 _ROOT = "model."

@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterator
 
 from torch import fx
 
+from frx_graph.passes.layouts.dimension_map import Order
 from frx_graph.prepack.layout_conversion import converted, order_of
 from frx_graph.prepack.original_graph import GraphBefore, held_weights
-from frx_graph.rules.dimension_map import Order
 
 
 def convert_weights(dynamo: fx.GraphModule, before: GraphBefore, written: Collection[int]) -> None:

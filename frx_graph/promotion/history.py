@@ -1,4 +1,4 @@
-"""What was decided against for a graph, so that the autopilot does not try it again unasked."""
+"""Decisions of the past that keep the autopilot from trying plans for a graph again unasked."""
 
 from __future__ import annotations
 
@@ -14,32 +14,34 @@ from frx_graph.ledger.fast_path import decided
 from frx_graph.promotion.promoted_plan import Subject
 
 _TRIED_AGAIN_AFTER = timedelta(days=1)
-"""What was inconclusive, as on a machine that had other work: each trial takes the policy's whole time budget."""
+"""Age from which an inconclusive trial, as on a busy machine, is repeated; each takes the whole time budget."""
 
 
-def decided_against(subject: Subject) -> bool:
-    """True where nothing is to be tried unasked: something was rolled back, or a search under this policy has ended and
-    nothing has come up since. What one that was interrupted has rejected says nothing about the rest. Raises
-    `LedgerError`."""
-    plans = tuple(_judged(subject))
-    if _rolled_back(plans):
+def is_settled(subject: Subject) -> bool:
+    """Return whether nothing is left to try unasked.
+
+    A plan was rolled back, or a search under this policy has ended and nothing has come up since. An interrupted search
+    settles nothing beyond what it has rejected. Raises `LedgerError`.
+    """
+    plans = tuple(_find_relevant(subject))
+    if _has_rollback(plans):
         return True
     now = datetime.now(UTC)
     ended = next((plan.last for plan in plans if _is_ended_search(plan)), None)
     return ended is not None and not any(_is_open(plan, ended, now) for plan in plans)
 
 
-def left_alone(subject: Subject) -> bool:
-    """True where something was rolled back, and nobody has asked for it since. Raises `LedgerError`."""
-    return _rolled_back(_judged(subject))
+def is_blocked(subject: Subject) -> bool:
+    """Return whether a plan was rolled back, and no user has asked for it since. Raises `LedgerError`."""
+    return _has_rollback(_find_relevant(subject))
 
 
-def rejected(subject: Subject) -> frozenset[str]:
-    """The plans that were rejected under this policy, and are not tried again. Raises `LedgerError`."""
-    return frozenset(plan.plan for plan in _judged(subject) if plan.state is Kind.REJECTED)
+def find_rejected(subject: Subject) -> frozenset[str]:
+    """Return the plans that were rejected under this policy, and are not tried again. Raises `LedgerError`."""
+    return frozenset(plan.plan for plan in _find_relevant(subject) if plan.state is Kind.REJECTED)
 
 
-def _rolled_back(plans: Iterable[PlanState]) -> bool:
+def _has_rollback(plans: Iterable[PlanState]) -> bool:
     return any(plan.state is Kind.ROLLED_BACK for plan in plans)
 
 
@@ -48,22 +50,26 @@ def _is_ended_search(plan: PlanState) -> bool:
 
 
 def _is_open(plan: PlanState, ended: Step, now: datetime) -> bool:
-    """Whether a search would try it that the last one, which has `ended`, did not. That one has tried what had come up
-    before, or had no more cause to, as for a combination of what is not promoted any more."""
+    """Return whether a new search would try the plan, unlike the last one, which has `ended`.
+
+    That one has tried what had come up before, or had no reason to, as for a combination of plans no longer promoted.
+    """
     if plan.state is Kind.REJECTED:
         return False
     if plan.last.kind is Kind.INCONCLUSIVE:
         due = plan.last.recorded_at + _TRIED_AGAIN_AFTER
         return due <= now and (ended.recorded_at < due or ended.position < plan.last.position)
-    # That other processes apply what is too old for this one is nothing new.
+    # It is nothing new if other processes apply what is too old for this one.
     came_up = plan.promoted if plan.stands and plan.promoted is not None else plan.last
     return came_up.position > ended.position
 
 
-def _judged(subject: Subject) -> Iterator[PlanState]:
-    """Where plans have come to, but for those that nothing is known of here: what one policy asks too much of, or does
-    not allow, another may promote; a rejection ages as a promotion does; what was tried with others alone has no
-    verdict."""
+def _find_relevant(subject: Subject) -> Iterator[PlanState]:
+    """Yield the states of the plans whose decisions count here.
+
+    One policy may promote what another forbids or finds too slow. A rejection ages as a promotion does. A plan that was
+    only tried together with other graphs has no verdict.
+    """
     oldest = datetime.now(UTC) - timedelta(days=subject.policy.decision_max_age_days)
     try:
         found = decided(subject.place, subject.signature, subject.environment)

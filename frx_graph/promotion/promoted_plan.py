@@ -1,4 +1,4 @@
-"""A plan that stands for a graph here: what was promised of it, and how it is withdrawn."""
+"""A plan that was promoted for a graph: the step times that its trial promised, and its rollback."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from frx_graph.ledger.decision import AUTOPILOT, Recorded
 from frx_graph.ledger.fast_path import append, evidence, promotions
 from frx_graph.ledger.location import Location, choose_location
 from frx_graph.ledger.rollback import rollbacks
-from frx_graph.monitor.health_signals import Promised, promised
+from frx_graph.monitor.health_signals import PromisedTimes, read_promised_times
 from frx_graph.options import BackendOptions
 from frx_graph.plan import Plan
 from frx_graph.trials.environment import device_of, trial_setup
 from frx_graph.trials.policy import TrialPolicy
 
 _PATIENCE_SECONDS = 5.0
-"""How long a step of the user's, in which a plan is rolled back, waits for other writers of the ledger."""
+"""Longest wait of a user's step, in which a plan is rolled back, for other writers of the ledger."""
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A graph, where it runs, and what decisions about it go by."""
+    """A graph in its environment, with the ledger and the policy of decisions about it."""
 
     place: Location
     signature: str
@@ -41,9 +41,11 @@ class Subject:
     policy: TrialPolicy
 
     @staticmethod
-    def of(dynamo: fx.GraphModule, inputs: Sequence[Any], options: BackendOptions) -> Subject:
-        """That of a graph of Dynamo's, compiled as `options` say. Raises `OptionError` or `PolicyError` for a project
-        file that is wrong, `LedgerError` for a ledger's name that is."""
+    def identify(dynamo: fx.GraphModule, inputs: Sequence[Any], options: BackendOptions) -> Subject:
+        """Return the subject of a Dynamo graph that is compiled with `options`.
+
+        Raises `OptionError` or `PolicyError` for a wrong project file, `LedgerError` for a wrong ledger name.
+        """
         config = advise_config(Path.cwd())
         return Subject(
             choose_location(None, config.ledger),
@@ -55,44 +57,44 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class Promotion:
-    """A plan that is to be applied to a graph, since it was promoted."""
+    """A promoted plan, to be applied to the graph of `subject`."""
 
     plan: Plan
     subject: Subject
 
     @property
     def key(self) -> tuple[str, str, str, str]:
-        """Equal for the same plan of the same graph here."""
+        """Equal for the same plan of the same graph in the same environment and ledger."""
         return (str(self.subject.place), self.subject.signature, self.subject.environment, self.plan.hash)
 
-    def promise(self) -> Promised | None:
-        """The step times of its trial; None where the ledger has none, or cannot be read."""
+    def read_promise(self) -> PromisedTimes | None:
+        """Return the step times of the plan's trial; None if the ledger has none, or cannot be read."""
         with contextlib.suppress(LedgerError):
-            for event in self._standing():
+            for event in self._find_active():
                 trial = evidence(self.subject.place, event)
                 if trial is not None and trial.decision.trial is not None:
-                    return promised(json.loads(trial.decision.trial))
+                    return read_promised_times(json.loads(trial.decision.trial))
         return None
 
     def withdraw(self, reason: str) -> None:
-        """Record that the plan is rolled back, unless somebody has withdrawn it already. Raises `LedgerError`, also
-        where there is no ledger, or one that does not know the plan: of several ranks the first has offered it."""
+        """Record that the plan is rolled back, unless it is no longer active.
+
+        Raises `LedgerError`, also for a ledger that does not know the plan: another rank may have offered it.
+        """
         by = this_process(AUTOPILOT)
-        if standing := self._standing():
+        if active := self._find_active():
             policy = self.subject.policy.hash
-            events = rollbacks(standing, reason=reason, by=by, now=datetime.now(UTC), policy=policy)
+            events = rollbacks(active, reason=reason, by=by, now=datetime.now(UTC), policy=policy)
             append(self.subject.place, events, patience_seconds=_PATIENCE_SECONDS)
         elif not self._is_known():
             raise LedgerError(f"the ledger {self.subject.place} does not know plan {self.plan.hash}")
 
-    def _standing(self) -> tuple[Recorded, ...]:
-        """Its promotion, unless somebody has withdrawn it."""
+    def _find_active(self) -> tuple[Recorded, ...]:
         subject = self.subject
         found = promotions(subject.place, subject.signature, subject.environment)
         return tuple(event for event in found if event.decision.plan == self.plan.hash)
 
     def _is_known(self) -> bool:
-        """Whether anything was decided about it."""
         from frx_graph.ledger.database.opening import open_to_read
 
         subject = self.subject

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 import psutil
-import torch  # noqa: F401 - analyses import it when they need it: what it takes is not theirs
 
 from frx_graph.errors import FrxError, first_line
 from frx_graph.reports.render.document import to_json
@@ -37,6 +36,7 @@ from frx_graph.service.analysis_job import (
     ResultForm,
 )
 from frx_graph.service.html_report import html_report
+from frx_graph.support.supervisor.supervised import claim_stdout, limit_resources
 
 _FRAMES: Final = 8
 
@@ -69,10 +69,8 @@ def _keep_temporary_files_in(folder: Path) -> None:
 def main() -> None:
     """Answer jobs until there are no more."""
     most_bytes, most_seconds = int(sys.argv[1]), float(sys.argv[2])
-    answers = _only_answers_to_stdout()
-    size = psutil.Process().memory_info().vms + most_bytes
-    resource.setrlimit(resource.RLIMIT_AS, (size, size))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    answers = claim_stdout()
+    limit_resources({resource.RLIMIT_AS: psutil.Process().memory_info().vms + most_bytes})
     _say(answers, READY)
     for line in sys.stdin.buffer:
         # Without a handler the signal ends the process.
@@ -80,13 +78,6 @@ def main() -> None:
         found = answer(AnalysisJob.model_validate_json(line))
         signal.setitimer(signal.ITIMER_REAL, 0)
         _say(answers, found.model_dump_json().encode() + b"\n")
-
-
-def _only_answers_to_stdout() -> BinaryIO:
-    """Where answers go; what a library prints goes elsewhere."""
-    answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    return answers
 
 
 def _say(answers: BinaryIO, line: bytes) -> None:

@@ -1,4 +1,4 @@
-"""How amounts of memory are written, in findings and in reports alike."""
+"""How amounts of memory and of time are written, in findings and in reports alike."""
 
 from __future__ import annotations
 
@@ -18,3 +18,10 @@ def three_digits(value: float) -> str:
     if value >= 99.95:
         return f"{value:.0f}"
     return f"{value:.1f}" if value >= 9.995 else f"{value:.2f}"
+
+
+def seconds_text(seconds: float) -> str:
+    """`1.24 ms`, `35.0 us`."""
+    if seconds >= 1.0:
+        return f"{seconds:.2f} s"
+    return f"{1e3 * seconds:.2f} ms" if seconds >= 1e-3 else f"{1e6 * seconds:.1f} us"

@@ -4,12 +4,10 @@ nobody cleans up."""
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import signal
-import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import FrameType
 
 _ENDING = (signal.SIGTERM, signal.SIGHUP)
@@ -46,51 +44,3 @@ def cleaned_up_when_terminated() -> Iterator[None]:
         if came is not None:
             # Also where somebody on the way has taken the exception for an error of his.
             os.kill(os.getpid(), came)
-
-
-_INTERRUPTING = (signal.SIGINT, *_ENDING)
-
-
-@contextlib.contextmanager
-def held_back() -> Iterator[Callable[[], None]]:
-    """Signals that would interrupt what a process is started by: they come when the function that is given is called,
-    behind the `try` that ends the process, or at the end of the block. Between the start and that `try` an exception
-    would leave the process to nobody. What is started here handles signals as ever."""
-    if threading.current_thread() is not threading.main_thread():
-        yield lambda: None
-        return
-    came: list[int] = []
-    handlers = {number: signal.getsignal(number) for number in _INTERRUPTING}
-    held = {number: handler for number, handler in handlers.items() if callable(handler)}
-
-    def release() -> None:
-        for number, handler in held.items():
-            if signal.getsignal(number) is hold:
-                signal.signal(number, handler)
-        while came:
-            first = came.pop(0)
-            held[signal.Signals(first)](first, None)
-
-    def hold(number: int, _frame: FrameType | None) -> None:
-        came.append(number)
-
-    for number in held:
-        signal.signal(number, hold)
-    try:
-        yield release
-    finally:
-        release()
-
-
-_PR_SET_PDEATHSIG = 1
-"""linux/prctl.h"""
-
-
-def end_with_parent(parent: int, number: int = signal.SIGKILL) -> None:
-    """Send this process the signal `number` when `parent`, which has started it, dies; end it at once if that has died.
-    Elsewhere than on Linux only the latter."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
-    if os.getppid() != parent:
-        # It has gone already, and what it has asked for waits in the pipe.
-        sys.exit("whoever has started this process has gone")

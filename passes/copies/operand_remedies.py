@@ -12,8 +12,8 @@ from frx_graph.passes.analysis import Analysis
 from frx_graph.passes.copies.copy_findings import CopyGroup, Remedy
 from frx_graph.passes.copies.stride_replay import order_that_gives
 from frx_graph.passes.copies.view_chain import file_and_line, identity, is_view, origin_text, stride_origin, view_chain
+from frx_graph.passes.layouts.operator_layout import layout_operator
 from frx_graph.records import Copy, CopyKind, Effort, OperandRole, Risk
-from frx_graph.rules.operator_table import layout_operator
 
 _IMAGE_RANKS = (4, 5)
 """2-D and 3-D images with batch and channels: what `memory_format` is for."""

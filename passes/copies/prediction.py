@@ -17,6 +17,7 @@ from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts
 from frx_graph.facts.layout import StridePattern, contiguous_strides, fills_in_another_order
 from frx_graph.facts.operator_families import EXPLICIT_COPIES, FOLDED_PRODUCTS, WRITING_COPIES
 from frx_graph.facts.operator_signature import OperatorSignature, signature_of
+from frx_graph.measure.operators.operator_contract import OperatorContract
 from frx_graph.measure.operators.operator_measurement import Mechanism, OperatorMeasurement, SeenCopy
 from frx_graph.measure.operators.operator_tagger import ACCUMULATION
 from frx_graph.passes.copies.inductor_copies import (
@@ -27,7 +28,6 @@ from frx_graph.passes.copies.inductor_copies import (
     runs_channels_last,
 )
 from frx_graph.records import Basis, Copy, CopyKind, OperandRole
-from frx_graph.rules.operator_contract import OperatorContract
 
 _WRITES_ITS_OUTPUT = WRITING_COPIES | {"aten.copy", "aten.fill_", "aten.zero_", "aten.empty", "aten.new_empty"}
 """Operators whose copy is their meaning, or that do not read: nothing hidden to look for."""

@@ -15,7 +15,7 @@ from frx_graph.passes.layouts.module_patterns import module_patterns
 from frx_graph.passes.layouts.regions import LayoutGroup, RegionOperator
 from frx_graph.passes.severity import severity_of_share
 from frx_graph.records import HIDDEN_KINDS, Basis, Effort, Evidence, Finding, OperandRole, Refusal, Risk, Saving
-from frx_graph.support.byte_text import bytes_text
+from frx_graph.support.byte_text import bytes_text, seconds_text
 
 
 def unmeasured_convolutions(analysis: Analysis, layout: Layout) -> list[tuple[LayoutGroup, tuple[RegionOperator, ...]]]:
@@ -193,10 +193,3 @@ def _overlap(copied: int) -> tuple[Evidence, ...]:
         return ()
     text = f"FRX001 lists the layout copies of {bytes_text(copied)} that these operators make inside now"
     return (Evidence(text, "predicted copies"),)
-
-
-def seconds_text(seconds: float) -> str:
-    """`1.24 ms`, `35.0 us`."""
-    if seconds >= 1.0:
-        return f"{seconds:.2f} s"
-    return f"{1e3 * seconds:.2f} ms" if seconds >= 1e-3 else f"{1e6 * seconds:.1f} us"

@@ -16,8 +16,8 @@ from frx_graph.facts.layout import Layout
 from frx_graph.measure.operators.operator_measurement import LayoutTimes
 from frx_graph.passes.layouts.layout_demand import wanted_layouts
 from frx_graph.passes.layouts.memory_order import memory_order, other_layout
+from frx_graph.passes.layouts.operator_layout import follows_operand, wants_one_layout
 from frx_graph.passes.layouts.regions import LayoutGroup
-from frx_graph.rules.operator_table import follows_operand, wants_one_layout
 
 Labels = Sequence[Layout]
 """One layout per operator of the problem, in the order of `LayoutGroup.operators`."""

@@ -22,8 +22,8 @@ from frx_graph.passes.layouts.current_layout import current_layout
 from frx_graph.passes.layouts.inductor_layout import forced_channels_last
 from frx_graph.passes.layouts.layout_demand import wanted_layouts
 from frx_graph.passes.layouts.memory_order import converted_once, has_memory_order, memory_order
+from frx_graph.passes.layouts.operator_layout import layout_operands, layout_operator, layout_results
 from frx_graph.rules.layout_operator import LayoutRole
-from frx_graph.rules.operator_table import layout_operands, layout_operator, layout_results
 
 
 @dataclass(frozen=True, slots=True)

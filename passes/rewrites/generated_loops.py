@@ -15,9 +15,9 @@ from frx_graph.facts.layout import strides_for_order
 from frx_graph.facts.operator_families import GATHERS
 from frx_graph.facts.operator_overload import argument_of
 from frx_graph.facts.operator_signature import OperatorSignature, signature_of
+from frx_graph.passes.layouts.dimension_map import Order, canonical
 from frx_graph.passes.rewrites.layout.anchor_calls import anchor_orders
 from frx_graph.passes.rewrites.layout.ops import Member
-from frx_graph.rules.dimension_map import Order, canonical
 
 _LARGEST_WINDOW = 25
 """Places in a window that Inductor pools in a loop of its own (`should_fallback_max_pool_with_indices`, torch 2.15)."""

@@ -19,13 +19,13 @@ from dataclasses import dataclass
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts
 from frx_graph.facts.operator_families import MATRIX_PRODUCTS
+from frx_graph.passes.layouts.dimension_map import Order, canonical
 from frx_graph.passes.rewrites.layout.anchor_calls import weight_of
 from frx_graph.passes.rewrites.layout.assignment import BANDWIDTH_UNKNOWN, cheapest_orders
 from frx_graph.passes.rewrites.layout.ops import current_order
 from frx_graph.passes.rewrites.meta_strides.stride_sensitivity import sees_strides
 from frx_graph.passes.rewrites.rewrite import RewriteSubject
 from frx_graph.records import Refusal
-from frx_graph.rules.dimension_map import Order, canonical
 
 NAME = "preconvert_weights"
 _CAST = "aten._to_copy"

@@ -133,7 +133,7 @@ def _places(copies: Iterable[Copy]) -> Counter[tuple[object, ...]]:
     return places
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @pytest.mark.parametrize("how", [{"batch_first": True}, {"num_layers": 2, "bidirectional": True}])
 @pytest.mark.parametrize(
     ("kind", "train"), [(nn.LSTM, False), (nn.GRU, False), (nn.GRU, True), (nn.RNN, False), (nn.RNN, True)]
@@ -147,7 +147,7 @@ def test_recurrent_layers_copy_what_eager_shows(kind: type[nn.RNNBase], train: b
     assert not any("break" in refusal.subject for refusal in advice.refusals)
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_the_backward_of_a_fused_recurrent_layer_is_said_to_be_unknown() -> None:
     advice = frx_graph.advise(Recurrent(nn.LSTM), (torch.randn(12, 4, 16),), train=True, observe=True).advice
     assert advice.observed is not None

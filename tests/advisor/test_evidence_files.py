@@ -246,7 +246,7 @@ def onednn_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_the_log_of_a_run_confirms_what_onednn_converts(onednn_log: Path) -> None:
     text = onednn_log.read_text()
     if ",reorder," not in text:
@@ -294,7 +294,7 @@ def program(x: Tensor) -> Tensor:
     return torch.mm(x.transpose(0, 1).contiguous(), x)
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_code_of_inductors_confirms_what_it_has_left(tmp_path: Path) -> None:
     path = tmp_path / "code.txt"
     path.write_text(run_with({"TORCH_LOGS": "output_code", "TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1"}, INDUCTOR_RUN))

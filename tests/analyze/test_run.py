@@ -11,7 +11,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from written_runs import WrittenRun, waiting_run
 
@@ -251,7 +251,6 @@ def test_what_the_record_lacks_is_told(tmp_path: Path) -> None:
     assert found.warnings == ("[31mfull",)
 
 
-@settings(deadline=None, max_examples=60)
 @given(st.data())
 def test_a_bundle_that_ends_anywhere(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     folder = summarised(waiting_run(4).write(tmp_path_factory.mktemp("bundle") / "run"))

@@ -211,7 +211,7 @@ EVENT = st.fixed_dictionaries(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150, deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(EVENT, max_size=25))
 def test_any_events_make_advice_or_an_error(tmp_path: Path, events: list[dict[str, Any]]) -> None:
     path = write(tmp_path / "t.json", *events)

@@ -18,7 +18,7 @@ from frx_graph.ledger.fast_path import append
 from frx_graph.ledger.location import parse_location
 from frx_graph.ledger.store import Ledger
 from frx_graph.ledger.verification import verify
-from frx_graph.promotion.history import decided_against, rejected
+from frx_graph.promotion.history import find_rejected, is_settled
 from frx_graph.promotion.promoted_plan import Subject
 from frx_graph.records import Candidate
 from frx_graph.trials.policy import TrialPolicy
@@ -78,7 +78,7 @@ def ending(moment: int, how: Callable[[], None]) -> Callable[[], None]:
 
 
 def run(search: PretendedSearch, subject: Subject) -> None:
-    search.try_graph(rejected(subject), record=lambda decisions: append(subject.place, decisions))
+    search.try_graph(find_rejected(subject), record=lambda decisions: append(subject.place, decisions))
 
 
 def interrupted(search: PretendedSearch, subject: Subject) -> bool:
@@ -109,6 +109,7 @@ def trials_of(ledger: Ledger) -> list[Rewrites]:
     return [rewrites_of(event.decision) for event in ledger.events() if event.decision.kind is Kind.TRIED]
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("ratios", RATIOS.values(), ids=RATIOS)
 @pytest.mark.parametrize(("end", "how"), [(interrupted, raising), (killed, kill)], ids=["raises", "SIGKILL"])
 def test_wherever_a_search_ends_what_is_proved_stands_and_the_rest_is_tried(
@@ -130,7 +131,7 @@ def test_wherever_a_search_ends_what_is_proved_stands_and_the_rest_is_tried(
         standing = ledger.promotions(SIGNATURE, HERE)
         assert [rewrites_of(one.decision) for one in standing[:1]] == sorted(proved, key=ratios.__getitem__)[-1:]
         # Only the last moment is after the end.
-        assert decided_against(subject) is (trials_of(ledger)[-1:] == [()])
+        assert is_settled(subject) is (trials_of(ledger)[-1:] == [()])
         if proved:
             stood.add(rewrites_of(standing[0].decision))
             continue
@@ -140,7 +141,7 @@ def test_wherever_a_search_ends_what_is_proved_stands_and_the_rest_is_tried(
         run(following, subject)
         assert set(following.tried) == {rewrites for rewrites in ratios if rewrites not in done}
         assert verify(ledger).problem is None
-        assert decided_against(subject)
+        assert is_settled(subject)
     else:
         pytest.fail("no search has so many moments")
     assert moment > 10
@@ -162,7 +163,7 @@ def test_a_ledger_that_fails_in_the_middle_leaves_the_rest_to_the_next_process(t
 
     with pytest.raises(LedgerError, match="disk is full"):
         searching(ratios).try_graph(record=record)
-    assert not decided_against(subject)
+    assert not is_settled(subject)
     following = searching(ratios)
     run(following, subject)
     assert following.tried == [("hoist_copy",), ("onednn_products",)]
@@ -174,4 +175,4 @@ def test_a_search_whose_time_ended_is_not_taken_for_an_interrupted_one(tmp_path:
     search = searching(RATIOS["none"])
     search.slow = ("onednn_products",)
     run(search, subject)
-    assert decided_against(subject)
+    assert is_settled(subject)

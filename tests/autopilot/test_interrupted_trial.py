@@ -133,7 +133,7 @@ def terminate(process: subprocess.Popen[str]) -> None:
     process.terminate()
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("end", "arms", "code"),
     [(to_one, 1, 130), (to_all, 2, 130), (terminate, 2, -15)],
@@ -155,7 +155,7 @@ def test_a_trial_that_is_ended(
     nothing_is_left(tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_a_program_goes_on_after_ctrl_c(started: Callable[..., subprocess.Popen[str]], tmp_path: Path) -> None:
     with started("program.py") as process:
         wait_for_arms(process, 2)
@@ -184,7 +184,7 @@ def test_an_interrupt_that_pydantic_makes_an_error_of_its_own_is_one(monkeypatch
         compiled(torch.ones(2))
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_a_program_that_is_terminated(started: Callable[..., subprocess.Popen[str]], tmp_path: Path) -> None:
     with started("program.py") as process:
         wait_for_arms(process, 2)

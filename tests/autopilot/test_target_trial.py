@@ -24,8 +24,8 @@ from frx_graph.ledger.location import parse_location
 from frx_graph.records import Candidate, Risk
 from frx_graph.trials.arm_messages import Load, MadeGraph, TargetWorkload
 from frx_graph.trials.environment import trial_environment
-from frx_graph.trials.executor import TrialRun
 from frx_graph.trials.policy import TrialPolicy
+from frx_graph.trials.trial_run import TrialRun
 from frx_graph.trials.verdict import Outcome, Verdict
 
 FORWARD = Candidate("propagate_layout", "a" * 16, ("convolution",), ("0,2,3,1",), 1e-3)

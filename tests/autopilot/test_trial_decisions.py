@@ -18,7 +18,8 @@ from frx_graph.ledger.location import parse_location
 from frx_graph.records import Candidate
 from frx_graph.trial_worker.launch import start_arm
 from frx_graph.trials.arm_messages import Load, TargetWorkload
-from frx_graph.trials.environment import TrialEnvironment, trial_environment
+from frx_graph.trials.environment import trial_environment
+from frx_graph.trials.environment_record import TrialEnvironment
 from frx_graph.trials.executor import Programs, run_trial
 from frx_graph.trials.policy import TrialPolicy
 from frx_graph.trials.verdict import Outcome, Verdict
@@ -46,7 +47,7 @@ def here() -> TrialEnvironment:
     return trial_environment(torch.device("cpu"))
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_a_candidate_that_is_compiled_in_every_step_is_recorded(tmp_path: Path) -> None:
     """The reason is Dynamo's, which may go on with the user's stack."""
 

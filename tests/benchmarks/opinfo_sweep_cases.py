@@ -13,7 +13,7 @@ from random_program import RandomProgram
 from rewrite_oracle import Outcome, Verdict, check_loaded
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_a_sample_of_the_database_is_right(tmp_path: Path) -> None:
     written = tmp_path / "swept.json"
     assert main(["--operators", "30", "--samples", "1", "--seed", "0", "--json", str(written)]) == 0

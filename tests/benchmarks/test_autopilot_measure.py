@@ -48,7 +48,7 @@ def asked(folder: Path, *, train: bool = False) -> Asked:
     )
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @pytest.mark.parametrize("train", [False, True], ids=["inference", "training"])
 def test_each_graph_is_kept_under_the_signature_that_the_autopilot_has_for_it(
     fresh: None, train: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -115,7 +115,7 @@ def test_a_process_that_fails_is_a_case_that_failed(program: Callable[[str], Non
     assert (case.problems, case.failed, case.graphs) == (("its process ended with code 3",), True, ())
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @pytest.mark.parametrize("stubborn", [False, True])
 def test_a_process_that_does_not_end_is_ended(
     program: Callable[[str], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stubborn: bool

@@ -12,7 +12,7 @@ import pytest
 BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "collect_kills.py"
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_killed_collects_leave_bundles_that_can_be_analysed_and_no_process() -> None:
     ran = subprocess.run([sys.executable, str(BENCHMARK), "--kills", "8"], capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr

@@ -30,7 +30,7 @@ def test_totals_that_are_not_those_that_were_written() -> None:
     assert wrong_totals(replace(WRITTEN, with_trace=3), DOCUMENT) == ["with trace: 4, not 3"]
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_a_few_bundles(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("duckdb")
     monkeypatch.setattr("fleet.NO_SUMMARY", 4)

@@ -15,14 +15,14 @@ from fuzzed_formats import PARSERS, Parser, Report
 from frx_graph.errors import EvidenceError
 
 
-@pytest.mark.slow
+@pytest.mark.parametrize("count", [100, pytest.param(5000, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("name", PARSERS)
-def test_damaged_files_are_read_or_refused(name: str) -> None:
-    outcome = fuzzed(name, seeds_of(PARSERS[name], None), 0, 5000, (20.0, 600.0))
+def test_damaged_files_are_read_or_refused(name: str, count: int) -> None:
+    outcome = fuzzed(name, seeds_of(PARSERS[name], None), 0, count, (20.0, 600.0))
     assert outcome.failures == {}
-    assert outcome.read + outcome.refused == outcome.examples == 5000
+    assert outcome.read + outcome.refused == outcome.examples == count
     # Damage that always is refused at once, or never noticed, tries nothing.
-    assert min(outcome.read, outcome.refused) > 20
+    assert min(outcome.read, outcome.refused) > count // 250
 
 
 def _planted(report: Callable[[Path], Report]) -> Parser:
@@ -48,6 +48,7 @@ def _not_json(_path: Path) -> Report:
     return {"value": float("nan")}, str
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("report", "what"),
     [

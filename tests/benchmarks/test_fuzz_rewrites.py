@@ -16,7 +16,7 @@ from random_programs import random_program
 from rewrite_oracle import Outcome, Verdict
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_a_short_run_counts_every_program(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     written = tmp_path / "out.json"
     assert main(["--examples", "5", "--max-lines", "4", "--json", str(written)]) == 0

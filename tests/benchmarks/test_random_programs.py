@@ -15,7 +15,7 @@ def many() -> list[RandomProgram]:
     return [random_program(seed) for seed in range(300)]
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_a_seed_makes_one_program(many: list[RandomProgram]) -> None:
     assert [random_program(seed) for seed in range(20)] == many[:20]
     assert len({program.source for program in many}) == len(many)

@@ -362,6 +362,7 @@ STRIDES_ASKED = RandomProgram(
 )
 
 
+@pytest.mark.integration
 def test_weights_stored_anew_where_the_program_sees_it_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     verdict = check_program(STRIDES_ASKED, STORED)
     assert (verdict.outcome is not Outcome.WRONG, verdict.applied["preconvert_weights"]) == (True, 0)
@@ -371,6 +372,7 @@ def test_weights_stored_anew_where_the_program_sees_it_are_caught(monkeypatch: p
     assert "value of output 0 in step 0" in verdict.problems
 
 
+@pytest.mark.integration
 def test_weights_stored_anew_where_nobody_sees_it_pass() -> None:
     blind = replace(STRIDES_ASKED, lines=("v0 = self.m0(i0)", "v2 = self.m1(v0)"))
     for train in (False, True):

@@ -69,7 +69,7 @@ def test_a_wrong_reference_is_no_reference() -> None:
     assert [(arm.arm, arm.error, arm.seconds) for arm in result.arms] == [("wrong", "wrong output 0", ())]
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_inference_under_inductor_and_its_hand_tuned_variants() -> None:
     case = next(cases([ENTRY], [Mode.INFERENCE], [2], ["fp32"], [Inner.INDUCTOR]))
     arms = tuple(arm for arm in INDUCTOR_ARMS if arm.name in ("inductor", "channels-last", "freezing"))
@@ -82,7 +82,7 @@ def test_inference_under_inductor_and_its_hand_tuned_variants() -> None:
     assert (by_name["inductor"].conversion_bytes or 0) > by_name["freezing"].conversion_bytes
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @pytest.mark.filterwarnings("ignore:frx applies rewrites that no trial has proved:RuntimeWarning")
 def test_every_arm_that_this_build_has_runs_and_is_right() -> None:
     case = next(cases([ENTRY], [Mode.INFERENCE], [2], ["fp32"], [Inner.EAGER]))
@@ -194,6 +194,7 @@ def test_the_command_line_measures_prints_and_writes(
     assert written["left_out"] == []
 
 
+@pytest.mark.integration
 def test_a_run_goes_on_where_the_last_one_ended(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

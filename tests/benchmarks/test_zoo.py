@@ -68,7 +68,7 @@ def test_every_input_has_the_batch_that_was_asked_for(entry: ZooEntry) -> None:
 
 
 @pytest.mark.zoo
-@pytest.mark.slow
+@pytest.mark.integration
 @pytest.mark.parametrize("entry", FOREIGN, ids=by_name)
 def test_every_input_of_a_library_network_has_the_batch_that_was_asked_for(entry: ZooEntry) -> None:
     check_batches(entry)
@@ -113,7 +113,7 @@ def test_every_parameter_gets_a_gradient(entry: ZooEntry) -> None:
 
 
 @pytest.mark.zoo
-@pytest.mark.slow
+@pytest.mark.integration
 @pytest.mark.parametrize("entry", FOREIGN, ids=by_name)
 def test_every_parameter_of_a_library_network_gets_a_gradient(entry: ZooEntry) -> None:
     check_trains(entry)

@@ -40,10 +40,13 @@ SAMPLE = [
 
 def marked(case: MatrixCase) -> Any:
     return pytest.param(
-        case, id=case.title, marks=[] if case.precision == "fp32" and case.inner != "inductor" else [pytest.mark.slow]
+        case,
+        id=case.title,
+        marks=[] if case.precision == "fp32" and case.inner != "inductor" else [pytest.mark.integration],
     )
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("case", [marked(case) for case in SAMPLE])
 def test_a_network_that_was_rewritten_is_the_same_network(case: MatrixCase) -> None:
     verdict = check(case, Reference.of(case))
@@ -84,7 +87,7 @@ def stub(after: Callable[[list[Tensor]], Sequence[Tensor]]) -> Callable[..., Any
     return lambda module, _inputs: lambda *given: tuple(after(list(module(*given))))
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @pytest.mark.parametrize("precision", AXES["dtypes"])
 @pytest.mark.parametrize("shapes", list(Shapes))
 @pytest.mark.parametrize("mode", list(Mode))
@@ -109,7 +112,7 @@ def count_a_break(outputs: list[Tensor]) -> list[Tensor]:
     return outputs
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("after", "said"),
     [
@@ -131,7 +134,7 @@ def test_what_is_wrong_is_named(after: Callable[[list[Tensor]], list[Tensor]], s
     assert any(said in problem for problem in verdict.problems), verdict.problems
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_statistics_that_are_not_kept_up_are_named() -> None:
     def frozen(module: torch.fx.GraphModule, _inputs: Any) -> Callable[..., Any]:
         def run_and_restore(*given: Tensor) -> Any:
@@ -148,7 +151,7 @@ def test_statistics_that_are_not_kept_up_are_named() -> None:
     assert verdict.problems[0] == "output 3 in step 0"
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_a_backend_that_raises_is_wrong() -> None:
     def failing(*_: Any) -> Any:
         raise NotImplementedError("not here")
@@ -158,14 +161,14 @@ def test_a_backend_that_raises_is_wrong() -> None:
     assert "not here" in verdict.problems[-1]
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_what_the_inner_compiler_does_as_wrongly_is_not_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     backend = stub(in_channels_last)
     monkeypatch.setattr(zoo_matrix_case, "backend_alone", lambda _inner: backend)
     assert check(CASE, Reference.of(CASE), backend=backend).outcome is Outcome.BASELINE
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_graphs_that_every_backend_needs_are_not_ours() -> None:
     case = replace(CASE, entry=replace(ENTRY, alternates=True))
     verdict = check(case, Reference.of(case))
@@ -221,7 +224,7 @@ def test_a_run_goes_on_where_it_ended_and_tells_what_it_died_on() -> None:
     assert zoo_matrix.failed(results) == [results[planned[1].title]]
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_the_command_reads_what_it_has_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

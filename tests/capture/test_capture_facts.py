@@ -19,8 +19,7 @@ from torch._inductor import cudagraph_utils
 
 from frx_graph.capture import capture_facts
 from frx_graph.capture.capture_changes import STRIDES, Allowance, CaptureChange, worse_capture
-from frx_graph.capture.capture_facts import CaptureFacts, observe_capture
-from frx_graph.capture.guard_expression import normalised_guard
+from frx_graph.capture.capture_facts import CaptureFacts, normalised_guard, observe_capture
 
 BACKENDS = ("eager", "inductor")
 FACTS = TypeAdapter(CaptureFacts)
@@ -102,7 +101,7 @@ def test_globals_that_are_named_by_an_id_are_the_same_guards() -> None:
     assert worse_capture(first, second) == ()
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_another_process_has_the_same_guards() -> None:
     script = textwrap.dedent(
         """

@@ -7,9 +7,11 @@ import inspect
 import pytest
 import torch
 from torch import Tensor, nn
+from torch._dynamo.variables import torch as dynamo_torch
+from torch.nn.modules import activation
 
 from frx_graph.capture.captured_graph import CapturedGraph, InputKind, Phase
-from frx_graph.capture.model import capture_model
+from frx_graph.capture.model import capture_model, eager_paths
 from frx_graph.errors import CaptureError, TargetError
 from frx_graph.facts.build import build_graph_facts
 
@@ -210,6 +212,7 @@ def test_mutation_views_and_ties_are_facts() -> None:
     assert facts.values[facts.outputs[0]].user_visible
 
 
+@pytest.mark.integration
 def test_sizes_that_change_between_captures_stay_static() -> None:
     net = nn.Linear(8, 8)
     for batch in (2, 3, 4):
@@ -276,3 +279,24 @@ def test_train_inside_inference_mode_still_has_a_backward() -> None:
 def test_what_cannot_be_captured_says_why() -> None:
     with pytest.raises(CaptureError, match="recurrent"):
         capture_model(torch.jit.script(nn.Linear(3, 3)), (torch.randn(2, 3),))
+
+
+def eager_answers() -> tuple[object, object]:
+    return dynamo_torch.tracing_state_functions()[activation._is_make_fx_tracing], torch._dynamo.config.allow_rnn
+
+
+def test_dynamos_answers_are_put_back_also_after_an_error() -> None:
+    before = eager_answers()
+    with pytest.raises(ZeroDivisionError), eager_paths():
+        assert eager_answers() == (False, True)
+        raise ZeroDivisionError
+    assert eager_answers() == before
+
+
+def test_a_torch_without_the_table_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = eager_answers()
+    with monkeypatch.context() as patched:
+        patched.delattr(dynamo_torch, "tracing_state_functions")
+        with eager_paths():
+            assert torch._dynamo.config.allow_rnn
+    assert eager_answers() == before

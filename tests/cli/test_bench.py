@@ -25,8 +25,8 @@ from trial_writer import MARK, marked, seconds_until_gone
 from frx_graph.cli import bench as module
 from frx_graph.cli.bench import bench
 from frx_graph.errors import EvidenceError, OptionError
-from frx_graph.measure.program_run import ProgramRun, run_program
 from frx_graph.support.package_path import package_pythonpath
+from frx_graph.support.supervisor.run import ProgramRun, run_program
 from frx_graph.trials import program_bench
 
 PUBLISHED = resources.files("frx_graph.reports").joinpath("frx_bench_v0.schema.json").read_text(encoding="utf-8")
@@ -52,7 +52,7 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "gpu_names", lambda: ())
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @needs_nvcc
 def test_faster_slower_and_something_else(
     gpu: None, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -156,7 +156,7 @@ def terminate(process: subprocess.Popen[str]) -> None:
     process.terminate()
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @needs_nvcc
 @pytest.mark.parametrize(
     ("end", "code", "at"),
@@ -229,7 +229,7 @@ def profiler(gpu: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call
 FEW = ("--runs", 4, "--warmup", 0, "--gpu-model", "sm_90")
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @needs_nvcc
 def test_what_ncu_says_stands_beside_the_times(
     profiler: Callable[..., None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -247,7 +247,7 @@ def test_what_ncu_says_stands_beside_the_times(
     assert "frx: measuring after with ncu" in err
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @needs_nvcc
 def test_times_are_told_though_ncu_fails(
     profiler: Callable[..., None], tmp_path: Path, capsys: pytest.CaptureFixture[str]

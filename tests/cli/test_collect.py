@@ -325,6 +325,7 @@ def test_interval_out_of_range_is_refused(milliseconds: str, capfd: pytest.Captu
     assert not Path("runs").exists()
 
 
+@pytest.mark.integration
 def test_profiled_kernels_are_in_the_zip_where_their_event_says() -> None:
     program = """
 import os, torch, frx_graph
@@ -563,7 +564,7 @@ def process_state(process: psutil.Process) -> str:
     return f"{process.pid}: {'; '.join(line for line in lines if line.startswith(told))}\n"
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_ctrl_c_ends_the_workload_and_the_bundle_is_whole(
     collecting: Callable[[str], subprocess.Popen[bytes]],
 ) -> None:
@@ -578,7 +579,7 @@ def test_ctrl_c_ends_the_workload_and_the_bundle_is_whole(
     assert told("derived/summary.json")["step_count"] == 12
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_a_workload_that_saves_its_work_on_sigterm_has_the_time(
     collecting: Callable[[str], subprocess.Popen[bytes]],
 ) -> None:

@@ -121,7 +121,7 @@ def profiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., N
     return say
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @needs_nvcc
 def test_both_are_compiled_and_measured(
     profiler: Callable[..., None],

@@ -9,9 +9,9 @@ from typer.testing import CliRunner
 
 from frx_graph.cli.probe import probe, select_cases
 from frx_graph.errors import OptionError
-from frx_graph.rules.contract_cases import Case, Operand
-from frx_graph.rules.contract_table import CASES
-from frx_graph.rules.operator_contract import contract_name, load_contract, own_contracts, read_contract
+from frx_graph.measure.operators.contract_cases import Case, Operand
+from frx_graph.measure.operators.contract_table import CASES
+from frx_graph.measure.operators.operator_contract import contract_name, load_contract, own_contracts, read_contract
 
 app = typer.Typer()
 app.command()(probe)

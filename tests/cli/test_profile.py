@@ -281,7 +281,7 @@ def test_files_are_explained_too(export: Path, monkeypatch: pytest.MonkeyPatch) 
     assert sorted(path.name for path in export.parent.iterdir()) == [*EXPLAINED, "report.csv"]
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("number", "wrong"),
     [(signal.SIGINT, ""), (signal.SIGTERM, ""), (signal.SIGHUP, ""), (signal.SIGINT, "stubborn")],

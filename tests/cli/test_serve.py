@@ -53,7 +53,7 @@ def test_without_its_packages_it_says_what_to_install(capsys, monkeypatch):
     assert "pip install 'frx-graph[serve]'" in capsys.readouterr().err
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_it_serves_with_a_token_until_it_is_told_to_stop(tmp_path, number):
     token = "a-token-of-some-length"

@@ -18,8 +18,7 @@ from frx_graph.records import Candidate
 from frx_graph.reports.trials.trial_document import TrialDocument
 from frx_graph.trials.arm_messages import MadeGraph
 from frx_graph.trials.environment import trial_environment
-from frx_graph.trials.executor import TrialRun
-from frx_graph.trials.gates import Gate
+from frx_graph.trials.trial_run import Gate, TrialRun
 from frx_graph.trials.verdict import Outcome, Verdict
 
 MODEL = """
@@ -48,7 +47,7 @@ def ledger(workplace: Path) -> Ledger:
     return open_ledger(parse_location(str(workplace / "ledger.sqlite3")))
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_the_baseline_does_not_win_against_itself(workplace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code = run(["trial", "model.py:build", "--aa", "--inner", "eager", "--policy", "policy.yaml", "--format", "json"])
     captured = capsys.readouterr()
@@ -61,7 +60,7 @@ def test_the_baseline_does_not_win_against_itself(workplace: Path, capsys: pytes
     assert not (workplace / "ledger.sqlite3").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_what_is_tried_is_recorded(workplace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code = run(["trial", "model.py:build", "--train", "--inner", "eager", "--policy", "policy.yaml"])
     captured = capsys.readouterr()
@@ -78,7 +77,7 @@ def test_what_is_tried_is_recorded(workplace: Path, capsys: pytest.CaptureFixtur
     assert "recorded in" in captured.out
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -104,6 +103,7 @@ def test_errors_say_what_to_do(
     assert not (workplace / "ledger.sqlite3").exists()
 
 
+@pytest.mark.integration
 def test_an_error_has_one_hint(workplace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["trial", "model.py:nothing"]) == 2
     assert capsys.readouterr().err == "frx: the program does not run: model.py has no 'nothing' (check the name)\n"

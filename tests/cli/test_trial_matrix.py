@@ -31,8 +31,8 @@ from frx_graph.reports.trials.trial_matrix_document import TrialMatrixDocument
 from frx_graph.trial_worker.workload import load_workload
 from frx_graph.trials.arm_messages import MadeGraph, TargetWorkload
 from frx_graph.trials.environment import trial_environment
-from frx_graph.trials.executor import TrialRun
 from frx_graph.trials.policy import TrialPolicy
+from frx_graph.trials.trial_run import TrialRun
 from frx_graph.trials.verdict import Outcome, TrialStatistics, Verdict
 
 PUBLISHED = resources.files("frx_graph.reports").joinpath("frx_trial_matrix_v1.schema.json").read_text("utf-8")

@@ -31,7 +31,7 @@ def report_of(out: Path) -> dict:
     return json.loads((folder / "autopilot_report.json").read_text())
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_what_is_faster_is_found_proved_and_recommended(tmp_path, capsys, processes_of):
     command = (sys.executable, "-S", TINY, "--api-key", "k1")
     code = tune(tmp_path, *FAST, "--candidate", "TINY_OTHER=1", "--json", command=command)
@@ -65,7 +65,7 @@ def test_what_is_faster_is_found_proved_and_recommended(tmp_path, capsys, proces
     assert processes_of(tmp_path) == []
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_a_tune_goes_on_where_it_was_and_only_under_the_same_arguments(tmp_path, capsys):
     assert tune(tmp_path, *FAST, "--quiet") == 0
     (folder,) = tmp_path.iterdir()
@@ -88,6 +88,7 @@ def test_a_faster_program_that_computes_worse_is_rejected(tmp_path, capsys):
     assert "a loss is not finite" in capsys.readouterr().err
 
 
+@pytest.mark.integration
 def test_a_program_that_makes_smaller_steps_is_not_faster(tmp_path, capsys):
     assert tune(tmp_path, "--candidate", "TINY_FAST=1,TINY_SIZE=4", "--json") == 1
     (trial,) = json.loads(capsys.readouterr().out)["trials"]
@@ -95,7 +96,7 @@ def test_a_program_that_makes_smaller_steps_is_not_faster(tmp_path, capsys):
     assert trial["gain"]["ratio"] < 1.05
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_a_trial_of_other_variables_is_made_again(tmp_path, capsys):
     assert tune(tmp_path, *FAST) == 0
     (folder,) = tmp_path.iterdir()
@@ -149,7 +150,7 @@ def test_wrong_flags_are_one_line(tmp_path, capsys, flags, said):
     assert said in capsys.readouterr().err
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_interrupted_it_leaves_no_process_and_a_report_of_what_is_known(tmp_path, number):
     arguments = ["tune", "--out", str(tmp_path), *QUICK, *FAST, "--", sys.executable, "-S", TINY]

@@ -17,7 +17,7 @@ from frx_graph import backend
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.compiler import eager, fallback
 from frx_graph.compiler.eager import EagerPlan
-from frx_graph.compiler.fallback import RewrittenRun, WayBack, may_run_again
+from frx_graph.compiler.fallback import FallbackState, GuardedGraph, can_rerun
 from frx_graph.compiler.plans import current_plan
 from frx_graph.freezing.constant_folding import FrozenWeights, bind
 from frx_graph.passes.rewrites.rewrite import Rewrite, RewriteSubject
@@ -171,17 +171,17 @@ def test_it_goes_back_also_where_warnings_are_errors(
 def run_of(
     ours: Callable[[list[Any]], Any],
     traced: Callable[[list[Any]], Any],
-    way_back: WayBack | None = None,
+    fallback_state: FallbackState | None = None,
     *,
     takes: object = 3,
     **how: bool,
-) -> RewrittenRun:
+) -> GuardedGraph:
     """Of a graph that takes a size, or something else."""
     graph = fx.Graph()
     size = graph.placeholder("size")
     size.meta["val"] = takes
     graph.output(size)
-    return RewrittenRun(ours, graph, lambda: traced, way_back or WayBack(lambda _error: None), **how)
+    return GuardedGraph(ours, graph, lambda: traced, fallback_state or FallbackState(lambda _error: None), **how)
 
 
 def raising(_arguments: list[int]) -> int:
@@ -202,7 +202,7 @@ def test_what_fails_as_traced_too_is_the_programs_own_error() -> None:
         raise IndexError("the program's")
 
     failed: list[Exception] = []
-    run = run_of(raising, own, WayBack(failed.append))
+    run = run_of(raising, own, FallbackState(failed.append))
     for _ in range(2):
         with pytest.raises(IndexError, match="the program's") as caught:
             run([1])
@@ -226,7 +226,7 @@ def test_what_has_succeeded_once_with_its_sizes_is_not_watched() -> None:
 
 
 def test_sizes_that_never_come_twice_are_not_watched_for_good(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fallback, "_MOST_SIZES", 2)
+    monkeypatch.setattr(fallback, "_MAX_GUARDED_SIZES", 2)
 
     def ours(arguments: list[int]) -> int:
         return 1 // (3 - arguments.pop())
@@ -260,8 +260,8 @@ def test_what_failed_holds_no_memory_while_the_other_runs() -> None:
 
 def test_a_forward_and_its_backward_go_back_together() -> None:
     failed: list[Exception] = []
-    way_back = WayBack(failed.append)
-    forward, backward = run_of(raising, sum, way_back), run_of(unseen, sum, way_back)
+    fallback_state = FallbackState(failed.append)
+    forward, backward = run_of(raising, sum, fallback_state), run_of(unseen, sum, fallback_state)
     assert forward([1]) == 1
     assert backward([2]) == 2
     assert len(failed) == 1
@@ -306,7 +306,7 @@ def test_only_what_leaves_nothing_behind_is_run_again(calls: list[tuple[Any, ...
         given = pytree.tree_map(lambda arg: known[arg] if type(arg) is object else arg, args)
         known[LAST] = graph.call_function(target, tuple(given))
     graph.output(known[LAST])
-    assert may_run_again(graph) is again
+    assert can_rerun(graph) is again
 
 
 @pytest.mark.parametrize(("device", "again"), [("cpu", True), ("meta", False)])
@@ -315,13 +315,13 @@ def test_only_random_numbers_of_the_cpu_are_drawn_again(device: str, again: bool
     drops = graph.call_function(torch.ops.aten.native_dropout.default, (graph.placeholder("x"), 0.5, True))
     drops.meta["val"] = (torch.empty(2, device=device), torch.empty(2, device=device))
     graph.output(drops)
-    assert may_run_again(graph) is again
+    assert can_rerun(graph) is again
 
 
 def test_a_constant_that_is_written_into_stays_written() -> None:
     graph = fx.Graph()
     graph.output(graph.call_function(torch.ops.aten.relu_.default, (graph.get_attr("weight"),)))
-    assert not may_run_again(graph)
+    assert not can_rerun(graph)
 
 
 def test_memory_that_the_watch_itself_may_have_taken_says_nothing_against_the_graph() -> None:
@@ -333,10 +333,10 @@ def test_memory_that_the_watch_itself_may_have_taken_says_nothing_against_the_gr
             raise torch.OutOfMemoryError
         return -1
 
-    way_back = WayBack(unasked_error)
-    run = run_of(ours, sum, way_back)
+    fallback_state = FallbackState(unasked_error)
+    run = run_of(ours, sum, fallback_state)
     assert [run([1]), run([1])] == [1, -1]
-    assert not way_back.taken
+    assert not fallback_state.taken
 
 
 def unasked_error(error: Exception) -> None:
@@ -369,9 +369,9 @@ def test_what_a_forward_has_saved_as_traced_is_not_read_by_a_rewritten_backward(
     def ours(_arguments: list[int]) -> int:
         raise torch.OutOfMemoryError
 
-    way_back = WayBack(lambda _error: None)
-    forward = run_of(ours, sum, way_back, saves=True)
-    backward = run_of(unseen, sum, way_back)
+    fallback_state = FallbackState(lambda _error: None)
+    forward = run_of(ours, sum, fallback_state, saves=True)
+    backward = run_of(unseen, sum, fallback_state)
     assert [forward([1]), backward([2])] == [1, 2]
 
 
@@ -410,8 +410,8 @@ class Program:
 def test_nothing_is_kept_of_what_has_given_way() -> None:
     ours, partner = Program(raising), Program(unseen)
     kept = [weakref.ref(ours), weakref.ref(partner)]
-    way_back = WayBack(lambda _error: None)
-    runs = run_of(ours, sum, way_back), run_of(partner, sum, way_back)
+    fallback_state = FallbackState(lambda _error: None)
+    runs = run_of(ours, sum, fallback_state), run_of(partner, sum, fallback_state)
     del ours, partner
     assert [run([1]) for run in runs] == [1, 1]
     gc.collect()
@@ -420,11 +420,11 @@ def test_nothing_is_kept_of_what_has_given_way() -> None:
 
 @pytest.mark.parametrize("alone", [True, False])
 def test_what_nobody_goes_back_to_is_not_kept(alone: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fallback, "_MOST_SIZES", 1)
+    monkeypatch.setattr(fallback, "_MAX_GUARDED_SIZES", 1)
     traced = Program(sum)
     kept = weakref.ref(traced)
-    way_back = WayBack(lambda _error: None, alone=alone)
-    run, partner = run_of(sum, traced, way_back), run_of(raising, len, way_back)
+    fallback_state = FallbackState(lambda _error: None, alone=alone)
+    run, partner = run_of(sum, traced, fallback_state), run_of(raising, len, fallback_state)
     del traced
     assert [run([2, 3]), run([2, 3])] == [5, 5]
     gc.collect()

@@ -59,6 +59,7 @@ def run(program, x: Tensor, *, train: bool) -> tuple[list[Tensor], Tensor]:
     return outputs, seen
 
 
+@pytest.mark.integration
 @pytest.mark.filterwarnings("ignore:frx applies rewrites")
 @pytest.mark.parametrize("train", [False, True])
 @pytest.mark.parametrize("inner", INNERS)
@@ -84,7 +85,7 @@ def test_nobody_can_tell_the_rewritten_program_from_the_program(inner: str, trai
     assert all(done.applied for done in backend.rewritten())
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @pytest.mark.filterwarnings("ignore:frx applies rewrites")
 @pytest.mark.parametrize("inner", ["eager", "inductor"])
 def test_other_sizes_compile_as_often_as_without_a_plan(inner: str) -> None:
@@ -113,6 +114,7 @@ def test_looking_for_constants_fixes_no_size() -> None:
     assert counters["stats"]["unique_graphs"] == 1
 
 
+@pytest.mark.integration
 @pytest.mark.gives_way
 @pytest.mark.parametrize("inner", ["eager", "inductor"])
 def test_a_failure_of_ours_is_said_once_and_changes_nothing(inner: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,7 +144,7 @@ def spoil(phase: Phase, target: OpOverload) -> Callable[..., RewrittenGraph]:
     return spoilt
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @pytest.mark.gives_way
 @pytest.mark.parametrize(("inner", "freeze"), [("eager", False), ("eager", True), ("inductor", False)])
 def test_a_graph_that_cannot_be_compiled_rewritten_is_compiled_as_it_was(
@@ -160,6 +162,7 @@ def test_a_graph_that_cannot_be_compiled_rewritten_is_compiled_as_it_was(
     assert not any(done.applied for done in backend.rewritten()[-1:])
 
 
+@pytest.mark.integration
 @pytest.mark.gives_way
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_a_backward_that_cannot_be_compiled_rewritten_is_compiled_as_it_was(
@@ -187,7 +190,7 @@ def test_what_cannot_be_compiled_at_all_is_the_programs_own_error(monkeypatch: p
         raise IndexError("the program's")
 
     monkeypatch.setattr(EagerPlan, "__call__", broken)
-    monkeypatch.setattr("frx_graph.compiler.inner_compiler._alone", lambda _options: own)
+    monkeypatch.setattr("frx_graph.compiler.inner_compiler._baseline_compiler", lambda _options: own)
     with warnings.catch_warnings(record=True) as caught, pytest.raises(Exception, match="the program's") as raised:
         warnings.simplefilter("always")
         planned(nn.Conv2d(3, 3, 1).eval(), "eager")(torch.randn(1, 3, 4, 4))
@@ -236,7 +239,7 @@ def test_inductor_chooses_unless_a_rewrite_has_decided(
     assert may_choose == [chooses]
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_a_second_process_finds_what_the_first_compiled(tmp_path: Path) -> None:
     script = textwrap.dedent(
         """

@@ -76,8 +76,8 @@ def compiled_with(
         graphs.append("\n".join(f"{node.format_node()} {node.meta.get('val')}" for node in module.graph.nodes))
         return done
 
-    for importer in ("eager_plan", "inductor_plan"):
-        monkeypatch.setattr(f"frx_graph.{importer}.rewrite_graph", noted)
+    for importer in ("eager", "inductor"):
+        monkeypatch.setattr(f"frx_graph.compiler.{importer}.rewrite_graph", noted)
 
     def failed(error: Exception) -> None:
         raise error
@@ -97,7 +97,7 @@ def named(done: list[RewrittenGraph]) -> tuple[Candidate, ...]:
     return tuple(replace(candidate, graph_id=graph.signature) for graph in done for candidate in graph.applied)
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize(
     ("policy", "inner", "train"),
@@ -122,6 +122,7 @@ def test_nothing_is_made_of_other_graphs(monkeypatch: pytest.MonkeyPatch) -> Non
     assert named(again) == ()
 
 
+@pytest.mark.integration
 def test_only_what_a_plan_allows_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     done, _, _ = compiled_with(current_plan("all"), "convolutions", "eager", True, monkeypatch)
     assert {candidate.rewrite for candidate in named(done)} > {"propagate_layout"}
@@ -160,7 +161,7 @@ def test_another_compiler_alone_is_that_compiler(monkeypatch: pytest.MonkeyPatch
     assert torch.equal(result, made()(torch.randn(shape)))
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @pytest.mark.parametrize("name", ["layout_optimization_off", "layout_optimization_forced"])
 def test_inductor_is_given_the_options(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[tuple[bool, bool]] = []

@@ -88,7 +88,7 @@ def test_weights_stay_where_a_write_would_miss(seen: str) -> None:
     assert any("shares memory with other values" in refusal.reason for refusal in refused)
 
 
-@pytest.mark.parametrize("inner", ["eager", pytest.param("inductor", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("inner", ["eager", pytest.param("inductor", marks=pytest.mark.integration)])
 @pytest.mark.parametrize("train", [False, True])
 @pytest.mark.parametrize("into_weight", [False, True])
 @pytest.mark.parametrize("seen", SEEN)
@@ -97,7 +97,7 @@ def test_what_is_compiled_later_writes_as_before(seen: str, into_weight: bool, t
     assert_that_it_writes_later_as_before(model, train, inner)
 
 
-@pytest.mark.parametrize("inner", ["eager", pytest.param("inductor", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("inner", ["eager", pytest.param("inductor", marks=pytest.mark.integration)])
 def test_what_is_frozen_later_writes_as_before(inner: str) -> None:
     model = Writing(SEEN["reshape"]).train()
     twin = copy.deepcopy(model)
@@ -127,7 +127,7 @@ class Strided(Writing):
         return self.last(y)
 
 
-@pytest.mark.parametrize("inner", ["eager", pytest.param("inductor", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("inner", ["eager", pytest.param("inductor", marks=pytest.mark.integration)])
 @pytest.mark.parametrize("train", [False, True])
 def test_views_by_strides_are_views_of_what_they_were(train: bool, inner: str) -> None:
     model = Strided(SEEN["reshape"])
@@ -151,6 +151,7 @@ class OfValues(Writing):
         return (y,)
 
 
+@pytest.mark.integration
 @torch._dynamo.config.patch(capture_scalar_outputs=True, capture_dynamic_output_shape_ops=True)
 @pytest.mark.parametrize("returns", [False, True])
 def test_graphs_with_sizes_that_values_tell_lie_as_before(returns: bool) -> None:

@@ -29,8 +29,8 @@ from torch._C._distributed_c10d import Store
 from torch.distributed.fsdp import fully_shard
 
 import frx_graph
-from frx_graph.distributed import consensus
 from frx_graph.distributed.consensus import agree
+from frx_graph.distributed.voting import Voter
 
 LONG = 60.0
 """For what comes in time however busy the machine is."""
@@ -158,12 +158,12 @@ def killed_after_its_vote(rank: int, world: int) -> Seen:
 
     def ask() -> Seen:
         if rank == world - 1:
-            outcome = consensus._Talk.outcome
+            await_verdict = Voter.await_verdict
 
-            def last_words(talk: consensus._Talk, register: str) -> Any:
-                return outcome(talk, register) if register == "offered" else die()
+            def last_words(voter: Voter, register: str) -> Any:
+                return await_verdict(voter, register) if register == "offered" else die()
 
-            consensus._Talk.outcome = last_words  # type: ignore[method-assign]
+            Voter.await_verdict = last_words  # type: ignore[method-assign]
         return asked(lambda _: time.sleep(1.0) if rank == 0 else None, seconds=SHORT + 2)
 
     return killed(rank, world, world - 1, ask)
@@ -182,16 +182,17 @@ def first_killed_acknowledging(rank: int, world: int) -> Seen:
 
     def ask() -> Seen:
         if rank == 0:
-            say = consensus._Talk._all_say
+            collect_votes = Voter.collect_votes
 
-            def last_words(talk: consensus._Talk, register: str) -> Any:
+            def last_words(voter: Voter, register: str) -> Any:
                 if register == "acknowledged":
-                    while not talk._store().check([talk._vote("acknowledged", other) for other in range(1, world)]):
+                    others = [voter._format_vote_key("acknowledged", other) for other in range(1, world)]
+                    while not voter._registers.have_voted(others):
                         time.sleep(0.01)
                     die()
-                return say(talk, register)
+                return collect_votes(voter, register)
 
-            consensus._Talk._all_say = last_words  # type: ignore[method-assign]
+            Voter.collect_votes = last_words  # type: ignore[method-assign]
         return asked(seconds=8.0)
 
     return killed(rank, world, 0, ask)

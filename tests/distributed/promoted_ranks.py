@@ -28,7 +28,7 @@ from unproved_promotions import promotion
 
 from frx_graph import backend
 from frx_graph.autopilot import search
-from frx_graph.compiler.baseline import KeptBaseline
+from frx_graph.compiler.baseline import LazyBaseline
 from frx_graph.distributed import handshake
 from frx_graph.distributed.consensus import agree
 from frx_graph.distributed.plan_offer import PlanOffer
@@ -229,7 +229,7 @@ def slow(rank: int, _decisions: list[Decision]) -> dict[str, Any]:
 def dies(rank: int, _decisions: list[Decision]) -> dict[str, Any]:
     """The last rank, when it is asked about the plan."""
     if last(rank):
-        PlanOffer.objection = lambda *_: die()  # type: ignore[method-assign]
+        PlanOffer.find_objection = lambda *_: die()  # type: ignore[method-assign]
     return {}
 
 
@@ -334,7 +334,7 @@ def across(rank: int, _world: int) -> Seen:
 def stepping(rank: int, _world: int, spread: str) -> Seen:
     """Training steps under a promoted plan that is measured again after each look."""
     # How long steps take is another matter: of two ranks on a busy machine, anything.
-    canary.judged = lambda *_: canary.Finding(None)  # type: ignore[attr-defined]
+    canary.judge_quads = lambda *_: canary.Finding(None)  # type: ignore[attr-defined]
     Path("pyproject.toml").write_text("[tool.frx.policy]\ncanary_interval_steps = 1\nsteps_per_block = 1\n")
     decisions = everything_promoted(spread, rank)
     if rank == 0:
@@ -342,7 +342,7 @@ def stepping(rank: int, _world: int, spread: str) -> Seen:
     dist.barrier()
     torch._dynamo.reset()
     backend.clear()
-    gradient, program = torch.autograd.grad, KeptBaseline.program
+    gradient, program = torch.autograd.grad, LazyBaseline.get_program
     # Whether all that gradients are compared by has its memory, each time that they are.
     compared: list[bool] = []
     baselines: list[int] = []
@@ -352,12 +352,12 @@ def stepping(rank: int, _world: int, spread: str) -> Seen:
             compared.append(all(each.untyped_storage().nbytes() > 0 for each in inputs))
         return gradient(outputs, inputs, *args, **how)
 
-    def counted(self: KeptBaseline, args: Any) -> Any:
+    def counted(self: LazyBaseline, args: Any) -> Any:
         baselines.append(1)
         return program(self, args)
 
     torch.autograd.grad = noted
-    KeptBaseline.program = counted  # type: ignore[method-assign]
+    LazyBaseline.get_program = counted  # type: ignore[method-assign]
     model, other = (SPREADS[spread](network()) for _ in range(2))
     compiled = torch.compile(model, backend="frx", options=EAGER)
     right = []

@@ -17,12 +17,13 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import distributed as dist
 
-from frx_graph.distributed import consensus
-from frx_graph.distributed.consensus import GRACE_SECONDS, Agreement, agree
+from frx_graph.distributed import voting
+from frx_graph.distributed.consensus import Agreement, agree, leave, negotiate
+from frx_graph.distributed.voting import GRACE_SECONDS, Voter
 
 RANKS = Path(__file__).with_name("agreement_ranks.py")
 SHORT = 3.0
@@ -189,7 +190,7 @@ def test_one_is_killed_while_it_validates(launch: Launch, world: int, store: str
     assert found == refused(f"rank {last} has not validated a plan within {SHORT:g} s", last)
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_one_is_killed_when_it_has_found_the_plan_valid(launch: Launch) -> None:
     found = the_one(survivors(launch("killed_after_its_vote", 4, "tcp"), 3, SHORT + 2))
     assert found == refused(f"rank 3 has not acknowledged a plan within {SHORT + 2:g} s", 3)
@@ -200,7 +201,7 @@ def test_the_first_is_killed_and_the_store_is_elsewhere(launch: Launch) -> None:
     assert found == refused(f"rank 0 has not validated a plan within {SHORT:g} s", 0)
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @pytest.mark.parametrize("scenario", ["first_killed_proposing", "first_killed_validating", "first_stopped"])
 def test_the_first_takes_the_store_with_it(launch: Launch, scenario: str) -> None:
     for rank, found in enumerate(survivors(launch(scenario, 4, "tcp"), 0, SHORT), start=1):
@@ -216,7 +217,7 @@ def test_the_store_is_lost_after_acknowledging_and_nobody_claims_to_know(launch:
         assert not found["certain"]
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @pytest.mark.parametrize("scenario", ["data_parallel", "sharded"])
 def test_a_step_is_trained_under_the_plan(launch: Launch, scenario: str) -> None:
     for seen in launch(scenario, 2, "tcp"):
@@ -232,8 +233,7 @@ MOMENTS = st.floats(0.0, 0.06)
 """Seconds: about the time limits below, so that ranks run out of time in every state."""
 
 
-@pytest.mark.slow
-@settings(max_examples=60)
+@pytest.mark.integration
 @given(
     starts=st.lists(MOMENTS, min_size=4, max_size=4),
     needs=st.lists(MOMENTS, min_size=4, max_size=4),
@@ -247,8 +247,8 @@ def test_ranks_whose_time_is_up_at_different_moments_are_told_the_same(
 
     def run(rank: int) -> None:
         time.sleep(starts[rank])
-        talk = consensus._Talk(range(4), rank, limits[rank], lambda: store)
-        said[rank] = consensus._agreed(talk, lambda: b"plan", lambda _: time.sleep(needs[rank]))
+        voter = Voter(range(4), rank, limits[rank], lambda: store)
+        said[rank] = negotiate(voter, lambda: b"plan", lambda _: time.sleep(needs[rank]))
 
     threads = [threading.Thread(target=run, args=(rank,)) for rank in range(4)]
     for thread in threads:
@@ -306,7 +306,7 @@ def lived(
     said: dict[int, Agreement] = {}
     found_valid: set[tuple[int, bytes]] = set()
     # As if a restart took longer than what the start of a process is exact to.
-    begun = time.time() + consensus._START_IS_EXACT_TO
+    begun = time.time() + voting._START_PRECISION_SECONDS
 
     def run(rank: int, one: OneOfALife) -> None:
         def valid(offered: bytes) -> str | None:
@@ -317,10 +317,10 @@ def lived(
 
         time.sleep(one.begins)
         mortal: Any = Mortal(store, one.dies)
-        talk = consensus._Talk(range(len(ranks)), rank, 0.3, lambda: mortal)
-        talk._started = begun + one.ahead
+        voter = Voter(range(len(ranks)), rank, 0.3, lambda: mortal)
+        voter._started = begun + one.ahead
         with contextlib.suppress(Killed):
-            said[rank] = consensus._agreed(talk, lambda: plan, valid)
+            said[rank] = negotiate(voter, lambda: plan, valid)
 
     threads = [threading.Thread(target=run, args=each) for each in enumerate(ranks)]
     for thread in threads:
@@ -330,8 +330,7 @@ def lived(
     return said, found_valid
 
 
-@pytest.mark.slow
-@settings(max_examples=40)
+@pytest.mark.integration
 @given(
     earlier=st.lists(lives(3, immortal=False), min_size=1, max_size=2),
     last=lives(3, immortal=True),
@@ -356,15 +355,15 @@ def test_what_an_earlier_life_has_left_in_the_store_is_no_consent(
 def test_who_answers_while_the_time_is_up_has_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody is named who has said yes when it is looked who has not."""
     store = dist.HashStore()
-    talk = consensus._Talk(range(3), 0, 0.001, lambda: store)
+    voter = Voter(range(3), 0, 0.001, lambda: store)
 
     def too_late(*_: Any) -> None:
         for rank in (1, 2):
-            store.set(talk._vote("validated", rank), "")
+            store.set(voter._format_vote_key("validated", rank), "")
         raise RuntimeError("timeout")
 
     monkeypatch.setattr(dist.HashStore, "wait", too_late)
-    found = talk._all_say("validated")
+    found = voter.collect_votes("validated")
     assert (found.yes, found.ranks, found.silent) == (True, (), False)
 
 
@@ -387,8 +386,8 @@ def test_each_rank_sends_ten_messages(world: int) -> None:
     counted = [Counted(store) for _ in range(world)]
 
     def run(rank: int) -> None:
-        talk = consensus._Talk(range(world), rank, 60.0, lambda: counted[rank])
-        consensus._agreed(talk, lambda: b"plan", lambda _: None)
+        voter = Voter(range(world), rank, 60.0, lambda: counted[rank])
+        negotiate(voter, lambda: b"plan", lambda _: None)
 
     threads = [threading.Thread(target=run, args=(rank,)) for rank in range(world)]
     for thread in threads:
@@ -403,26 +402,26 @@ def test_where_nothing_is_proposed_each_rank_sends_two() -> None:
     store = dist.HashStore()
     counted = [Counted(store) for _ in range(3)]
     for rank in range(3):
-        talk = consensus._Talk(range(3), rank, 60.0, lambda rank=rank: counted[rank])  # type: ignore[misc]
-        assert consensus._agreed(talk, lambda: None, lambda _: None).reason == "nothing was proposed"
+        voter = Voter(range(3), rank, 60.0, lambda rank=rank: counted[rank])  # type: ignore[misc]
+        assert negotiate(voter, lambda: None, lambda _: None).reason == "nothing was proposed"
     assert [each.asked for each in counted] == [2] * 3
 
 
 @pytest.mark.parametrize("silent", [{0}, {5}, {99}, {3, 4, 50}, set(range(1, 100))])
 def test_who_has_not_answered_is_named(silent: set[int]) -> None:
     store = dist.HashStore()
-    talk = consensus._Talk(range(100), 0, 0.001, lambda: store)
+    voter = Voter(range(100), 0, 0.001, lambda: store)
     for rank in set(range(100)) - silent:
-        store.set(talk._vote("validated", rank), "")
-    assert talk.outcome("validated").ranks == tuple(sorted(silent)[:16])
+        store.set(voter._format_vote_key("validated", rank), "")
+    assert voter.await_verdict("validated").ranks == tuple(sorted(silent)[:16])
 
 
 def test_who_has_given_up_does_not_vote_any_more() -> None:
     store = dist.HashStore()
-    talk = consensus._Talk(range(2), 0, 60.0, lambda: store)
-    assert talk.lost(TimeoutError("silent")).certain
+    voter = Voter(range(2), 0, 60.0, lambda: store)
+    assert leave(voter, TimeoutError("silent")).certain
     with pytest.raises(TimeoutError, match="given up"):
-        talk.decide(None)
+        voter.vote(None)
     assert store.num_keys() == 0
 
 
@@ -459,6 +458,6 @@ def test_a_store_that_is_none_leads_to_the_baseline() -> None:
 def test_what_is_asked_of_tensors_is_not_disturbed_by_fakes() -> None:
     """Where graphs are compiled, tensors are fakes."""
     store = dist.HashStore()
-    talk = consensus._Talk(range(1), 0, 60.0, lambda: store)
+    voter = Voter(range(1), 0, 60.0, lambda: store)
     with torch._subclasses.fake_tensor.FakeTensorMode():
-        assert consensus._agreed(talk, lambda: b"plan", lambda _: None).plan == b"plan"
+        assert negotiate(voter, lambda: b"plan", lambda _: None).plan == b"plan"

@@ -24,7 +24,7 @@ SCRIPT = Path(__file__).with_name("elastic_rank.py")
 LIMIT = 180.0
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.integration,
     pytest.mark.skipif(not dist.is_available(), reason="torch was built without torch.distributed"),
 ]
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from frx_graph.compiler.plans import recorded_plan
-from frx_graph.distributed.plan_offer import PlanOffer, described, difference
+from frx_graph.distributed.plan_offer import PlanOffer, describe_options, find_difference
 from frx_graph.options import BackendOptions, backend_options
 from frx_graph.records import Candidate
 from frx_graph.trials.policy import TrialPolicy
@@ -21,7 +21,7 @@ POLICY = TrialPolicy()
 
 
 def offered(given: dict[str, Any] = OPTIONS, **changes: Any) -> PlanOffer:
-    made = PlanOffer.of(
+    made = PlanOffer.make(
         recorded_plan(CANDIDATES),
         options=backend_options(given, None),
         policy=POLICY,
@@ -32,10 +32,10 @@ def offered(given: dict[str, Any] = OPTIONS, **changes: Any) -> PlanOffer:
 
 
 def test_an_offer_arrives_as_the_plan_that_it_is() -> None:
-    arrived = PlanOffer.model_validate_json(offered().encoded())
+    arrived = PlanOffer.model_validate_json(offered().encode())
     assert arrived == offered()
-    assert arrived.made() == recorded_plan(CANDIDATES)
-    assert arrived.objection(offered()) is None
+    assert arrived.make_plan() == recorded_plan(CANDIDATES)
+    assert arrived.find_objection(offered()) is None
 
 
 @pytest.mark.parametrize(
@@ -48,23 +48,23 @@ def test_an_offer_arrives_as_the_plan_that_it_is() -> None:
     ],
 )
 def test_a_rank_that_is_otherwise_says_in_what(changes: dict[str, Any], objection: str) -> None:
-    found = offered().objection(offered(**changes))
+    found = offered().find_objection(offered(**changes))
     assert found is not None
     assert found.startswith(objection)
 
 
 @pytest.mark.parametrize("changes", [{"plan": "5" * 16}, {"candidates": CANDIDATES[:1]}])
 def test_a_plan_that_is_not_what_its_hash_says(changes: dict[str, Any]) -> None:
-    found = offered(**changes).objection(offered())
+    found = offered(**changes).find_objection(offered())
     assert found is not None
     assert found.startswith("it makes plan ")
 
 
 def test_what_is_about_to_be_tried_has_no_plan_yet() -> None:
-    about_to_try = PlanOffer.of(
+    about_to_try = PlanOffer.make(
         None, options=BackendOptions(**OPTIONS), policy=POLICY, signature="0" * 16, environment="1" * 16
     )
-    assert about_to_try.objection(offered()) is None
+    assert about_to_try.find_objection(offered()) is None
     assert about_to_try.plan is None
 
 
@@ -77,8 +77,8 @@ def test_what_is_about_to_be_tried_has_no_plan_yet() -> None:
     ],
 )
 def test_options_that_differ(given: dict[str, Any], name: str) -> None:
-    found = difference(
-        described(backend_options(OPTIONS, None), POLICY), described(backend_options(given, None), POLICY)
+    found = find_difference(
+        describe_options(backend_options(OPTIONS, None), POLICY), describe_options(backend_options(given, None), POLICY)
     )
     assert found is not None
     assert found.startswith(f"its option {name!r} is ")
@@ -86,7 +86,7 @@ def test_options_that_differ(given: dict[str, Any], name: str) -> None:
 
 def test_the_policy_counts_where_trials_go_by_it() -> None:
     def described_with(mode: str, policy: TrialPolicy) -> dict[str, str]:
-        return described(BackendOptions(mode=mode), policy)
+        return describe_options(BackendOptions(mode=mode), policy)
 
     other = TrialPolicy(time_budget_seconds=1)
     assert described_with("apply", POLICY) == described_with("apply", other)
@@ -97,7 +97,7 @@ def test_options_that_hold_objects_are_the_same_in_every_process() -> None:
     def one() -> None: ...
 
     def described_with(value: object) -> dict[str, str]:
-        return described(BackendOptions(inner_options={"post_grad_custom_post_pass": value, "a": 1}), POLICY)
+        return describe_options(BackendOptions(inner_options={"post_grad_custom_post_pass": value, "a": 1}), POLICY)
 
     assert "0x" not in described_with(one)["inner_options"]
-    assert difference(described_with(one), described_with(lambda: None)) is not None
+    assert find_difference(described_with(one), described_with(lambda: None)) is not None

@@ -62,8 +62,8 @@ def warned(ranks: list[Seen]) -> list[str]:
     return [seen["said"][0][0] for seen in ranks]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("world", [2, pytest.param(4, marks=pytest.mark.slow)])
+@pytest.mark.integration
+@pytest.mark.parametrize("world", [2, pytest.param(4, marks=pytest.mark.integration)])
 def test_all_ranks_apply_what_the_ledger_of_the_first_has_promoted(launch: Launch, tmp_path: Path, world: int) -> None:
     seen = launch(tmp_path / "ranks", "as_promoted", world, "tcp")
     for spread, graphs in {"data parallel": 1, "split": 2, "sharded": 1}.items():
@@ -84,6 +84,7 @@ def test_ranks_exchange_in_a_graph_what_they_would_without_a_plan(launch: Launch
     assert last["right"] == [False, True, True]
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("spread", ["data parallel", "split", "sharded"])
 def test_training_steps_are_right_while_the_plan_is_watched(launch: Launch, tmp_path: Path, spread: str) -> None:
     for seen in launch(tmp_path / "ranks", f"stepping {spread}", 2, "tcp"):
@@ -97,7 +98,7 @@ def test_training_steps_are_right_while_the_plan_is_watched(launch: Launch, tmp_
         assert all(seen["compared"])
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_where_nobody_has_a_ledger_that_is_asked_once(otherwise: list[Seen]) -> None:
     ranks = of(otherwise, "nothing")
     assert made(ranks) == nothing(ranks)
@@ -172,7 +173,7 @@ def test_a_trial_that_takes_longer_than_the_others_wait_is_for_the_next_process(
     assert ranks[0]["kinds"][:3] == PROMOTED
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @pytest.mark.parametrize("world", [2, 4])
 def test_one_is_killed_while_the_others_wait(launch: Launch, tmp_path: Path, world: int) -> None:
     *left, killed = launch(tmp_path / "ranks", "killed", world, "file")

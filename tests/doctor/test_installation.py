@@ -8,7 +8,7 @@ import torch
 from frx_graph.doctor import installation, machine
 from frx_graph.doctor.installation import check_installation
 from frx_graph.errors import ContractError, EvidenceError
-from frx_graph.rules.operator_contract import load_contract
+from frx_graph.measure.operators.operator_contract import load_contract
 from frx_graph.support.check import Check, Status, worst
 
 

@@ -19,7 +19,7 @@ from frx_graph.support.package_path import package_pythonpath
 from frx_graph.trials.arm_process import ArmProcess
 
 if TYPE_CHECKING:
-    from frx_graph.trials.executor import TrialRun
+    from frx_graph.trials.trial_run import TrialRun
 
 Told = Callable[[str], None]
 
@@ -84,8 +84,9 @@ class Torn:
     label: str = "torn"
 
     def __call__(self, progress: Told) -> None:
-        # Where the process of an attempt has its answers go.
-        os.write(int(sys.argv[1]), self.piece)
+        # The only pipe that the process of an attempt has is the one for its answer.
+        (answers,) = (int(place.name) for place in Path("/proc/self/fd").iterdir() if place.is_fifo())
+        os.write(answers, self.piece)
         os._exit(0)
 
 

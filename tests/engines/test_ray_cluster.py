@@ -28,10 +28,10 @@ from frx_graph.engines.processor_part import ProcessorPart
 from frx_graph.errors import FrxError
 from frx_graph.reports.trials.trial_matrix_document import TrialMatrixDocument
 from frx_graph.trials.environment import trial_environment
-from frx_graph.trials.gates import Gate
+from frx_graph.trials.trial_run import Gate
 
 pytest.importorskip("ray", reason="needs the [ray] extra")
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.integration
 
 HERE = Path(__file__).parent
 sys.path.append(str(HERE))

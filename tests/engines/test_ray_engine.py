@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from frx_graph.engines.attempt import Answer, Ending, Task
@@ -442,7 +442,6 @@ def test_a_trial_without_a_gpu_has_all_processors_and_sees_no_gpu() -> None:
         assert {(task.part, task.gpus) for _, task in cluster.started} == {(None, sees)}
 
 
-@settings(max_examples=60, deadline=None)
 @given(fates=st.lists(st.sampled_from([Ending.RETURNED, Ending.LOST, Ending.FAILED]), min_size=12, max_size=12))
 def test_whatever_is_lost_each_job_counts_once(fates: list[Ending]) -> None:
     cluster = FakeCluster([A, B], lambda number, _: fates[number] if number < len(fates) else Ending.RETURNED)

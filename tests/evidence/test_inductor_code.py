@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from frx_graph.evidence.dtype import DType
 from frx_graph.evidence.inductor_code import GeneratedCode, read_inductor_code
 from frx_graph.evidence.measurement import Measurement, Provenance
 
@@ -33,7 +33,7 @@ def test_a_loop_that_only_copies_is_told_with_what_it_writes() -> None:
     first, second = code.copies
     assert (first.kernel, first.line) == ("cpp_fused_clone_transpose_0", 5)
     assert (first.target.shape, first.target.strides) == ((4, 32, 16), (512, 16, 1))
-    assert (first.target.dtype, first.target.device) == (torch.float32, "cpu")
+    assert (first.target.dtype, first.target.device) == (DType.FLOAT32, "cpu")
     # Memory that is used again is laid out anew.
     assert (second.line, second.target.shape) == (9, (4, 16, 32))
 

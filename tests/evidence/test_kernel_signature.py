@@ -7,7 +7,7 @@ import subprocess
 from itertools import combinations, product
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from frx_graph.evidence.kernel_signature import KernelSignature, kernel_signature, source_signature
@@ -114,14 +114,12 @@ def test_long_and_deep_names_are_read(name: str) -> None:
 NAMES = st.text(st.sampled_from("_ZNI1234aEPKfiLbSTt(<>), :*ov\x1b[")) | st.text(max_size=30)
 
 
-@settings(max_examples=500)
 @given(NAMES)
 def test_any_text_is_a_name(text: str) -> None:
     assert kernel_signature(text).fits(kernel_signature(text))
     assert kernel_signature(f"_Z{text}").fits(kernel_signature(f"_Z{text}"))
 
 
-@settings(max_examples=200)
 @given(NAMES, NAMES)
 def test_fitting_is_mutual(one: str, other: str) -> None:
     a, b = kernel_signature(f"_Z1k{one}"), kernel_signature(f"k{other}")

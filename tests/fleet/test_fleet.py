@@ -90,7 +90,7 @@ def test_a_zip_by_itself_and_a_run_by_itself(recorded: Path, traced: Path, zippe
     assert summarised(recorded).runs.runs == 1
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_names_with_control_characters(recorded: Path, tmp_path: Path) -> None:
     """A thousand of them, half of which cannot be read."""
     summary = json.loads((recorded / "derived" / "summary.json").read_text())
@@ -109,7 +109,7 @@ def test_names_with_control_characters(recorded: Path, tmp_path: Path) -> None:
     assert max(map(len, text.splitlines())) <= 80
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_a_store_that_is_elsewhere(
     recorded: Path, traced: Path, zipped: Zipped, memory: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -183,7 +183,7 @@ def test_a_name_that_leads_elsewhere_is_not_read(
     assert {path.name for path in tmp_path.iterdir()} == before
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_names_that_no_file_here_can_have(recorded: Path, memory: Any, tmp_path: Path) -> None:
     """A run that is fetched lies under no name of its store's, and what cannot be fetched is told of its run alone."""
     fresh = tmp_path / "run-1"

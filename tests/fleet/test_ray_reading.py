@@ -22,7 +22,7 @@ from frx_graph.version import __version__
 
 pytest.importorskip("ray", reason="needs the [ray] extra")
 pytest.importorskip("duckdb", reason="needs the [fleet] extra")
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.integration
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from frx_graph.fleet.reader import Answer, Failure, Reader, ReadRun
+from frx_graph.fleet.reader import Answer, Failure, Reader, ReadRun, reader_environment
 from frx_graph.fleet.reader_pool import read_places
 from frx_graph.fleet.reading_task import ReadingTask
 
@@ -146,3 +146,18 @@ def test_readers_go_with_who_has_started_them(recorded: Path, tmp_path: Path) ->
     while psutil.pid_exists(left) and psutil.Process(left).status() != psutil.STATUS_ZOMBIE:
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+NEEDED = {"PATH": "/bin", "HOME": "/root", "LC_ALL": "C", "PYTHONPATH": "/a", "LD_LIBRARY_PATH": "/b", "TMPDIR": "/c"}
+
+
+def test_its_environment_is_what_is_needed_and_no_more() -> None:
+    secret = {
+        "AWS_SECRET_ACCESS_KEY": "dummy",
+        "AZURE_STORAGE_CONNECTION_STRING": "dummy",
+        "FRX_LEDGER": "postgresql://ada:dummy@host/decisions",
+        "HTTPS_PROXY": "http://ada:dummy@proxy",
+        "PGPASSWORD": "dummy",
+        "path": "dummy",
+    }
+    assert reader_environment({**NEEDED, **secret}) == NEEDED

@@ -10,7 +10,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from frx_graph.fleet.rows import AdviceRow, FindingRow, LabelRow, RunRow, RunRows
@@ -125,7 +125,6 @@ def same(found: CostPart, expected: CostPart) -> bool:
     return close and found.runs_unknown == expected.runs_unknown
 
 
-@settings(max_examples=40)
 @given(st.data())
 def test_totals_are_those_of_plain_python(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     found = [data.draw(runs(place)) for place in range(data.draw(st.integers(1, 6)))]
@@ -222,7 +221,7 @@ def test_what_is_not_listed_is_counted(tmp_path: Path, monkeypatch: pytest.Monke
 RUNS, ROWS_OF_A_RUN = 2000, 1000
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @pytest.mark.parametrize("names", ["of a program", "all different"])
 def test_millions_of_rows_are_added_up_within_the_memory_limit(tmp_path: Path, names: str) -> None:
     """Of runs with as many findings as are read of one: of call sites that all runs have, or that no two of them do."""
@@ -276,7 +275,7 @@ def test_millions_of_rows_are_added_up_within_the_memory_limit(tmp_path: Path, n
         assert {(part.findings, part.sites) for part in document.rules} == {(20, 20)}
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_rows_with_the_longest_names_are_written_within_the_memory_limit(tmp_path: Path) -> None:
     """More of them than fit."""
     count, name = 70_000, "rpad('' || row, 200, '😀')"

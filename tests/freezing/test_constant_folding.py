@@ -108,7 +108,7 @@ class Counting(nn.Module):
         return self.convolution(x) * self.calls
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @pytest.mark.filterwarnings("ignore:frx. the weights are not frozen")
 def test_a_program_that_writes_into_its_buffers_is_not_frozen() -> None:
     model, other = Counting(), Counting()
@@ -401,7 +401,7 @@ def test_a_weight_that_a_hook_writes(options: dict[str, str]) -> None:
             torch.testing.assert_close(compiled(x), twin(x), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_what_is_called_with_the_model_may_change(monkeypatch: pytest.MonkeyPatch) -> None:
     model = Unregistered()
     compiled = frozen(model)

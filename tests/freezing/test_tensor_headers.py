@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import hypothesis.strategies as st
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from torch import Tensor, nn
 
 from frx_graph.freezing import tensor_headers
@@ -179,7 +179,6 @@ def turned_round(tensor: Tensor) -> None:
 STEPS = {**CHANGES, "nothing": lambda _: None, "turned round": turned_round}
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 7), st.sampled_from(sorted(STEPS))), max_size=6))
 def test_it_says_what_asking_says(steps: list[tuple[int, str]]) -> None:
     watched = tensors()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from frx_graph.errors import ScriptError
@@ -214,7 +214,6 @@ class _Without(ast.NodeTransformer):
         return node
 
 
-@settings(max_examples=60)
 @given(generated_script())
 def test_what_is_put_in_comes_out_to_the_byte_and_the_rest_stays(text: str) -> None:
     new = patched(text)
@@ -227,7 +226,6 @@ def test_what_is_put_in_comes_out_to_the_byte_and_the_rest_stays(text: str) -> N
     assert sum(MARK in line for line in changed) >= 3
 
 
-@settings(max_examples=20)
 @given(generated_script(), st.data())
 def test_other_changes_stay_when_it_is_taken_out(text: str, data: st.DataObject) -> None:
     lines = patched(text).split("\n")

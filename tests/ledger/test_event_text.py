@@ -8,9 +8,8 @@ from frx_graph.ledger.active_plans import Step, fold
 from frx_graph.ledger.canonical_json import canonical
 from frx_graph.ledger.decision import Kind
 from frx_graph.ledger.event_document import NO_EVENT, record
-from frx_graph.ledger.event_text import render_event, render_list
-from frx_graph.ledger.trial_text import trial_summary
 from frx_graph.records import Candidate
+from frx_graph.reports.trials.event_text import render_event, render_list, trial_summary
 
 HOSTILE = "\x1b[2J\x1b]0;title\x07 \u202egnp.exe and\tmore " + "x" * 300
 

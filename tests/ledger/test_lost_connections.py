@@ -200,7 +200,7 @@ def test_a_backend_that_is_ended_amid_an_append(ledger, postgres, decide, monkey
     assert ledger.events() == (event,)
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_16_writers_a_crash_and_lost_connections(ledger, linked, place, postgres):
     """While they write, every tenth COMMIT or its answer is lost, backends are ended, and the server crashes."""
     postgres.crash()

@@ -39,7 +39,8 @@ choices = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@pytest.mark.integration
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(choices)
 def test_both_ways_append_and_find_the_same(tmp_path_factory, decide, chosen) -> None:
     folder = tmp_path_factory.mktemp("ledgers")
@@ -142,6 +143,7 @@ def test_a_missing_one_is_made_by_an_append_and_by_nothing_else(location, decide
     assert open_to_read(location).count() == 1
 
 
+@pytest.mark.integration
 def test_the_short_way_imports_no_database(location, promoted) -> None:
     append(location, promoted())
     script = (

@@ -6,6 +6,7 @@ import pytest
 import sqlalchemy
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from hypothesis_profiles import FEW_EXAMPLES
 from sqlalchemy.pool import NullPool
 
 from frx_graph.errors import LedgerError
@@ -200,13 +201,13 @@ choices = st.lists(
 
 
 @pytest.mark.in_a_file
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(choices)
 def test_a_ledger_holds_what_may_be_decided_and_nothing_else(new_location, decide, promoted, chosen):
     decide_and_compare(new_location(), decide, promoted, chosen)
 
 
-@settings(max_examples=4, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(FEW_EXAMPLES, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(choices)
 def test_so_does_one_in_any_database(new_location, decide, promoted, chosen):
     decide_and_compare(new_location(), decide, promoted, chosen)

@@ -10,7 +10,7 @@ from cuda_programs import HOST, launching, needs_nvcc, source, stub_runtime
 
 from frx_graph.measure.kernel_clock import KernelClock, KernelTime, build_kernel_clock
 from frx_graph.measure.nvcc import Nvcc, find_nvcc
-from frx_graph.measure.program_run import run_program
+from frx_graph.support.supervisor.run import run_program
 
 pytestmark = needs_nvcc
 

@@ -77,6 +77,7 @@ def test_what_is_live_before_counts_each_storage_once() -> None:
     assert len(views) == 3
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("backend", ["eager", "inductor"])
 def test_training_grows_in_its_first_step_and_never_again(backend: str, nothing_compiled: None) -> None:
     memory = observe_memory(training(backend))
@@ -123,6 +124,7 @@ def test_a_leak_in_the_first_steps_is_told_by_the_peak() -> None:
     assert faults(baseline, candidate) == [MemoryFault.PEAK]
 
 
+@pytest.mark.integration
 def test_double_memory_is_told_and_headroom_is_left() -> None:
     def record(megabytes: int) -> MemoryRecord:
         return MemoryRecord(MemoryUse(0, observe_memory(lambda: block(megabytes)).host.steps), None, (1, 1, 1, 1, 1))
@@ -162,7 +164,7 @@ def test_what_was_there_before_is_not_freed(changes: list[tuple[int, int]], expe
     assert sum(size for _, size in memory_use._of_these_steps(changes)) == expected
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_what_takes_the_place_of_something_that_was_watched_is_not_freed_with_its_size() -> None:
     kept: list[Tensor] = []
     # The system may give that memory to nobody at first.
@@ -195,6 +197,7 @@ def test_resident_memory_is_watched_for_twice_as_many_steps() -> None:
     assert (len(memory.host.steps), len(memory.resident_bytes), len(ran)) == (4, 8, 12)
 
 
+@pytest.mark.integration
 def test_memory_that_torch_does_not_allocate_shows_as_resident() -> None:
     kept: list[object] = []
     baseline = observe_memory(lambda: np.ones(4 * MEGABYTE))

@@ -11,7 +11,7 @@ from cuda_programs import HOST, NO_MAIN, launching, needs_nvcc, source
 from frx_graph.errors import EvidenceError
 from frx_graph.measure import nvcc as module
 from frx_graph.measure.nvcc import Compiled, Nvcc, find_nvcc
-from frx_graph.measure.program_run import run_program
+from frx_graph.support.supervisor.run import run_program
 
 
 @pytest.fixture
@@ -23,6 +23,12 @@ def compiler(tmp_path: Path) -> Nvcc:
 
 def compiled(compiler: Nvcc, path: Path, *flags: str, arch: str | None = "sm_80") -> Compiled:
     return compiler.compile_program(path, compiler.temporary / "program", arch=arch, flags=flags)
+
+
+def test_a_compiler_that_cannot_be_started(compiler: Nvcc, tmp_path: Path) -> None:
+    missing = Nvcc(str(tmp_path / "nvcc"), compiler.temporary)
+    with pytest.raises(EvidenceError, match=r"nvcc cannot be started: No such file"):
+        missing.compile_ptx(launching(tmp_path / "a.cu", blocks=1), tmp_path / "a.ptx", arch=None, flags=())
 
 
 @needs_nvcc
@@ -37,6 +43,7 @@ def test_a_program(compiler: Nvcc, tmp_path: Path) -> None:
     assert not found.lacks_main
 
 
+@pytest.mark.integration
 @needs_nvcc
 def test_a_source_is_cuda_whatever_it_is_called(compiler: Nvcc, tmp_path: Path) -> None:
     for name in ("-o.txt", "a b; touch 'x' & (y) #.cu"):
@@ -62,7 +69,7 @@ def test_ptx(compiler: Nvcc, tmp_path: Path) -> None:
         compiler.compile_ptx(tmp_path / "none.cu", output, arch=None, flags=())
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @needs_nvcc
 def test_flags_have_the_last_word_and_are_words(compiler: Nvcc, tmp_path: Path) -> None:
     path = source(tmp_path / "a.cu", "#include <cstdio>\nint main() { std::puts(WORD); }\n")
@@ -85,6 +92,7 @@ def test_objects_among_the_flags_are_linked(compiler: Nvcc, tmp_path: Path) -> N
     assert compiled(compiler, path, str(library)).errors == ""
 
 
+@pytest.mark.integration
 @needs_nvcc
 def test_no_main_is_told_apart_from_other_errors_and_its_kernels_are_known(compiler: Nvcc, tmp_path: Path) -> None:
     found = compiled(compiler, source(tmp_path / "a.cu", NO_MAIN))

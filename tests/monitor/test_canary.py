@@ -10,7 +10,14 @@ from contextlib import contextmanager
 import pytest
 
 from frx_graph.monitor.canary import Canary, Footprint
-from frx_graph.monitor.health_signals import Look, Promised, Sign, Signs, is_look, promised
+from frx_graph.monitor.health_signals import (
+    HealthSample,
+    HealthSignals,
+    PromisedTimes,
+    Signal,
+    find_next_check,
+    read_promised_times,
+)
 from frx_graph.trials.policy import TrialPolicy
 from frx_graph.trials.samples import Cause, Disturbance
 from frx_graph.trials.schedule import Arm
@@ -28,14 +35,14 @@ class Steps:
         self.held = self.frames = self.step = 0
         self.disturbance: Disturbance | None = None
 
-    def clock(self) -> float:
+    def read_clock(self) -> float:
         return self.now
 
-    def footprint(self) -> Footprint:
+    def read_footprint(self) -> Footprint:
         return Footprint(self.frames, self.held)
 
     @contextmanager
-    def disturbances(self) -> Iterator[Callable[[], Disturbance | None]]:
+    def watch_disturbances(self) -> Iterator[Callable[[], Disturbance | None]]:
         yield lambda: self.disturbance
 
     def run(self, canary: Canary, most: int = 10_000) -> str | None:
@@ -50,8 +57,8 @@ class Steps:
         raise AssertionError(f"nothing after {most} steps")
 
 
-def canary_of(steps: Steps, sign: Sign = Sign.SLOW, *, whole_steps: bool = False) -> Canary:
-    return Canary(sign, POLICY, steps, whole_steps=whole_steps)
+def canary_of(steps: Steps, signal: Signal = Signal.SLOW, *, whole_steps: bool = False) -> Canary:
+    return Canary(signal, POLICY, steps, whole_steps=whole_steps)
 
 
 def noisy(seed: int, slower: float, *, sd: float = 0.03) -> Callable[[Arm, int], float]:
@@ -95,7 +102,7 @@ def test_a_plan_that_is_clearly_faster_is_let_go_soon() -> None:
 
 def test_one_quad_is_enough_where_it_was_only_due() -> None:
     steps = Steps(noisy(1, -0.3))
-    assert steps.run(canary_of(steps, Sign.DUE)) is None
+    assert steps.run(canary_of(steps, Signal.DUE)) is None
     assert steps.step == 3 + QUAD_STEPS - 1
 
 
@@ -113,7 +120,7 @@ def test_what_is_compiled_in_whose_steps(arms: set[Arm], gone: bool) -> None:
         return 1.0
 
     steps = Steps(cost)
-    regression = steps.run(canary_of(steps, Sign.RECOMPILES))
+    regression = steps.run(canary_of(steps, Signal.RECOMPILES))
     assert (regression is not None) is gone
 
 
@@ -125,45 +132,59 @@ def test_whose_steps_memory_grows_in(arms: set[Arm], gone: bool, whole_steps: bo
         return 1.0
 
     steps = Steps(cost)
-    regression = steps.run(canary_of(steps, Sign.MEMORY, whole_steps=whole_steps))
+    regression = steps.run(canary_of(steps, Signal.MEMORY, whole_steps=whole_steps))
     assert (regression is not None) is gone
 
 
-def looks(signs: Signs, seconds: Callable[[int], float], most: int, **more: object) -> list[tuple[int, Sign]]:
+def raised(
+    signals: HealthSignals, seconds: Callable[[int], float], most: int, **more: object
+) -> list[tuple[int, Signal]]:
     told = []
     for step in range(1, most + 1):
-        if is_look(step):
-            sign = signs.seen(Look(step, (seconds(step),), 0, 2**30, **more))  # type: ignore[arg-type]
-            if sign is not None:
-                told.append((step, sign))
-                signs.cleared(sign)
+        if find_next_check(step - 1) == step:
+            signal = signals.evaluate(HealthSample(step, (seconds(step),), 0, 2**30, **more))  # type: ignore[arg-type]
+            if signal is not None:
+                told.append((step, signal))
+                signals.clear(signal)
     return told
 
 
+def test_checks_are_frequent_at_first() -> None:
+    checks = [step for step in range(1, 130) if find_next_check(step - 1) == step]
+    assert checks == [1, 2, 4, 8, 16, 32, 64, 96, 128]
+
+
 def test_steps_as_they_were_promised_are_no_sign() -> None:
-    signs = Signs(POLICY, lambda: Promised(1.0, 0.5), whole_steps=False)
-    assert looks(signs, lambda step: 0.9, 5_000) == []
+    signals = HealthSignals(POLICY, lambda: PromisedTimes(1.0, 0.5), whole_steps=False)
+    assert raised(signals, lambda step: 0.9, 5_000) == []
 
 
 def test_whole_steps_are_slower_by_the_seconds_that_were_promised() -> None:
     def seconds(step: int) -> float:
         return 5.0 if step < 500 else 5.6
 
-    told = looks(Signs(POLICY, lambda: Promised(1.0, 0.5), whole_steps=True), seconds, 600)
-    assert [sign for _, sign in told] == [Sign.PROMISE, Sign.SLOW]
-    assert looks(Signs(POLICY, lambda: Promised(1.0, 0.5), whole_steps=False), seconds, 600)[0][1] is Sign.SLOW
+    told = raised(HealthSignals(POLICY, lambda: PromisedTimes(1.0, 0.5), whole_steps=True), seconds, 600)
+    assert [signal for _, signal in told] == [Signal.PROMISE, Signal.SLOW]
+    assert (
+        raised(HealthSignals(POLICY, lambda: PromisedTimes(1.0, 0.5), whole_steps=False), seconds, 600)[0][1]
+        is Signal.SLOW
+    )
     # Their noise is that of whole steps, however little was promised.
-    told = looks(Signs(POLICY, lambda: Promised(0.1, 0.09), whole_steps=True), lambda step: 5 + step / 10_000, 600)
-    assert [sign for _, sign in told] == [Sign.PROMISE]
+    told = raised(
+        HealthSignals(POLICY, lambda: PromisedTimes(0.1, 0.09), whole_steps=True), lambda step: 5 + step / 10_000, 600
+    )
+    assert [signal for _, signal in told] == [Signal.PROMISE]
 
 
 def test_whole_steps_that_are_shorter_than_the_baseline_alone_keep_the_promise() -> None:
-    assert looks(Signs(POLICY, lambda: Promised(1.0, 0.5), whole_steps=True), lambda step: 0.9, 5_000) == []
+    assert (
+        raised(HealthSignals(POLICY, lambda: PromisedTimes(1.0, 0.5), whole_steps=True), lambda step: 0.9, 5_000) == []
+    )
 
 
 def test_a_sign_that_was_nothing_waits_twice_as_long_each_time() -> None:
-    signs = Signs(POLICY, lambda: None, whole_steps=False)
-    told = [step for step, _ in looks(signs, lambda step: float(step), 20_000)]
+    signals = HealthSignals(POLICY, lambda: None, whole_steps=False)
+    told = [step for step, _ in raised(signals, lambda step: float(step), 20_000)]
     assert told
     gaps = [later - earlier for earlier, later in itertools.pairwise(told)]
     assert gaps == sorted(gaps)
@@ -171,14 +192,14 @@ def test_a_sign_that_was_nothing_waits_twice_as_long_each_time() -> None:
 
 
 def test_a_loss_that_is_not_finite_is_no_growth() -> None:
-    signs = Signs(POLICY, lambda: None, whole_steps=False)
-    assert looks(signs, lambda step: 1.0, 500, loss=float("inf")) == []
+    signals = HealthSignals(POLICY, lambda: None, whole_steps=False)
+    assert raised(signals, lambda step: 1.0, 500, loss=float("inf")) == []
 
 
 def test_a_canary_is_due_every_so_many_steps() -> None:
-    signs = Signs(TrialPolicy(canary_interval_steps=320), lambda: None, whole_steps=True)
-    told = looks(signs, lambda step: 1.0, 3_200)
-    assert told == [(step, Sign.DUE) for step in range(320, 3_201, 320)]
+    signals = HealthSignals(TrialPolicy(canary_interval_steps=320), lambda: None, whole_steps=True)
+    told = raised(signals, lambda step: 1.0, 3_200)
+    assert told == [(step, Signal.DUE) for step in range(320, 3_201, 320)]
 
 
 def test_what_a_trial_promises() -> None:
@@ -187,6 +208,6 @@ def test_what_a_trial_promises() -> None:
         return {"void": void, "blocks": blocks}
 
     document = {"samples": [quad(2.0, 1.0), quad(3.0, 1.5), quad(2.0, 1.0), quad(90.0, 90.0, void=True)]}
-    assert promised(document) == Promised(2.0, 1.0)
-    assert promised({"samples": [quad(9.0, 9.0, void=True)]}) is None
-    assert promised({}) is None
+    assert read_promised_times(document) == PromisedTimes(2.0, 1.0)
+    assert read_promised_times({"samples": [quad(9.0, 9.0, void=True)]}) is None
+    assert read_promised_times({}) is None

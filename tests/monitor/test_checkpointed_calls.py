@@ -87,7 +87,7 @@ def test_a_checkpoint_is_computed_twice_by_the_same_program(first: int) -> None:
 def given_up_under_hooks() -> tuple[Watch, Any]:
     """A plan that is given up, and a forward under hooks from before."""
     gone = [False]
-    watch = Watch(taking(lambda step: 0.5), train=True, withdrawn=lambda: gone[0])
+    watch = Watch(taking(lambda step: 0.5), train=True, is_withdrawn=lambda: gone[0])
     compiled = torch.compile(lambda x: (x**2).sum(), backend=watch)
     x = torch.ones(3, requires_grad=True)
     hooked(compiled, x)
@@ -112,7 +112,7 @@ def test_what_is_given_up_does_not_run_for_ever_where_no_backward_comes(monkeypa
 
 def test_what_needs_no_gradient_awaits_no_backward() -> None:
     gone = [False]
-    watch = Watch(taking(lambda step: 0.5), train=True, withdrawn=lambda: gone[0])
+    watch = Watch(taking(lambda step: 0.5), train=True, is_withdrawn=lambda: gone[0])
     compiled = torch.compile(lambda x: (x**2).sum(), backend=watch)
     hooked(compiled, torch.ones(3))
     gone[0] = True

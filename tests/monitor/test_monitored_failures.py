@@ -14,10 +14,11 @@ from torch._functorch._aot_autograd import runtime_wrappers
 from torch.utils.checkpoint import checkpoint
 from watched_backend import Machine, Watch, leaking, taking
 
-from frx_graph.monitor import failure_attribution, monitored_program, shadow_run, step_metrics
-from frx_graph.monitor.health_signals import LOOK_STEPS, Promised
-from frx_graph.monitor.shadow_run import LiveComparison, copied_bytes
-from frx_graph.monitor.step_metrics import StepReading, fits_twice
+from frx_graph.monitor import failure_attribution, shadow_run, shadow_steps, step_metrics
+from frx_graph.monitor.health_signals import CHECK_STEPS, PromisedTimes
+from frx_graph.monitor.monitored_program import MonitoredProgram, State
+from frx_graph.monitor.shadow_run import ShadowRun, count_copied_bytes
+from frx_graph.monitor.step_metrics import StepMetrics, fits_twice
 from frx_graph.support.out_of_memory import out_of_memory
 from frx_graph.trials.policy import TrialPolicy
 
@@ -96,7 +97,7 @@ def test_a_plan_for_which_a_comparison_leaves_no_memory_stays(error: Exception) 
     # Every second call is compared.
     watch = Watch(failing(error, lambda step: step == 2), policy=TrialPolicy(canary_interval_steps=1))
     compiled = torch.compile(lambda x: x * 2, backend=watch)
-    for i in range(LOOK_STEPS):
+    for i in range(CHECK_STEPS):
         x = torch.full((4,), float(i))
         assert torch.equal(compiled(x), x * 2)
     assert watch.steps["planned"] > 2
@@ -116,7 +117,7 @@ def test_a_baseline_without_memory_for_a_comparison_leaves_what_it_has_written_i
 
     def backend(*args: Any) -> Any:
         program = watch(*args)
-        program._baseline._compiled = no_memory
+        program.pair.baseline._compiled = no_memory
         return program
 
     found = trained_without_input(backend, 2)
@@ -141,20 +142,20 @@ def test_where_there_is_no_memory_for_both_nothing_is_compared_and_that_is_said_
     watch.machine.roomy = False
     compiled = torch.compile(lambda x: (x**2).sum(), backend=watch)
     with pytest.warns(RuntimeWarning, match="gradients are not finite: there is no memory") as told:
-        for _ in range(4 * LOOK_STEPS):
+        for _ in range(4 * CHECK_STEPS):
             (compiled(torch.ones(3, requires_grad=True)) * math.inf).backward()
     assert len(told) == 1
     assert watch.reasons == []
-    assert watch.steps == {"planned": 4 * LOOK_STEPS, "baseline": 0}
+    assert watch.steps == {"planned": 4 * CHECK_STEPS, "baseline": 0}
 
 
 def test_memory_that_grows_is_measured_without_taking_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    compared: list[LiveComparison] = []
-    monkeypatch.setattr(monitored_program, "LiveComparison", lambda *args: compared.append(LiveComparison(*args)))
+    compared: list[ShadowRun] = []
+    monkeypatch.setattr(shadow_steps, "ShadowRun", lambda *args: compared.append(ShadowRun(*args)))
 
     watch = Watch(leaking)
     compiled = torch.compile(lambda x: x * 2, backend=watch)
-    for _ in range(8 * LOOK_STEPS):
+    for _ in range(8 * CHECK_STEPS):
         compiled(torch.ones(4))
     assert watch.reasons[0].startswith("memory grew by ")
     assert compared == []
@@ -165,7 +166,7 @@ def test_what_a_step_takes_must_be_left_twice() -> None:
     assert not fits_twice(peak_bytes=500, held_bytes=100, left_bytes=800)
     assert fits_twice(None, 100, 0)
     assert fits_twice(500, 100, None)
-    assert StepReading(torch.device("cpu")).fits_twice()
+    assert StepMetrics(torch.device("cpu")).fits_twice()
 
 
 @pytest.mark.parametrize("error", [NO_MEMORY[0], ValueError("a kernel refuses")], ids=["memory", "kernel"])
@@ -305,7 +306,7 @@ def in_inference_mode(watch: Watch, indices: list[int]) -> list[type[Exception] 
 
 def test_inputs_that_memory_holds_once_are_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
     copied: list[Any] = []
-    monkeypatch.setattr(shadow_run, "_again", lambda arg, **_: copied.append(arg) or arg)
+    monkeypatch.setattr(shadow_run, "_duplicate", lambda arg, **_: copied.append(arg) or arg)
     watch = Watch(lambda right, _: right)
     watch.machine.roomy = False
     with pytest.warns(RuntimeWarning, match="no memory to see whether the baseline fails") as told:
@@ -321,7 +322,7 @@ def test_copies_that_memory_does_not_suffice_for_say_nothing_of_the_plan(monkeyp
     def no_memory(arg: Any, **_: Any) -> Any:
         raise NO_MEMORY[0]
 
-    monkeypatch.setattr(shadow_run, "_again", no_memory)
+    monkeypatch.setattr(shadow_run, "_duplicate", no_memory)
     watch = Watch(lambda right, _: right)
     with pytest.warns(RuntimeWarning, match="no memory to see whether the baseline fails"):
         in_inference_mode(watch, [1, 7])
@@ -350,14 +351,14 @@ def test_sizes_that_are_given_share_no_memory() -> None:
 
 
 def test_what_is_copied_and_as_much_again_must_be_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    reading = StepReading(torch.device("cpu"))
+    reading = StepMetrics(torch.device("cpu"))
     memory = torch.ones(8)
     args = (memory[2:4], 7, torch.ones(3))
-    assert copied_bytes(args, frozenset({0, 1})) == 32
+    assert count_copied_bytes(args, frozenset({0, 1})) == 32
     for left, fits in ((63, False), (64, True), (None, True)):
         monkeypatch.setattr(step_metrics, "available_memory", lambda left=left: left)
         assert reading.fits(32) is fits
-    assert reading.usable()
+    assert reading.is_device_usable()
 
 
 def test_what_another_rank_may_have_failed_for_is_not_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -420,9 +421,9 @@ def test_a_backward_that_fails(
 
 @pytest.mark.parametrize(("takes", "gone"), [(1.2, True), (0.5, False)], ids=["slower", "faster"])
 def test_in_training_a_promise_that_steps_do_not_show_is_measured_once(takes: float, gone: bool) -> None:
-    watch = Watch(taking(lambda step: takes), train=True, promise=lambda: Promised(1.0, 0.5))
+    watch = Watch(taking(lambda step: takes), train=True, promise=lambda: PromisedTimes(1.0, 0.5))
     compiled = torch.compile(lambda x: (x**2).sum(), backend=watch)
-    for _ in range(20 * LOOK_STEPS):
+    for _ in range(20 * CHECK_STEPS):
         compiled(torch.ones(3, requires_grad=True)).backward()
         # The plan makes them 10 % slower, by more than a process may have as its bias.
         watch.machine.now += 1.0
@@ -435,12 +436,12 @@ def test_two_programs_of_a_step_are_measured_one_after_the_other() -> None:
     machine = Machine()
 
     def program(takes: float) -> tuple[Watch, Any]:
-        watch = Watch(taking(lambda step: takes), train=True, promise=lambda: Promised(1.0, 0.5))
+        watch = Watch(taking(lambda step: takes), train=True, promise=lambda: PromisedTimes(1.0, 0.5))
         watch.machine = machine
         return watch, torch.compile(lambda x: (x**2).sum() * takes, backend=watch)
 
     (slow, one), (fast, other) = program(1.2), program(0.1)
-    for _ in range(20 * LOOK_STEPS):
+    for _ in range(20 * CHECK_STEPS):
         for compiled in (one, other):
             compiled(torch.ones(3, requires_grad=True)).backward()
     # In turn together, they are faster than their baselines together.
@@ -454,14 +455,18 @@ def two_programs_one_of_which_is_left_out(steps: int) -> tuple[tuple[Watch, Any]
     """The first one has taken the place to measure in the middle of `steps`, after which the other's were made."""
     programs = []
     for takes in (0.5, 1.2):
-        watch = Watch(taking(lambda step, takes=takes: takes), train=True, promise=lambda: Promised(0.4, 0.2))
+        watch = Watch(taking(lambda step, takes=takes: takes), train=True, promise=lambda: PromisedTimes(0.4, 0.2))
         programs.append((watch, torch.compile(lambda x, takes=takes: (x**2).sum() * takes, backend=watch)))
     first, other = programs
-    while not any(program.measuring for program in first[0].programs):
+    while not any(map(is_measuring, first[0].programs)):
         trained_by(first)
     for _ in range(steps):
         trained_by(other)
     return first, other
+
+
+def is_measuring(program: MonitoredProgram) -> bool:
+    return program.state is State.CANARY
 
 
 def trained_by(program: tuple[Watch, Any]) -> None:
@@ -469,8 +474,8 @@ def trained_by(program: tuple[Watch, Any]) -> None:
 
 
 def test_a_program_that_makes_no_more_steps_gives_up_the_place_to_measure() -> None:
-    (slow, _), (other, _) = two_programs_one_of_which_is_left_out(20 * LOOK_STEPS)
-    assert slow.programs[0].measuring
+    (slow, _), (other, _) = two_programs_one_of_which_is_left_out(20 * CHECK_STEPS)
+    assert is_measuring(slow.programs[0])
     assert slow.reasons == []
     assert other.steps["baseline"] > 0
     (reason,) = other.reasons
@@ -479,16 +484,16 @@ def test_a_program_that_makes_no_more_steps_gives_up_the_place_to_measure() -> N
 
 def test_a_program_that_has_lost_the_place_to_measure_measures_later() -> None:
     first, other = two_programs_one_of_which_is_left_out(0)
-    while not other[0].programs or not other[0].programs[0].measuring:
+    while not any(map(is_measuring, other[0].programs)):
         trained_by(other)
     before = first[0].steps["baseline"]
     trained_by(first)
-    assert not first[0].programs[0].measuring
+    assert not is_measuring(first[0].programs[0])
     assert first[0].steps["baseline"] == before
     # Its promise is not forgotten.
-    while other[0].programs[0].measuring:
+    while is_measuring(other[0].programs[0]):
         trained_by(other)
-    for _ in range(2 * LOOK_STEPS):
+    for _ in range(2 * CHECK_STEPS):
         trained_by(first)
     assert first[0].steps["baseline"] > before
 
@@ -499,7 +504,7 @@ def test_what_a_scaler_of_gradients_skips_is_not_the_plans() -> None:
     compiled = torch.compile(lambda w: (w.half() * 100).sum().float(), backend=watch)
     optimizer = torch.optim.SGD([weight], lr=1e-4)
     scaler = torch.amp.GradScaler("cpu", init_scale=2.0**16)
-    for _ in range(LOOK_STEPS):
+    for _ in range(CHECK_STEPS):
         scaler.scale(compiled(weight)).backward()
         scaler.step(optimizer)
         scaler.update()

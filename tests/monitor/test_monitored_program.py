@@ -17,9 +17,9 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from watched_backend import Machine, Watch, leaking, taking
 
 from frx_graph.capture.repeatable_graph import repeatable
-from frx_graph.compiler.baseline import KeptBaseline
-from frx_graph.monitor.health_signals import LOOK_STEPS, Promised, is_look
-from frx_graph.monitor.monitored_program import WatchedProgram
+from frx_graph.compiler.baseline import LazyBaseline
+from frx_graph.monitor.health_signals import CHECK_STEPS, PromisedTimes, Signal, find_next_check
+from frx_graph.monitor.monitored_program import MonitoredProgram, State
 from frx_graph.trials.policy import TrialPolicy
 
 INNER = ["eager", "aot_eager", "inductor"]
@@ -55,51 +55,51 @@ def run(watch: Watch, steps: int, program: Callable[..., Any] = doubled) -> None
 
 
 def test_what_keeps_its_promise_stays_and_the_baseline_is_never_compiled() -> None:
-    watch = Watch(taking(lambda step: 0.5), promise=lambda: Promised(1.0, 0.5))
-    run(watch, 20 * LOOK_STEPS)
+    watch = Watch(taking(lambda step: 0.5), promise=lambda: PromisedTimes(1.0, 0.5))
+    run(watch, 20 * CHECK_STEPS)
     assert watch.reasons == []
-    assert watch.steps == {"planned": 20 * LOOK_STEPS, "baseline": 0}
+    assert watch.steps == {"planned": 20 * CHECK_STEPS, "baseline": 0}
 
 
 def test_what_becomes_slower_than_the_baseline_is_gone() -> None:
-    watch = Watch(taking(lambda step: 0.5 if step < 10 * LOOK_STEPS else 1.2), promise=lambda: Promised(1.0, 0.5))
-    run(watch, 30 * LOOK_STEPS)
+    watch = Watch(taking(lambda step: 0.5 if step < 10 * CHECK_STEPS else 1.2), promise=lambda: PromisedTimes(1.0, 0.5))
+    run(watch, 30 * CHECK_STEPS)
     (reason,) = watch.reasons
     assert reason.startswith("its steps take 1.200 times as long as the baseline's")
     before = watch.steps["planned"]
-    assert before < 13 * LOOK_STEPS
-    assert watch.steps["baseline"] > 15 * LOOK_STEPS
+    assert before < 13 * CHECK_STEPS
+    assert watch.steps["baseline"] > 15 * CHECK_STEPS
 
 
 def test_what_was_slow_from_the_beginning_is_gone() -> None:
-    watch = Watch(taking(lambda step: 1.2), promise=lambda: Promised(1.0, 0.5))
-    run(watch, 12 * LOOK_STEPS)
+    watch = Watch(taking(lambda step: 1.2), promise=lambda: PromisedTimes(1.0, 0.5))
+    run(watch, 12 * CHECK_STEPS)
     assert len(watch.reasons) == 1
 
 
 def test_when_the_machine_becomes_slower_the_plan_stays() -> None:
-    watch = Watch(taking(lambda step: 0.5 if step < 10 * LOOK_STEPS else 1.2), promise=lambda: Promised(1.0, 0.5))
+    watch = Watch(taking(lambda step: 0.5 if step < 10 * CHECK_STEPS else 1.2), promise=lambda: PromisedTimes(1.0, 0.5))
     watch.baseline_seconds = 2.0
-    run(watch, 60 * LOOK_STEPS)
+    run(watch, 60 * CHECK_STEPS)
     assert watch.reasons == []
     # It was measured, some quads long, and what was found is usual from then on.
-    assert 10 < watch.steps["baseline"] < 4 * LOOK_STEPS
+    assert 10 < watch.steps["baseline"] < 4 * CHECK_STEPS
 
 
 def test_a_canary_when_it_is_due() -> None:
     policy = TrialPolicy(steps_per_block=2, canary_interval_steps=100)
     watch = Watch(taking(lambda step: 0.5), policy=policy)
-    run(watch, 40 * LOOK_STEPS)
+    run(watch, 40 * CHECK_STEPS)
     assert watch.reasons == []
     # A step that both compute, three to warm up, one quad.
     canaries = watch.steps["baseline"] / 8
     assert canaries == int(canaries)
-    assert 5 <= canaries <= 40 * LOOK_STEPS / 100
+    assert 5 <= canaries <= 40 * CHECK_STEPS / 100
 
 
 def test_a_canary_finds_what_was_promised_and_is_not_so() -> None:
     watch = Watch(taking(lambda step: 1.1), policy=TrialPolicy(steps_per_block=2, canary_interval_steps=100))
-    run(watch, 20 * LOOK_STEPS)
+    run(watch, 20 * CHECK_STEPS)
     assert len(watch.reasons) == 1
 
 
@@ -125,10 +125,25 @@ def test_results_that_are_not_finite_are_never_returned_where_they_are_seen() ->
     assert watch.steps["planned"] == 1
 
 
+def test_a_plan_that_was_given_up_never_comes_back() -> None:
+    watch = Watch(nan_from(1))
+    compiled = torch.compile(doubled, backend=watch)
+    x = torch.ones(4)
+    compiled(x)
+    (program,) = watch.programs
+    assert program.state is State.BASELINE
+    for enter in (program._resume, lambda: program._measure(Signal.SLOW)):
+        enter()
+        compiled(x)
+        assert program.state is State.BASELINE
+    assert not program._canary.is_measuring
+    assert watch.steps == {"planned": 1, "baseline": 3}
+
+
 def test_what_is_not_finite_in_the_baseline_either_is_the_users() -> None:
     watch = Watch(taking(lambda step: 0.5))
     compiled = torch.compile(doubled, backend=watch)
-    for _ in range(40 * LOOK_STEPS):
+    for _ in range(40 * CHECK_STEPS):
         assert compiled(torch.tensor([math.inf])).item() == math.inf
     assert watch.reasons == []
     # Each time twice as long until it is looked at again.
@@ -220,7 +235,7 @@ def test_gradients_that_are_not_finite() -> None:
 def test_gradients_that_the_users_scaler_makes_infinite_are_the_users() -> None:
     watch = Watch(taking(lambda step: 0.5), train=True)
     compiled = torch.compile(lambda x: (x**2).sum(), backend=watch)
-    for _ in range(2 * LOOK_STEPS):
+    for _ in range(2 * CHECK_STEPS):
         x = torch.ones(3, requires_grad=True)
         (compiled(x) * math.inf).backward()
         assert x.grad.tolist() == [math.inf] * 3
@@ -230,7 +245,7 @@ def test_gradients_that_the_users_scaler_makes_infinite_are_the_users() -> None:
 def test_a_loss_that_grows_by_itself_is_the_users() -> None:
     watch = Watch(taking(lambda step: 0.5))
     compiled = torch.compile(lambda x: (x**2).sum(), backend=watch)
-    for step in range(6 * LOOK_STEPS):
+    for step in range(6 * CHECK_STEPS):
         compiled(torch.full((3,), 1.0 + step))
     assert watch.reasons == []
     assert 1 <= watch.steps["baseline"] < 8
@@ -247,7 +262,7 @@ def test_a_loss_that_the_plan_makes_grow_is_not() -> None:
 
     watch = Watch(growing)
     compiled = torch.compile(lambda x: (x**2).sum(), backend=watch)
-    for _ in range(LOOK_STEPS + 2):
+    for _ in range(CHECK_STEPS + 2):
         compiled(torch.ones(3))
     (reason,) = watch.reasons
     assert "differ" in reason
@@ -262,7 +277,7 @@ def test_frames_that_are_compiled_again_in_its_steps_alone() -> None:
         return run
 
     watch = Watch(compiling)
-    run(watch, 2 * LOOK_STEPS)
+    run(watch, 2 * CHECK_STEPS)
     (reason,) = watch.reasons
     assert "compiled again" in reason
 
@@ -270,7 +285,7 @@ def test_frames_that_are_compiled_again_in_its_steps_alone() -> None:
 def test_frames_that_are_compiled_in_any_case_are_the_users() -> None:
     watch = Watch(taking(lambda step: 0.5))
     compiled = torch.compile(doubled, backend=watch)
-    for _ in range(8 * LOOK_STEPS):
+    for _ in range(8 * CHECK_STEPS):
         watch.machine.frames += 1
         compiled(torch.ones(3))
     assert watch.reasons == []
@@ -278,7 +293,7 @@ def test_frames_that_are_compiled_in_any_case_are_the_users() -> None:
 
 def test_memory_that_grows_in_its_steps_alone() -> None:
     watch = Watch(leaking)
-    run(watch, 8 * LOOK_STEPS)
+    run(watch, 8 * CHECK_STEPS)
     (reason,) = watch.reasons
     assert reason.startswith("memory grew by ")
 
@@ -286,7 +301,7 @@ def test_memory_that_grows_in_its_steps_alone() -> None:
 def test_memory_that_grows_in_any_case_is_the_users() -> None:
     watch = Watch(taking(lambda step: 0.5))
     compiled = torch.compile(doubled, backend=watch)
-    for _ in range(8 * LOOK_STEPS):
+    for _ in range(8 * CHECK_STEPS):
         watch.machine.held += 8 * 2**20
         compiled(torch.ones(3))
     assert watch.reasons == []
@@ -415,7 +430,7 @@ def test_a_failure_of_the_plans_in_its_turn_is_not_the_users() -> None:
 
 
 def test_a_call_that_has_no_values_is_no_step() -> None:
-    programs: list[WatchedProgram] = []
+    programs: list[MonitoredProgram] = []
 
     def noting(dynamo: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         programs.append(Watch(nan_from(4))(dynamo, inputs))
@@ -457,7 +472,7 @@ def test_memory_that_both_need_together_is_not_the_users_failure() -> None:
     compiled = torch.compile(doubled, backend=watch)
     compiled(torch.ones(4))
     (program,) = watch.programs
-    program._baseline._compiled = out_of_memory
+    program.pair.baseline._compiled = out_of_memory
     for i in range(20):
         x = torch.full((4,), float(i))
         assert torch.equal(compiled(x), x * 2)
@@ -503,14 +518,14 @@ def test_nan_beside_an_infinity_that_is_meant() -> None:
 
 def test_what_is_rolled_back_for_another_program_of_the_graph_goes_at_the_next_look() -> None:
     gone = [False]
-    watch = Watch(taking(lambda step: 0.5), withdrawn=lambda: gone[0])
+    watch = Watch(taking(lambda step: 0.5), is_withdrawn=lambda: gone[0])
     compiled = torch.compile(doubled, backend=watch)
-    for _ in range(LOOK_STEPS):
+    for _ in range(CHECK_STEPS):
         compiled(torch.ones(2))
     gone[0] = True
-    for _ in range(2 * LOOK_STEPS):
+    for _ in range(2 * CHECK_STEPS):
         compiled(torch.ones(2))
-    assert watch.steps == {"planned": 2 * LOOK_STEPS, "baseline": LOOK_STEPS}
+    assert watch.steps == {"planned": 2 * CHECK_STEPS, "baseline": CHECK_STEPS}
     assert watch.reasons == []
 
 
@@ -522,8 +537,8 @@ def test_a_baseline_with_sizes_that_depend_on_data_is_compiled_at_once() -> None
         return graph.forward
 
     def backend(dynamo: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-        kept = KeptBaseline(dynamo, inputs, inner)
-        return lambda *args: kept.program(args)(*args)
+        kept = LazyBaseline(dynamo, inputs, inner)
+        return lambda *args: kept.get_program(args)(*args)
 
     with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
         compiled = torch.compile(lambda x: x[x > 0].sum(), backend=backend, fullgraph=True)
@@ -536,8 +551,8 @@ def test_a_baseline_that_cannot_be_compiled_later_is_run_by_eager_and_that_is_sa
         raise ValueError("not now")
 
     def backend(dynamo: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-        kept = KeptBaseline(dynamo, inputs, inner)
-        return lambda *args: kept.program(args)(*args)
+        kept = LazyBaseline(dynamo, inputs, inner)
+        return lambda *args: kept.get_program(args)(*args)
 
     with pytest.warns(RuntimeWarning, match="not now.*eager runs it"):
         assert torch.compile(doubled, backend=backend)(torch.ones(2)).tolist() == [2.0, 2.0]
@@ -602,10 +617,10 @@ def test_a_baseline_that_fails_in_its_turn_has_drawn_nothing(inner: str) -> None
         torch.manual_seed(0)
         compiled = torch.compile(lambda x: nn.functional.dropout(x, 0.5) + 1, backend=backend)
         found = []
-        for step in range(LOOK_STEPS):
+        for step in range(CHECK_STEPS):
             found += [compiled(torch.ones(64)), torch.rand(4)]
             if step == 0 and isinstance(backend, Watch):
-                backend.programs[0]._baseline._compiled = drawing_and_failing
+                backend.programs[0].pair.baseline._compiled = drawing_and_failing
         return found
 
     watch = Watch(lambda right, _: right, inner=inner, policy=TrialPolicy(canary_interval_steps=4, steps_per_block=1))
@@ -626,11 +641,11 @@ def test_programs_that_draw_nothing_leave_the_generators_alone(monkeypatch: pyte
     watch = Watch(lambda right, _: right)
     compiled = torch.compile(doubled, backend=watch)
     x = torch.ones(2)
-    for step in range(1, LOOK_STEPS + 1):
+    for step in range(1, CHECK_STEPS + 1):
         reads.clear()
         compiled(x)
         # Before and after a step that is looked at; the first is compiled, which reads them, too.
-        assert len(reads) == 2 * is_look(step) or step == 1
+        assert len(reads) == 2 * (find_next_check(step - 1) == step) or step == 1
 
 
 def test_what_a_baseline_draws_while_it_is_compiled_is_not_the_users() -> None:
@@ -639,10 +654,10 @@ def test_what_a_baseline_draws_while_it_is_compiled_is_not_the_users() -> None:
         random.random()
         return graph.forward
 
-    kept = KeptBaseline(fx.symbolic_trace(doubled), [torch.ones(2)], inner)
+    kept = LazyBaseline(fx.symbolic_trace(doubled), [torch.ones(2)], inner)
     torch.manual_seed(0)
     random.seed(0)
-    kept.program([torch.ones(2)])
+    kept.get_program([torch.ones(2)])
     found = torch.rand(2), random.random()
     torch.manual_seed(0)
     random.seed(0)
@@ -658,8 +673,8 @@ def test_a_baseline_is_compiled_later_under_the_configuration_of_the_first_time(
         seen.append((inductor.max_fusion_size, inductor.post_grad_custom_pre_pass, dynamo.recompile_limit))
         return graph.forward
 
-    def kept() -> KeptBaseline:
-        return KeptBaseline(fx.symbolic_trace(doubled), [torch.ones(2)], inner)
+    def kept() -> LazyBaseline:
+        return LazyBaseline(fx.symbolic_trace(doubled), [torch.ones(2)], inner)
 
     inner(fx.symbolic_trace(doubled), [])
     default = seen.pop()
@@ -670,9 +685,9 @@ def test_a_baseline_is_compiled_later_under_the_configuration_of_the_first_time(
     ):
         inside = kept()
     outside = kept()
-    inside.program([torch.ones(2)])
+    inside.get_program([torch.ones(2)])
     with torch._inductor.config.patch(max_fusion_size=5), torch._dynamo.config.patch(recompile_limit=4):
-        outside.program([torch.ones(2)])
+        outside.get_program([torch.ones(2)])
         assert torch._inductor.config.max_fusion_size == 5
     assert seen == [changed, default]
     inner(fx.symbolic_trace(doubled), [])
@@ -689,7 +704,7 @@ def turns(**how: Any) -> Watch:
 def test_gradients_of_some_inputs_alone_are_the_users_to_ask_for(inner: str) -> None:
     model, watch = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 1)), turns(inner=inner)
     compiled = torch.compile(model, backend=watch)
-    for step in range(LOOK_STEPS * 2):
+    for step in range(CHECK_STEPS * 2):
         x = torch.randn(2, 4, requires_grad=True)
         wanted = [x] if step % 2 else list(model.parameters())
         found = torch.autograd.grad(compiled(x).sum(), wanted)
@@ -726,7 +741,7 @@ def test_only_forwards_with_a_backward_each_take_turns(inner: str, forwards: int
     torch.manual_seed(0)
     model, watch = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)), turns(inner=inner)
     compiled = torch.compile(model, backend=watch)
-    for _ in range(LOOK_STEPS):
+    for _ in range(CHECK_STEPS):
         sum(compiled(torch.randn(3, 4)).sum() for _ in range(forwards)).backward()
     assert not watch.reasons
     assert (watch.steps["baseline"] > 0) is (forwards == 1)
@@ -740,7 +755,7 @@ def test_what_is_written_into_amid_a_backward_is_computed_once(inner: str) -> No
 
     watch = turns(inner=inner)
     compiled = torch.compile(program, backend=watch)
-    for _ in range(LOOK_STEPS):
+    for _ in range(CHECK_STEPS):
         x = torch.randn(4, requires_grad=True)
         compiled(x * 1.0).backward()
         torch.testing.assert_close(x.grad, 2 * (2 * x).cos())

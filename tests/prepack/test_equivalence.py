@@ -103,7 +103,7 @@ def test_a_program_that_sees_strides_keeps_its_weights(name: str, train: bool) -
     }
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @pytest.mark.parametrize("name", SEEING)
 def test_so_does_one_that_is_compiled(name: str) -> None:
     model = copy.deepcopy(SEEING[name]).train()
@@ -241,7 +241,7 @@ class Later(nn.Module):
         return self.seeing(y) * 2 if sees else y
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @pytest.mark.parametrize("freeze", [False, True])
 @pytest.mark.parametrize(
     "seeing",

@@ -39,9 +39,9 @@ from frx_graph.ledger.database.opening import open_ledger
 from frx_graph.ledger.decision import Decision, Kind
 from frx_graph.ledger.location import missing, parse_location
 from frx_graph.ledger.store import Ledger
-from frx_graph.monitor.health_signals import Promised
+from frx_graph.monitor.health_signals import PromisedTimes
 from frx_graph.options import backend_options
-from frx_graph.promotion import history, lookup, promoted_plan
+from frx_graph.promotion import active_plan, autopilot_trials, history, lookup, promoted_plan
 from frx_graph.promotion.lookup import PromotedPlans
 from frx_graph.promotion.promoted_plan import Promotion
 from frx_graph.records import Candidate, Risk
@@ -293,7 +293,7 @@ def test_a_ledger_that_cannot_be_written_leaves_the_baseline_with_one_warning(
     assert len([w for w in warned if "promoted" in str(w.message)]) == 1
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_a_target_in_an_arm_and_the_same_model_in_a_program_have_one_signature(model, tmp_path: Path) -> None:
     base = Load(TargetWorkload("model.py:build"), False, "eager", seed=0)
     with start_arm() as arm:
@@ -303,7 +303,7 @@ def test_a_target_in_an_arm_and_the_same_model_in_a_program_have_one_signature(m
     assert [graph.signature for graph in answer.graphs] == [signature]
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_where_there_is_no_ledger_no_database_is_imported(tmp_path: Path) -> None:
     script = (
         "import sys, torch\n"
@@ -508,7 +508,7 @@ def test_what_a_search_has_no_more_cause_to_try_is_not_searched_for_twice(
     assert len(seen) == 2
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_what_was_rejected_is_known_without_a_database(model, ledger: Ledger, tmp_path: Path) -> None:
     signature, candidates = proposed(*model)
     decisions = rejected(signature, candidates, TrialPolicy())
@@ -539,7 +539,7 @@ def test_the_budget_is_for_all_graphs_of_a_process(model, ledger: Ledger, monkey
     now = iter([0.0, 60.0, 60.0, 100.0])
     given: list[float] = []
     monkeypatch.setattr(backend._session, "_promoted", None)
-    monkeypatch.setattr(lookup, "time", SimpleNamespace(monotonic=lambda: next(now)))
+    monkeypatch.setattr(autopilot_trials, "time", SimpleNamespace(monotonic=lambda: next(now)))
     monkeypatch.setattr("frx_graph.autopilot.search.try_graph", lambda *_, seconds, **__: given.append(seconds))
     with warnings.catch_warnings(record=True) as warned, torch.no_grad():
         warnings.simplefilter("always")
@@ -579,8 +579,8 @@ def test_a_plan_is_rolled_back_once(model, ledger: Ledger) -> None:
     ledger.append(promoted(*model))
     plans = PromotedPlans()
     standing = found_by(plans, *model)
-    assert plans.withdraw(standing, "a forward fails:\0\nwith\rwhat\x85it\u2028has \u202esaid")
-    assert not plans.withdraw(standing, "its backward does, too")
+    assert plans.record.withdraw(standing, "a forward fails:\0\nwith\rwhat\x85it\u2028has \u202esaid")
+    assert not plans.record.withdraw(standing, "its backward does, too")
     assert [event.decision.reason for event in ledger.events()][-1] == "a forward fails: with what it has said"
     assert kinds(ledger).count(Kind.ROLLED_BACK) == 1
 
@@ -642,7 +642,7 @@ def test_a_trial_that_cannot_be_made_leaves_the_baseline_with_one_warning(
             torch._dynamo.reset()
             assert applied(*model, mode="autopilot") == []
         # A ledger that fails later is said, too.
-        monkeypatch.setattr(lookup, "promotions", missing_disk)
+        monkeypatch.setattr(active_plan, "promotions", missing_disk)
         torch._dynamo.reset()
         assert applied(*model, mode="autopilot") == []
     said = [str(one.message) for one in warned if "frx" in str(one.message)]
@@ -700,7 +700,7 @@ def test_what_is_decided_against_a_plan_in_the_middle_of_a_search_ends_it(
     assert kinds(ledger)[-1] in (Kind.ROLLED_BACK, Kind.REJECTED)
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_a_real_trial_by_the_autopilot(model, ledger: Ledger) -> None:
     policy = {"process_pairs": 2, "quads_per_pair": 3, "steps_per_block": 1, "void_quads_allowed": 0}
     made = applied(*model, mode="autopilot", policy=policy)
@@ -876,4 +876,4 @@ def test_what_was_promised_is_read_from_the_trial(model, ledger: Ledger) -> None
     with torch.no_grad():
         torch.compile(program, backend=backend_of)(x)
     assert found[0] is not None
-    assert found[0].promise() == Promised(3.0, 2.0)
+    assert found[0].read_promise() == PromisedTimes(3.0, 2.0)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from frx_graph.facts.operator_overload import find_overload
-from frx_graph.rules.dimension_map import canonical
+from frx_graph.passes.layouts.dimension_map import canonical
 from frx_graph.rules.layout_operator import DimensionMap, Keeps, LayoutOperator, LayoutRole, Needs
 from frx_graph.rules.operator_observation import Observation, observe, orders_to_try, sample_calls
 from frx_graph.rules.operator_samples import OperatorSample

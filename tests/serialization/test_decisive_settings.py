@@ -103,7 +103,7 @@ def build():
 """
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @pytest.mark.parametrize("travels", [False, True], ids=["target", "graph"])
 def test_an_arm_and_the_program_have_the_same(tmp_path: Path, travels: bool) -> None:
     """Also where the arm draws random numbers, for which it changes Inductor's configuration, and where torch has

@@ -16,7 +16,7 @@ from frx_graph.ledger.location import Location
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 CHROMIUM = os.environ.get("FRX_CHROMIUM") or shutil.which("chromium")
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium")]
+pytestmark = [pytest.mark.integration, pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium")]
 QUIET = ["--no-sandbox", "--disable-quic", "--disable-background-networking", "--disable-component-update"]
 DATA = Path(__file__).parents[1] / "data"
 LARGE = 50_000_000

@@ -135,7 +135,7 @@ def test_files(logged, tmp_path):
         log_file(tmp_path / "missing")
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_the_command(tmp_path):
     file = tmp_path / "no.json"
     file.write_text("[]")

@@ -321,7 +321,7 @@ MODES: dict[str, Callable[[], Any]] = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_it_is_the_same_graph_in_a_fresh_process(tmp_path: Path) -> None:
     """Signatures of forward and backward, outputs, gradients, and what was written into the inputs, bit for bit."""
     here: dict[tuple[str, str], Observed] = {}
@@ -344,7 +344,7 @@ def test_it_is_the_same_graph_in_a_fresh_process(tmp_path: Path) -> None:
     assert len(set(signatures)) > len(here), "the signatures do not tell the programs apart"
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @pytest.mark.parametrize("inner", ["eager", "inductor"])
 def test_candidates_find_their_graphs(tmp_path: Path, inner: str, nothing_compiled: None) -> None:
     model, x = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU()), torch.randn(2, 3, 9, 9)

@@ -34,9 +34,9 @@ from frx_graph.trial_worker.graph_file import hold_graph, write_graph
 from frx_graph.trial_worker.in_process import InProcessArms
 from frx_graph.trials.arm_messages import GraphWorkload, Load, MadeGraph
 from frx_graph.trials.arm_process import ArmError, Cause
-from frx_graph.trials.executor import Programs, TrialRun, run_trial
-from frx_graph.trials.gates import Gate
+from frx_graph.trials.executor import Programs, run_trial
 from frx_graph.trials.policy import TrialPolicy
+from frx_graph.trials.trial_run import Gate, TrialRun
 from frx_graph.trials.verdict import Outcome, Verdict
 
 POLICY = TrialPolicy(process_pairs=2, quads_per_pair=3, steps_per_block=1, void_quads_allowed=0)
@@ -146,7 +146,7 @@ def tried(model: tuple[nn.Module, Tensor], folder: Path, *, train: bool) -> Tria
     return run
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @pytest.mark.parametrize("train", [False, True], ids=["inference", "training"])
 def test_an_operator_of_the_script_is_tried_and_nothing_of_the_program_changes(
     model, tmp_path: Path, train: bool
@@ -163,7 +163,7 @@ def test_an_operator_of_the_script_is_tried_and_nothing_of_the_program_changes(
     assert found.requires_grad is train
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_a_wrong_candidate_is_rejected(model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = worker.planned_backend
 
@@ -186,7 +186,7 @@ def test_a_wrong_candidate_is_rejected(model, tmp_path: Path, monkeypatch: pytes
     assert run.quads == ()
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_kernels_and_memory_are_seen_from_the_trials_thread(
     model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -223,7 +223,7 @@ def test_an_arm_that_fails_says_so_and_one_that_is_slow_is_told_afterwards(
         assert arms.start().ask(message, seconds=600)["random"] is True
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_under_inductor_a_program_that_draws_random_numbers_is_no_worse_than_itself(model, tmp_path: Path) -> None:
     def trial(dynamo: fx.GraphModule, inputs: Sequence[Any]) -> TrialRun:
         seen = state()
@@ -241,7 +241,7 @@ def test_under_inductor_a_program_that_draws_random_numbers_is_no_worse_than_its
 def testseveral_ranks_is_not_left_alone_with_its_collectives(
     model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(search, "several_ranks", lambda: True)
+    monkeypatch.setattr(search, "has_several_ranks", lambda: True)
 
     def refused(dynamo: fx.GraphModule, inputs: Sequence[Any]) -> None:
         with pytest.raises(TravelError, match="twice"), contextlib.ExitStack() as stack:

@@ -51,7 +51,7 @@ def judged(arm: TrialArm, folder: Path, candidate: nn.Module, x: Tensor, draws: 
     return found
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_what_rounding_makes_of_a_deep_network_is_no_difference(arm: TrialArm, tmp_path: Path, monkeypatch) -> None:
     model, x = network()
     found = judged(arm, tmp_path, model.to(memory_format=torch.channels_last), x)

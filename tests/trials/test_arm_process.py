@@ -18,11 +18,11 @@ import psutil
 import pytest
 
 from frx_graph.support.package_path import package_pythonpath
+from frx_graph.support.supervisor.family import ProcessFamily
 from frx_graph.trial_worker import launch
 from frx_graph.trials import arm_process
 from frx_graph.trials.arm_connection import connection
 from frx_graph.trials.arm_process import ArmError, ArmProcess, Cause, Limits
-from frx_graph.trials.process_family import ProcessFamily
 
 ANSWER = """
 from frx_graph.trials.arm_connection import connection

@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from frx_graph.measure.machine.device_state import DeviceState
-from frx_graph.measure.machine.measurement_environment import MeasurementEnvironment
+from frx_graph.measure.machine.environment_record import MeasurementEnvironment
 from frx_graph.measure.machine.processor_state import CpuThrottling, ProcessorState
 from frx_graph.trials import environment
-from frx_graph.trials.environment import TrialEnvironment, TrialSetup, trial_environment, trial_setup
+from frx_graph.trials.environment import trial_environment, trial_setup
+from frx_graph.trials.environment_record import TrialEnvironment, TrialSetup
 
 CPU = torch.device("cpu")
 SETUP = trial_setup(CPU, {})
@@ -73,7 +74,7 @@ def fingerprint_of_a_process(**more: str) -> str:
     return ran.stdout.strip()
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_fresh_processes_agree_unless_a_setting_differs() -> None:
     base = {"OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "1"}
     first = fingerprint_of_a_process(**base)

@@ -33,14 +33,14 @@ from frx_graph.trials.arm_messages import (
 )
 from frx_graph.trials.arm_process import ArmError, Cause, Limits
 from frx_graph.trials.environment import trial_environment
-from frx_graph.trials.executor import Programs, TrialRun, run_trial
-from frx_graph.trials.gates import Gate
+from frx_graph.trials.executor import Programs, run_trial
 from frx_graph.trials.numerics import Difference
 from frx_graph.trials.policy import TrialPolicy
 from frx_graph.trials.protocol import protocol
 from frx_graph.trials.samples import Cause as Void
 from frx_graph.trials.samples import Disturbance
 from frx_graph.trials.schedule import Arm, schedule
+from frx_graph.trials.trial_run import Gate, TrialRun
 from frx_graph.trials.verdict import Outcome
 
 MADE = Candidate("propagate_layout", "a" * 16, ("convolution",), ("0,2,3,1",))

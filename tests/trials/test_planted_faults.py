@@ -1,26 +1,61 @@
-"""Candidates that are wrong in one way each, tried by real arms: the gate that is for it says so."""
+"""Candidates that are wrong in one way each: the gate that is for it rejects them.
+
+In this process by default; by arms in processes of their own, as in real trials, in the integration tier.
+"""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
+from frx_graph.compiler.rewrite_log import RewriteLog
+from frx_graph.support.process_state import process_state_kept
 from frx_graph.trial_worker.launch import start_arm
+from frx_graph.trial_worker.worker import TrialArm, answer_to
 from frx_graph.trials.arm_messages import Load, TargetWorkload
-from frx_graph.trials.arm_process import ArmProcess, Limits
-from frx_graph.trials.executor import Programs, TrialRun, run_trial
-from frx_graph.trials.gates import Gate
+from frx_graph.trials.arm_process import ArmProcess, Limits, raised
+from frx_graph.trials.executor import Programs, run_trial
 from frx_graph.trials.policy import TrialPolicy
+from frx_graph.trials.trial_run import Gate, TrialRun
 from frx_graph.trials.verdict import Outcome
-
-pytestmark = pytest.mark.slow
 
 POLICY = TrialPolicy(process_pairs=2, quads_per_pair=3, steps_per_block=1, void_quads_allowed=0)
 TIMED = TrialPolicy(process_pairs=2, quads_per_pair=7, steps_per_block=1, void_quads_allowed=14, process_bias=0)
 """A simulated clock runs alike in all processes, so that two pairs are enough to promote."""
+
+
+class ArmHere:
+    """Answer what an arm's process answers, in this process and without its limits."""
+
+    def __init__(self) -> None:
+        self.limits = Limits()
+        self.pid = os.getpid()
+        self._arm = TrialArm(log=RewriteLog(), alone=False)
+
+    def ask(self, message: Mapping[str, Any], *, seconds: float) -> dict[str, Any]:
+        with process_state_kept():
+            answer = dict(answer_to(self._arm, message))
+        if "error" in answer:
+            raise raised(answer)
+        return answer
+
+    def stop(self) -> None:
+        pass
+
+
+def start_here(_: Limits | None) -> ArmHere:
+    torch._dynamo.reset()
+    return ArmHere()
+
+
+def start_process(_: Limits | None) -> ArmProcess:
+    return start_arm(Limits(output_bytes=2**22))
 
 
 def tried(
@@ -30,11 +65,9 @@ def tried(
     train: bool = False,
     policy: TrialPolicy = POLICY,
     device: str | None = None,
+    start: Callable[[Limits | None], Any] = start_process,
 ) -> TrialRun:
-    """The program with the fault against the one without, by their names in `faulty_programs.py`."""
-
-    def start(_: Limits | None) -> ArmProcess:
-        return start_arm(Limits(output_bytes=2**22))
+    """Try the program with the fault against the one without, by their names in `faulty_programs.py`."""
 
     def target(name: str) -> TargetWorkload:
         return TargetWorkload(f"{Path(__file__).with_name('faulty_programs.py')}:{name}", device)
@@ -52,34 +85,54 @@ def failed(run: TrialRun) -> Gate:
     return gate.name
 
 
+FAULTS = [
+    ("values", Gate.NUMERICS),
+    ("one_value", Gate.NUMERICS),
+    ("nan", Gate.NUMERICS),
+    ("strides", Gate.STRIDES),
+    ("aliases", Gate.STRIDES),
+    ("breaks", Gate.CAPTURE),
+    ("recompiles", Gate.RECOMPILES),
+    ("memory", Gate.MEMORY),
+]
+
+
+@pytest.mark.parametrize(("fault", "gate"), FAULTS)
+def test_its_gate_rejects_a_fault(fault: str, gate: Gate) -> None:
+    assert failed(tried(fault, start=start_here)) is gate
+
+
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("fault", "gate"),
     [
-        ("values", Gate.NUMERICS),
-        ("one_value", Gate.NUMERICS),
-        ("nan", Gate.NUMERICS),
-        ("strides", Gate.STRIDES),
-        ("aliases", Gate.STRIDES),
-        ("breaks", Gate.CAPTURE),
-        ("recompiles", Gate.RECOMPILES),
-        ("memory", Gate.MEMORY),
+        *(pytest.param(*fault, marks=pytest.mark.nightly) for fault in FAULTS[1:]),
+        FAULTS[0],
         ("leaks", Gate.MEMORY),
         ("crashes", Gate.PROCESS),
         ("floods", Gate.PROCESS),
     ],
 )
-def test_the_gate_that_is_for_it_rejects(fault: str, gate: Gate) -> None:
+def test_its_gate_rejects_a_fault_in_a_process(fault: str, gate: Gate) -> None:
     assert failed(tried(fault)) is gate
 
 
-def test_gradients_that_are_off_by_a_hundredth() -> None:
-    assert failed(tried("gradients", train=True)) is Gate.NUMERICS
+@pytest.mark.parametrize("start", [start_here, pytest.param(start_process, marks=pytest.mark.integration)])
+def test_gradients_that_are_off_by_a_hundredth(start: Callable[[Limits | None], Any]) -> None:
+    assert failed(tried("gradients", train=True, start=start)) is Gate.NUMERICS
 
 
+@pytest.mark.parametrize("train", [False, True], ids=["inference", "training"])
+def test_a_program_without_a_fault_passes_every_gate_here(train: bool) -> None:
+    passes_all(tried("last_place", train=train, start=start_here))
+
+
+@pytest.mark.integration
 def test_one_that_hangs_is_given_up() -> None:
     assert failed(tried("hangs", policy=POLICY.model_copy(update={"patience_seconds": 15.0}))) is Gate.PROCESS
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(("fault", "outcome"), [("slower", Outcome.REJECT), ("faster", Outcome.PROMOTE)])
 def test_one_that_is_five_percent_slower_is_rejected(fault: str, outcome: Outcome) -> None:
     """By the time that a simulated clock tells in both arms; the same faster is promoted."""
@@ -93,6 +146,7 @@ def test_one_that_is_five_percent_slower_is_rejected(fault: str, outcome: Outcom
     assert run.verdict.statistics.ratio_median == pytest.approx(expected, rel=0.01)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("program", ["counts", "drifts", "draws"])
 def test_a_program_with_a_state_of_its_own_is_no_other_than_itself(program: str) -> None:
     run = tried(program, baseline=program)
@@ -100,6 +154,7 @@ def test_a_program_with_a_state_of_its_own_is_no_other_than_itself(program: str)
     assert all(gate.passed in (True, None) for gate in run.gates[:-1]), run.gates
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("program", ["drifts", "draws"])
 def test_that_float64_computes_something_else_excuses_nothing(program: str) -> None:
     run = tried(f"{program}_wrong", baseline=program)
@@ -107,6 +162,7 @@ def test_that_float64_computes_something_else_excuses_nothing(program: str) -> N
     assert "more than rounding explains" in run.verdict.reason
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("program", ["runs_away", "runs_away_wrong"])
 def test_of_a_program_that_is_not_repeatable_nothing_is_known(program: str) -> None:
     run = tried(program, baseline="runs_away")
@@ -117,12 +173,14 @@ def test_of_a_program_that_is_not_repeatable_nothing_is_known(program: str) -> N
     assert run.environment is not None
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("train", [False, True], ids=["inference", "training"])
 @pytest.mark.parametrize("program", ["none", "last_place"])
 def test_one_without_a_fault_passes_them_all(program: str, train: bool) -> None:
     passes_all(tried(program, train=train))
 
 
+@pytest.mark.integration
 @pytest.mark.cuda
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 @pytest.mark.parametrize("train", [False, True], ids=["inference", "training"])

@@ -36,7 +36,7 @@ def bench(tmp_path: Path) -> Bench:
     return run
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_kernel_times_and_wall_times(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LD_LIBRARY_PATH", str(stub_runtime(tmp_path)))
     before, after = launching(tmp_path / "a.cu", blocks=900), launching(tmp_path / "b.cu", blocks=300)
@@ -80,7 +80,7 @@ def test_both_sides_errors_are_kept(bench: Bench, tmp_path: Path) -> None:
 PRINTS = "#include <cstdio>\n#include <unistd.h>\nint main() {{ {0}; return {1}; }}\n"
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("does", "code", "says"),
     [
@@ -112,7 +112,7 @@ def test_outputs_that_differ_and_outputs_that_vary(bench: Bench, tmp_path: Path)
     assert "no launch of" in (found.no_kernel_times or "")
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_kernel_times_that_cannot_be_had(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LD_LIBRARY_PATH", str(stub_runtime(tmp_path)))
     quick = launching(tmp_path / "quick.cu", blocks=1, last="std::fflush(stdout); std::_Exit(0)")

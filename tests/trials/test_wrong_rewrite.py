@@ -17,9 +17,9 @@ from frx_graph.support.package_path import package_pythonpath
 from frx_graph.trial_worker.launch import start_arm
 from frx_graph.trials.arm_messages import Load, TargetWorkload
 from frx_graph.trials.arm_process import ArmProcess, Limits
-from frx_graph.trials.executor import Programs, TrialRun, run_trial
-from frx_graph.trials.gates import Gate
+from frx_graph.trials.executor import Programs, run_trial
 from frx_graph.trials.policy import TrialPolicy
+from frx_graph.trials.trial_run import Gate, TrialRun
 
 POLICY = TrialPolicy(
     process_pairs=2,
@@ -63,8 +63,8 @@ def tried(inner: str, fault: str | None, cache: Path) -> TrialRun:
         ("eager", "stride", Gate.STRIDES),
         # The program goes on without the rewrite.
         ("eager", "failure", Gate.PLAN),
-        pytest.param("inductor", "value", Gate.NUMERICS, marks=pytest.mark.slow),
-        pytest.param("inductor", "failure", Gate.PLAN, marks=pytest.mark.slow),
+        pytest.param("inductor", "value", Gate.NUMERICS, marks=pytest.mark.integration),
+        pytest.param("inductor", "failure", Gate.PLAN, marks=pytest.mark.integration),
     ],
 )
 def test_the_gate_that_is_for_it_rejects(inner: str, fault: str, gate: Gate, tmp_path: Path) -> None:
@@ -73,8 +73,8 @@ def test_the_gate_that_is_for_it_rejects(inner: str, fault: str, gate: Gate, tmp
     assert [one.name for one in run.gates][:3] == BEFORE[: len(run.gates)]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("inner", ["eager", pytest.param("inductor", marks=pytest.mark.slow)])
+@pytest.mark.integration
+@pytest.mark.parametrize("inner", ["eager", pytest.param("inductor", marks=pytest.mark.integration)])
 def test_as_it_is_it_passes_every_gate_before_it_is_timed(inner: str, tmp_path: Path) -> None:
     run = tried(inner, None, tmp_path)
     assert [gate.name for gate in run.gates] == list(Gate)

@@ -145,6 +145,7 @@ class Attributed(nn.Module):
         return self.convolution(x) * self.several[0] + self.offset
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("options", [{}, {"inner": "eager", "plan": "all"}])
 def test_tensors_that_are_no_buffers_are_watched_too(options: dict[str, str]) -> None:
     model = Attributed().eval()
@@ -181,6 +182,7 @@ def test_weights_that_change_all_the_time_are_not_frozen() -> None:
     assert sum("change from call to call" in str(w.message) for w in caught) == 1
 
 
+@pytest.mark.integration
 def test_freezing_stops_at_the_third_change(monkeypatch: pytest.MonkeyPatch) -> None:
     frozen = []
 
@@ -202,6 +204,7 @@ def test_freezing_stops_at_the_third_change(monkeypatch: pytest.MonkeyPatch) -> 
     assert said == [(1, 0), (2, 0), (3, 0), (3, 1), (3, 1)]
 
 
+@pytest.mark.integration
 def test_a_model_in_train_mode_is_not_frozen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(frozen_model, "frozen_backend", lambda *_, **__: pytest.fail("it was frozen"))
     model = network().train()
@@ -422,6 +425,7 @@ class Remembering(nn.Module):
         return self.convolution(x)
 
 
+@pytest.mark.integration
 def test_what_a_program_does_besides_computing_it_does_once() -> None:
     model, seen = Remembering().eval(), list[Tensor]()
     with torch.no_grad():
@@ -475,6 +479,7 @@ def test_weights_whose_gradients_may_be_reduced_between_processes_stay(monkeypat
     assert model[0].weight.is_contiguous()
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("how", ["deep copy", "file"])
 def test_a_copy_of_a_compiled_model_returns_the_strides_from_before(
     how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -514,7 +519,7 @@ class Installing(nn.Module):
         return result
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @pytest.mark.parametrize("options", [{}, {"plan": "all", "inner": "eager"}], ids=["inductor", "eager"])
 def test_what_a_program_does_once_keeps_nothing_from_being_frozen(
     options: dict[str, str], monkeypatch: pytest.MonkeyPatch
@@ -531,7 +536,7 @@ def test_what_a_program_does_once_keeps_nothing_from_being_frozen(
         torch.testing.assert_close(compiled(IMAGE), expected)
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_a_model_that_trains_itself_makes_one_step_a_call() -> None:
     class Adapting(nn.Module):
         def __init__(self) -> None:
@@ -625,6 +630,7 @@ UNDER_LIGHTNING = textwrap.dedent(
 )
 
 
+@pytest.mark.integration
 @pytest.mark.zoo
 def test_lightning_may_keep_what_a_model_was_compiled_with() -> None:
     """It keeps a deep copy, to compile the model anew when it is set up."""

@@ -51,7 +51,7 @@ def strides(value: Any) -> list[tuple[int, ...]]:
     return [leaf.stride() for leaf in pytree.tree_leaves(value)]
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @pytest.mark.parametrize("train", [False, True])
 @pytest.mark.parametrize("inner", ["eager", "inductor"])
 def test_outputs_have_the_strides_of_the_model_that_was_given(inner: str, train: bool) -> None:
@@ -77,7 +77,7 @@ def test_outputs_have_the_strides_of_the_model_that_was_given(inner: str, train:
     )
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_symbolic_sizes_keep_strides_too() -> None:
     model = Returned().eval()
     twin = copy.deepcopy(model)
@@ -152,7 +152,7 @@ def test_prepare_by_itself_leaves_outputs_as_the_weights_make_them() -> None:
         assert model(IMAGE)["image"].is_contiguous(memory_format=torch.channels_last)
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @pytest.mark.parametrize("inner", ["eager", "inductor"])
 def test_programs_that_are_frozen_later_keep_the_strides(inner: str) -> None:
     model = Returned().train()
@@ -322,7 +322,7 @@ def test_operators_whose_fakes_are_wrong_keep_strides_too(operator: str, batch: 
             torch.testing.assert_close(ours.grad, own.grad, rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @pytest.mark.parametrize("plan", ["all", "solved"])
 @pytest.mark.parametrize("inner", ["eager", "inductor"])
 def test_what_a_compiler_decomposes_keeps_strides_too(inner: str, plan: str) -> None:
@@ -378,7 +378,10 @@ VIEWS = list(VIEWED)
     ("inner", "kinds"),
     [
         *(("eager", [kind]) for kind in VIEWS),
-        *(pytest.param("inductor", VIEWS[at : at + 2], marks=pytest.mark.slow) for at in range(0, len(VIEWS), 2)),
+        *(
+            pytest.param("inductor", VIEWS[at : at + 2], marks=pytest.mark.integration)
+            for at in range(0, len(VIEWS), 2)
+        ),
     ],
 )
 def test_outputs_share_memory_as_they_did(inner: str, kinds: list[str], batch: int, train: bool) -> None:
@@ -422,7 +425,7 @@ class OneChannel(nn.Module):
         return [ONE_CHANNEL[name.replace("_", " ")](each(x)) for name, each in self.convolutions.items()]
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @pytest.mark.parametrize("train", [False, True])
 @pytest.mark.parametrize("rank", [4, 5])
 @pytest.mark.parametrize(

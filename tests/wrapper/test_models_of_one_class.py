@@ -114,7 +114,7 @@ class Cut(Scaled):
         return y * self.scale
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_weights_stay_where_a_compiled_backward_waits_for_them() -> None:
     backbone = Network()
     twin = copy.deepcopy(backbone)

@@ -71,7 +71,7 @@ def strides(value: Any) -> list[tuple[int, ...]]:
     return [leaf.stride() for leaf in pytree.tree_leaves(value)]
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @pytest.mark.parametrize("train", [False, True])
 @pytest.mark.parametrize("inner", ["eager", "inductor"])
 def test_the_second_layout_compiles_nothing(inner: str, train: bool) -> None:
@@ -99,6 +99,7 @@ def test_the_second_layout_compiles_nothing(inner: str, train: bool) -> None:
     assert reasons() == []
 
 
+@pytest.mark.integration
 def test_the_layout_that_came_first_stays() -> None:
     program = compiled(Classifier().eval())
     with torch.no_grad():
@@ -108,7 +109,7 @@ def test_the_layout_that_came_first_stays() -> None:
     assert [pin.choices for pin in pins()] == [("0,2,3,1",)]
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_one_layout_is_left_alone() -> None:
     program = compiled(Classifier().eval())
     with torch.no_grad():
@@ -118,6 +119,7 @@ def test_one_layout_is_left_alone() -> None:
     assert told() == []
 
 
+@pytest.mark.integration
 def test_keyword_arguments_and_tuples_are_pinned_too() -> None:
     program = compiled(Program(lambda self, *, pair, x: (pair[0] * pair[1] * x).sum()))
     with torch.no_grad():
@@ -128,7 +130,7 @@ def test_keyword_arguments_and_tuples_are_pinned_too() -> None:
     assert {pin.nodes for pin in pins()} == {("kwargs['pair'][0]",), ("kwargs['pair'][1]",), ("kwargs['x']",)}
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @pytest.mark.parametrize("leaf", [True, False])
 def test_gradients_reach_the_input(leaf: bool) -> None:
     program = compiled(Classifier().eval())
@@ -196,7 +198,7 @@ REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @pytest.mark.parametrize("case", REFUSED)
 @pytest.mark.parametrize("train", [False, True])
 def test_what_a_copy_would_change_is_refused(case: str, train: bool) -> None:
@@ -217,7 +219,7 @@ def test_what_a_copy_would_change_is_refused(case: str, train: bool) -> None:
     assert any(reason in told for told in reasons()), reasons()
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_gaps_are_no_layout() -> None:
     program = compiled(Program(lambda self, x: x.sum()))
     with torch.no_grad():
@@ -230,6 +232,7 @@ def test_gaps_are_no_layout() -> None:
     assert "gaps or overlaps" in reasons()[0]
 
 
+@pytest.mark.integration
 def test_what_lies_in_a_list_stays_there() -> None:
     program = compiled(Program(lambda self, xs: xs[0].sum()))
     with torch.no_grad():
@@ -239,6 +242,7 @@ def test_what_lies_in_a_list_stays_there() -> None:
     assert "in a list or a dictionary" in reasons()[0]
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("change", [lambda xs: xs.append(xs[0] + 1), lambda xs: xs.pop()])
 def test_a_list_may_be_changed(change: Callable[[list[Tensor]], object]) -> None:
     def program(self: Program, xs: list[Tensor]) -> Tensor:
@@ -281,6 +285,7 @@ def test_hooks_see_what_was_given() -> None:
     assert pins() == []
 
 
+@pytest.mark.integration
 def test_a_hook_that_comes_later_sees_what_was_given() -> None:
     model = Program(lambda self, x: x.sum())
     program = compiled(model)
@@ -341,7 +346,7 @@ def test_a_state_that_writes_gets_its_write_and_ends_the_pinning(broken: bool) -
     assert any("reasons of its own" in reason for reason in reasons())
 
 
-@pytest.mark.parametrize("inner", ["eager", pytest.param("inductor", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("inner", ["eager", pytest.param("inductor", marks=pytest.mark.integration)])
 @pytest.mark.parametrize("train", [False, True])
 def test_a_state_that_reads_strides_reads_those_that_were_given(inner: str, train: bool) -> None:
     def either(self: Program, x: Tensor) -> Tensor:
@@ -384,7 +389,7 @@ def test_without_a_plan_nothing_is_pinned() -> None:
     assert told() == []
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_what_hangs_on_a_tensor_stays_there() -> None:
     program = compiled(Program(lambda self, x: x.sum() * x.times))
     with torch.no_grad():
@@ -393,7 +398,7 @@ def test_what_hangs_on_a_tensor_stays_there() -> None:
             torch.testing.assert_close(program(image), PLAIN.sum() * 3, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_marks_for_dynamo_are_nothing_that_a_copy_lacks() -> None:
     program = compiled(Classifier().eval())
     with torch.no_grad():

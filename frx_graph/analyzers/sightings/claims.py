@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from frx_graph.analyzers.trace.operators import COPY, EXPLICIT, RESHAPES
 from frx_graph.capture.call_site import CallSite
 from frx_graph.capture.captured_graph import Phase
+from frx_graph.evidence.dtype import DType
 from frx_graph.evidence.trace.events import Operand
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts
 from frx_graph.facts.operator_families import profiled
@@ -92,4 +93,4 @@ def _operands(op: OpFacts, facts: GraphFacts) -> tuple[Operand, ...]:
 
 
 def _operand(value: ValueFacts) -> Operand:
-    return Operand(value.shape, value.dtype, value.strides)
+    return Operand(value.shape, DType.of(value.dtype), value.strides)

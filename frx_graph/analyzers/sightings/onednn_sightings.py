@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
-import torch
-
 from frx_graph.analyzers.sightings.sighting import (
     CONVERSIONS,
     QuietCall,
@@ -20,13 +18,14 @@ from frx_graph.analyzers.sightings.sighting import (
     Work,
 )
 from frx_graph.capture.captured_graph import Phase
+from frx_graph.evidence.dtype import DType
 from frx_graph.evidence.onednn import MemoryDescriptor, Primitive
 from frx_graph.evidence.trace.events import Operand
 from frx_graph.facts.layout import strides_for_order
 from frx_graph.measure.operators.onednn_reorders import LayoutReorder, layout_reorders
 from frx_graph.records import CopyKind, OperandRole
 
-_DTYPES = {"f32": torch.float32, "f64": torch.float64, "f16": torch.float16, "bf16": torch.bfloat16}
+_DTYPES = {"f32": DType.FLOAT32, "f64": DType.FLOAT64, "f16": DType.FLOAT16, "bf16": DType.BFLOAT16}
 _BACKWARD = frozenset({"backward_data", "backward_weights"})
 
 _Alike: TypeAlias = tuple[SeenCall, Phase | None, tuple[int, ...], str, str, str]
@@ -105,7 +104,7 @@ def _whole(shape: tuple[int, ...], argument: str, primitive: Primitive | None) -
     return (shape[0] * shape[1], *shape[2:])
 
 
-def _dtype(descriptor: MemoryDescriptor | None) -> torch.dtype | None:
+def _dtype(descriptor: MemoryDescriptor | None) -> DType | None:
     return None if descriptor is None else _DTYPES.get(descriptor.dtype)
 
 

@@ -1,46 +1,41 @@
 """Bytes and FLOPs of an operator call of a trace, where its recorded shapes tell its result's.
 
-The call becomes a graph of one operator, so that the same formulas count as for captured graphs.
+The numbers are those of captured graphs: every distinct byte read once and every byte written (`operator_traffic`), a
+multiply-add counted as 2 (`operator_flops`). Here they are worked out from shapes alone: a trace is read without torch.
 """
 
 from __future__ import annotations
 
-import ast
-import functools
 import math
 from dataclasses import dataclass
 
-import torch
-from torch._ops import OpOverload, OpOverloadPacket
-
 from frx_graph.analyzers.trace.convolutions import convolution_output
-from frx_graph.capture.call_site import UNKNOWN_SITE
-from frx_graph.capture.captured_graph import Phase
+from frx_graph.analyzers.trace.pointwise_operators import POINTWISE_ARGUMENTS
+from frx_graph.evidence.dtype import DType
 from frx_graph.evidence.trace.events import Operand
 from frx_graph.evidence.trace.tree import TraceTree
-from frx_graph.facts.graph_facts import Argument, GraphFacts, OpFacts, ValueFacts, ValueRef
-from frx_graph.facts.layout import contiguous_strides
-from frx_graph.passes.costs.operator_flops import flop_formulas, flops_of
-from frx_graph.passes.costs.operator_traffic import storage_bytes, traffic_of
+from frx_graph.facts.layout import contiguous_strides, distinct_elements, storage_extent
+from frx_graph.passes.costs.element_flops import element_flops
 
-_LIKE_FIRST = frozenset(
-    {
-        "cudnn_batch_norm", "cudnn_batch_norm_backward", "miopen_batch_norm", "miopen_batch_norm_backward",
-        "native_batch_norm", "native_batch_norm_backward", "native_layer_norm", "native_layer_norm_backward",
-        "native_group_norm", "native_group_norm_backward", "_softmax", "_log_softmax", "_softmax_backward_data",
-        "_log_softmax_backward_data",
-    }
-)  # fmt: skip
-"""Operators whose main result has the shape and dtype of their first tensor. Smaller results (statistics, gradients of
-scales) are left out of the bytes."""
+_LIKE_FIRST = {
+    "cudnn_batch_norm": 8, "cudnn_batch_norm_backward": 9, "miopen_batch_norm": 8, "miopen_batch_norm_backward": 8,
+    "native_batch_norm": 8, "native_batch_norm_backward": 10, "native_layer_norm": 5, "native_layer_norm_backward": 8,
+    "native_group_norm": 8, "native_group_norm_backward": 10, "_softmax": 3, "_log_softmax": 3,
+    "_softmax_backward_data": 4, "_log_softmax_backward_data": 4, "copy_": 3,
+}  # fmt: skip
+"""Operators whose main result has the shape and dtype of their first tensor, and how many arguments they take without
+`out`. Smaller results (statistics, gradients of scales) are left out of the bytes."""
 _CONVOLUTIONS = frozenset({"cudnn_convolution", "miopen_convolution", "mkldnn_convolution", "_slow_conv2d_forward"})
 _COMPARISONS = frozenset(
     {"eq", "ne", "lt", "le", "gt", "ge", "isnan", "isinf", "logical_and", "logical_or", "logical_not"}
 )
 """Pointwise operators whose result is of another dtype than their operands."""
+_PRODUCTS = {"mm": 2, "bmm": 2, "addmm": 3, "baddbmm": 3}
+"""Number of tensors, of which the last two are the factors."""
+_TRAINING_POSITION = 5
+"""Where batch norms take `training`."""
 _LARGEST = 1 << 48
-"""Elements of a tensor that no machine holds; torch refuses to reason about sizes that overflow."""
-_RESULT = "result"
+"""Elements of a tensor that no machine holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +44,7 @@ class CallCost:
 
     bytes: int
     flops: int
-    dtype: torch.dtype
+    dtype: DType
 
     @property
     def intensity(self) -> float:
@@ -57,15 +52,11 @@ class CallCost:
         return self.flops / self.bytes
 
 
-_SUMMED_PRODUCTS = frozenset({"addmm", "baddbmm"})
-
-
 class CallCosts:
     """Costs of the calls of one tree; calls with the same arguments are counted once."""
 
     def __init__(self, tree: TraceTree) -> None:
         self._tree = tree
-        self._formulas = flop_formulas()
         self._known: dict[tuple[str, tuple[Operand | None, ...], tuple[str, ...], Operand | None], CallCost | None] = {}
 
     def of(self, operator: int) -> CallCost | None:
@@ -73,138 +64,105 @@ class CallCosts:
         call = self._tree.operators[operator]
         namespace, _, name = call.name.partition("::")
         operands = call.operands or ()
-        if namespace != "aten" or not all(_countable(operand) for operand in operands) or not any(operands):
+        if namespace != "aten" or not all(_is_countable(operand) for operand in operands) or not any(operands):
             return None
         result = convolution_output(self._tree, operator) if name in _CONVOLUTIONS else None
         key = (name, operands, call.concrete, result)
         if key not in self._known:
-            self._known[key] = self._count(*key)
+            self._known[key] = _count(*key)
         return self._known[key]
-
-    def _count(
-        self, name: str, operands: tuple[Operand | None, ...], concrete: tuple[str, ...], result: Operand | None
-    ) -> CallCost | None:
-        result = _result(name, operands) if name not in _CONVOLUTIONS else result
-        if result is None or result.dtype is None or not _countable(result):
-            return None
-        if name in _CONVOLUTIONS:
-            name, operands = "convolution", operands[:2]
-            arguments: tuple[Argument, ...] = (ValueRef("0"), ValueRef("1"), None, 1, 0, 1, False)
-        else:
-            # A trace writes keyword arguments like positional ones; of a product only the factors count.
-            operands = operands[: 3 if name in _SUMMED_PRODUCTS else _argument_count(name)]
-            arguments = tuple(
-                ValueRef(str(position)) if operand is not None else _scalar(concrete, position)
-                for position, operand in enumerate(operands)
-            )
-        facts = _one_call(name, operands, arguments, result)
-        flops = flops_of(facts.ops[0], facts, self._formulas)
-        traffic = traffic_of(facts.ops[0], facts, storage_bytes(facts)).bytes
-        return CallCost(traffic, flops, result.dtype) if flops is not None and traffic else None
-
-
-def _countable(operand: Operand | None) -> bool:
-    """True for no tensor, and for one whose dtype is known and whose size a tensor can have."""
-    return operand is None or (operand.dtype is not None and math.prod(operand.shape) < _LARGEST)
-
-
-@functools.lru_cache(maxsize=1024)
-def is_pointwise(name: str) -> bool:
-    """True if torch tags an overload of the ATen operator `name` as pointwise."""
-    return any(torch.Tag.pointwise in overload.tags for overload in _overloads(name))
 
 
 def is_memory_bound_operator(name: str) -> bool:
     """True for a pointwise operator, a normalization or a copy: a handful of operations for each element moved."""
     namespace, _, name = name.partition("::")
-    return namespace == "aten" and (name in _LIKE_FIRST or name == "copy_" or is_pointwise(name))
+    return namespace == "aten" and (name in _LIKE_FIRST or name in POINTWISE_ARGUMENTS)
 
 
-@functools.lru_cache(maxsize=1024)
-def _argument_count(name: str) -> int | None:
-    """The most arguments that an overload takes without `out`, which a trace appends."""
-    counts = [sum(not a.is_out for a in overload._schema.arguments) for overload in _overloads(name)]
-    return max(counts, default=None)
-
-
-def _overloads(name: str) -> list[OpOverload]:
-    packet = getattr(torch.ops.aten, name, None) if name.isidentifier() and not name.startswith("__") else None
-    if not isinstance(packet, OpOverloadPacket):
-        return []
-    names: list[str] = packet.overloads()
-    return [getattr(packet, overload) for overload in names]
-
-
-def _result(name: str, operands: tuple[Operand | None, ...]) -> Operand | None:
-    """Shape and dtype of the result."""
+def _count(
+    name: str, operands: tuple[Operand | None, ...], concrete: tuple[str, ...], result: Operand | None
+) -> CallCost | None:
+    # A trace writes keyword arguments, `out` among them, like positional ones.
     tensors = [operand for operand in operands[: _argument_count(name)] if operand is not None]
-    shapes = [tensor.shape for tensor in tensors]
+    if name not in _CONVOLUTIONS:
+        result = _result(name, tensors)
+    if not tensors or result is None or result.dtype is None or not _is_countable(result):
+        return None
+    flops = _flops(name, tensors, concrete, result)
+    written = tensors[0] if name.endswith("_") else result
+    read = sum(map(_distinct_bytes, tensors[1:] if name == "copy_" else tensors))
+    traffic = read + (written.bytes or 0)
+    return CallCost(traffic, flops, result.dtype) if flops is not None and traffic else None
+
+
+def _argument_count(name: str) -> int | None:
+    """The arguments that count: all but `out`, and of a product or convolution only its tensors."""
+    if name in _CONVOLUTIONS:
+        return 2
+    return _PRODUCTS.get(name) or _LIKE_FIRST.get(name) or POINTWISE_ARGUMENTS.get(name)
+
+
+def _is_countable(operand: Operand | None) -> bool:
+    """True for no tensor, and for one whose dtype is known and whose size a tensor can have."""
+    return operand is None or (operand.dtype is not None and math.prod(operand.shape) < _LARGEST)
+
+
+def _result(name: str, tensors: list[Operand]) -> Operand | None:
+    """Shape and dtype of the result; None where the operator is not known, or its operands do not fit."""
     if not tensors:
         return None
     first = tensors[0]
-    if name in _LIKE_FIRST or name == "copy_":
+    if name in _LIKE_FIRST:
         return first
-    if name in ("mm", "bmm") and len(shapes) == 2 and len(shapes[0]) == len(shapes[1]) >= 2:
-        return Operand((*shapes[0][:-1], shapes[1][-1]), first.dtype)
-    if name in _SUMMED_PRODUCTS and len(shapes) == 3 and len(shapes[1]) == len(shapes[2]) >= 2:
-        return Operand((*shapes[1][:-1], shapes[2][-1]), first.dtype)
+    if name in _PRODUCTS:
+        shape = _product_shape(tensors[-2].shape, tensors[-1].shape) if len(tensors) == _PRODUCTS[name] else None
+        return None if shape is None else Operand(shape, first.dtype)
     floating = first.dtype is not None and first.dtype.is_floating_point
     mixed = len({tensor.dtype for tensor in tensors if tensor.shape}) > 1
-    if not floating or mixed or name in _COMPARISONS or not is_pointwise(name):
+    if not floating or mixed or name in _COMPARISONS or name not in POINTWISE_ARGUMENTS:
         return None
-    try:
-        return Operand(tuple(torch.broadcast_shapes(*shapes)), first.dtype)
-    except RuntimeError:
-        return None
+    shape = _broadcast_shape([tensor.shape for tensor in tensors])
+    return None if shape is None else Operand(shape, first.dtype)
 
 
-def _scalar(concrete: tuple[str, ...], position: int) -> Argument:
-    """A number, flag or list of numbers that the trace wrote down; None for anything else."""
-    text = concrete[position] if position < len(concrete) else ""
-    if not text or len(text) > 200:
+def _product_shape(left: tuple[int, ...], right: tuple[int, ...]) -> tuple[int, ...] | None:
+    if not len(left) == len(right) >= 2 or left[:-2] != right[:-2] or left[-1] != right[-2]:
         return None
-    try:
-        value = ast.literal_eval(text)
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
-        return None
-    if isinstance(value, list):
-        return tuple(item for item in value if isinstance(item, (int, float)))
-    return value if isinstance(value, (bool, int, float)) else None
+    return (*left[:-1], right[-1])
 
 
-def _one_call(
-    name: str, operands: tuple[Operand | None, ...], arguments: tuple[Argument, ...], result: Operand
-) -> GraphFacts:
-    values = {str(i): _value(str(i), i, operand, None) for i, operand in enumerate(operands) if operand is not None}
-    inputs = tuple(values)
-    in_place = name.endswith("_")
-    if not in_place:
-        values[_RESULT] = _value(_RESULT, len(operands), result, name)
-    op = OpFacts(
-        node=name,
-        target=f"aten.{name}.default",
-        operator=f"aten.{name}",
-        args=arguments,
-        kwargs={},
-        inputs=inputs,
-        outputs=inputs[:1] if in_place else (_RESULT,),
-        mutates=inputs[:1] if in_place else (),
-        phase=Phase.FORWARD,
-        site=UNKNOWN_SITE,
-        pointwise=is_pointwise(name),
+def _broadcast_shape(shapes: list[tuple[int, ...]]) -> tuple[int, ...] | None:
+    """The shape of a pointwise result, by torch's rules; None for shapes that do not fit."""
+    rank = max(map(len, shapes))
+    found = []
+    for sizes in zip(*((1,) * (rank - len(shape)) + shape for shape in shapes), strict=True):
+        distinct = set(sizes) - {1}
+        if len(distinct) > 1:
+            return None
+        found.append(distinct.pop() if distinct else 1)
+    return tuple(found)
+
+
+def _flops(name: str, tensors: list[Operand], concrete: tuple[str, ...], result: Operand) -> int | None:
+    if name in _CONVOLUTIONS:
+        if len(tensors) < 2:
+            return None
+        image, weight = tensors
+        return 2 * image.shape[0] * math.prod(result.shape[2:]) * math.prod(weight.shape)
+    produced = math.prod(result.shape)
+    if name in _PRODUCTS:
+        return 2 * produced * tensors[-1].shape[-2]
+    return element_flops(
+        name,
+        produced=produced,
+        consumed=math.prod(tensors[0].shape),
+        pointwise=name in POINTWISE_ARGUMENTS,
+        training=concrete[_TRAINING_POSITION : _TRAINING_POSITION + 1] != ("False",),
     )
-    return GraphFacts("", "", False, values, (op,), inputs, op.outputs)
 
 
-def _value(name: str, storage: int, operand: Operand, producer: str | None) -> ValueFacts:
-    assert operand.dtype is not None, "calls with operands of unknown dtype are not counted"
-    return ValueFacts(
-        name=name,
-        shape=operand.shape,
-        strides=operand.strides if operand.strides is not None else contiguous_strides(operand.shape),
-        dtype=operand.dtype,
-        device=torch.device("cpu"),
-        storage=storage,
-        producer=producer,
-        users=(),
-    )
+def _distinct_bytes(operand: Operand) -> int:
+    """Bytes of memory that a tensor covers: expanded dimensions once, overlaps at most its extent."""
+    strides = operand.strides if operand.strides is not None else contiguous_strides(operand.shape)
+    elements = min(distinct_elements(operand.shape, strides), storage_extent(operand.shape, strides))
+    return elements * (operand.dtype.itemsize if operand.dtype is not None else 0)

@@ -206,7 +206,7 @@ def _change(copy: TraceCopy) -> str:
 
 def tensor_text(operand: Operand) -> str:
     """`(32, 256, 28, 28) float32`."""
-    dtype = str(operand.dtype).removeprefix("torch.") if operand.dtype is not None else "of unknown dtype"
+    dtype = operand.dtype.value if operand.dtype is not None else "of unknown dtype"
     return f"{operand.shape} {dtype}"
 
 

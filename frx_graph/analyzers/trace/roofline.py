@@ -141,7 +141,7 @@ def roofline_points(analysis: TraceAnalysis, work: Sequence[Work]) -> tuple[Roof
         if item.cost is not None and item.time_ns:
             backward = analysis.tree.backward_of[item.operator] is not None
             phase = Phase.BACKWARD if backward else Phase.FORWARD
-            dtype = str(item.cost.dtype).removeprefix("torch.")
+            dtype = item.cost.dtype.value
             name = analysis.tree.operators[item.operator].name
             groups[name, analysis.site(item.caller).place, phase, dtype].append(item)
     steps = len(analysis.steps)

@@ -13,13 +13,12 @@ import os
 import re
 import shutil
 import signal
-import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from frx_graph.errors import EvidenceError
-from frx_graph.support.termination import held_back
+from frx_graph.support.supervisor.process import supervise, wait_for_exit
 
 PERMISSION_HELP = "https://developer.nvidia.com/ERR_NVGPUCTRPERM"
 _GRACE_SECONDS = 5.0
@@ -56,33 +55,14 @@ def run_ncu(arguments: Sequence[str], *, output: int | None = None) -> int:
     """Run ncu with these arguments, the program's name first, until it ends, in a process group of its own: whatever
     interrupts the caller ends the whole group. The program's standard output goes to the file descriptor `output`, or
     where the caller's goes. Returns ncu's exit code; raises `EvidenceError` where it cannot be started."""
-    with held_back() as release:
-        try:
-            process = subprocess.Popen(arguments, stdout=output, start_new_session=True)
-        except OSError as error:
-            raise EvidenceError(f"{arguments[0]} cannot be started: {error.strerror or error}") from None
-        try:
-            release()
-            return process.wait()
-        finally:
-            if process.poll() is None:
-                _end(process)
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
     try:
-        _signal(process, signal.SIGINT)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(_GRACE_SECONDS)
-    finally:
-        # Also what is left of the group when ncu has gone, and at once where somebody presses Ctrl-C again.
-        _signal(process, signal.SIGKILL)
-        process.wait()
-
-
-def _signal(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, number)
+        with supervise(
+            arguments, stdin=None, stdout=output, stop_signal=signal.SIGINT, patience=_GRACE_SECONDS
+        ) as process:
+            wait_for_exit(process)
+    except OSError as error:
+        raise EvidenceError(f"{arguments[0]} cannot be started: {error.strerror or error}") from None
+    return process.returncode
 
 
 def read_log(path: Path) -> NcuLog:

@@ -7,12 +7,8 @@ of the report, of which an export shows two decimals.
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
-import os
 import re
-import signal
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
@@ -26,7 +22,7 @@ from frx_graph.evidence.ncu.export import Form, NcuExport
 from frx_graph.evidence.ncu.launch import Dimensions, KernelLaunch, NcuRule
 from frx_graph.evidence.ncu.metrics import known_metric
 from frx_graph.evidence.ncu.report_blocks import count_results
-from frx_graph.support.termination import held_back
+from frx_graph.support.supervisor.run import Ending, run_program
 
 INSTALL_HINT = "pip install 'frx-graph[ncu]', or export it: `ncu -i report.ncu-rep --csv --page raw`"
 _DAMAGED_HINT = "it is damaged: export it where it was made"
@@ -98,25 +94,13 @@ def _run(path: Path, output: BinaryIO) -> None:
     module = "frx_graph.evidence.ncu.report_process"
     # -P: what lies in the working directory is imported by nobody.
     command = [sys.executable, "-P", "-m", module, str(path.absolute()), str(_MOST_MEMORY + size * _MEMORY_PER_BYTE)]
-    with tempfile.TemporaryFile(prefix="frx-ncu-") as said, held_back() as release:
-        process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=output, stderr=said, start_new_session=True
-        )
-        try:
-            release()
-            process.wait(timeout=limit)
-        except subprocess.TimeoutExpired:
-            raise EvidenceError(f"{path}: ncu-report took longer than {limit:.0f} s") from None
-        finally:
-            if process.poll() is None:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
-        said.seek(0)
-        text = said.read(1 << 16).decode("utf-8", "replace")
+    ran = run_program(command, limit_seconds=limit, stdout=output)
+    if ran.ending is Ending.TIMED_OUT:
+        raise EvidenceError(f"{path}: ncu-report took longer than {limit:.0f} s")
+    text = ran.errors.decode("utf-8", "replace")
     # It goes on without what it could not parse, and says so here alone.
-    if process.returncode or "Can't parse" in text:
-        last = next((line for line in reversed(text.splitlines()) if line.strip()), f"exit code {process.returncode}")
+    if ran.exit_code or "Can't parse" in text:
+        last = next((line for line in reversed(text.splitlines()) if line.strip()), f"exit code {ran.exit_code}")
         raise EvidenceError(f"{path}: ncu-report cannot read it: {last.strip()[:200]}", _DAMAGED_HINT)
 
 

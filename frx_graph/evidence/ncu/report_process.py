@@ -16,6 +16,7 @@ from typing import Any
 
 from frx_graph.evidence.ncu.metrics import known_metric
 from frx_graph.evidence.number_format import can_be_measured
+from frx_graph.support.supervisor.supervised import limit_resources
 
 DEVICE_NAME = "device__attribute_display_name"
 _KINDS = {1: "INF", 2: "OPT", 3: "WRN", 4: "ERR"}
@@ -109,9 +110,7 @@ def _text(value: object) -> str:
 
 def main(path: str, most_bytes: int) -> None:
     """Write the launches to standard output, in at most so many bytes of memory, and of output."""
-    for limited in (resource.RLIMIT_AS, resource.RLIMIT_FSIZE):
-        resource.setrlimit(limited, (most_bytes, most_bytes))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    limit_resources({resource.RLIMIT_AS: most_bytes, resource.RLIMIT_FSIZE: most_bytes})
     for launch in launches(path):
         print(json.dumps(launch, allow_nan=False))
 

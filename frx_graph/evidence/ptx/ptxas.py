@@ -6,19 +6,16 @@ tell of spills.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import shutil
-import signal
-import subprocess
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from frx_graph.errors import EvidenceError
-from frx_graph.support.termination import held_back
+from frx_graph.support.supervisor.run import Ending, run_program
 
 _LIMIT_SECONDS = 120.0
 _SUBJECT = re.compile(r"(?:Compiling entry function|Function properties for) '?([\w$%]+)'?")
@@ -83,30 +80,14 @@ def parse_report(text: str) -> Mapping[str, Assembled]:
 
 
 def _run(arguments: list[str], ptx: Path) -> str:
-    with held_back() as release:
-        try:
-            process = subprocess.Popen(
-                arguments,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                errors="replace",
-                start_new_session=True,
-            )
-        except OSError as error:
-            raise EvidenceError(f"{arguments[0]} cannot be started: {error.strerror or error}") from None
-        try:
-            release()
-            output, _ = process.communicate(timeout=_LIMIT_SECONDS)
-        except subprocess.TimeoutExpired:
-            raise EvidenceError(f"{ptx}: ptxas took longer than {_LIMIT_SECONDS:.0f} s") from None
-        finally:
-            if process.poll() is None:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-                process.communicate()
-    if process.returncode:
-        first = next((line for line in output.splitlines() if "error" in line.lower()), output.strip()[:200])
-        raise EvidenceError(f"{ptx}: ptxas refuses it: {first.strip()}")
-    return output
+    try:
+        ran = run_program(arguments, limit_seconds=_LIMIT_SECONDS)
+    except OSError as error:
+        raise EvidenceError(f"{arguments[0]} cannot be started: {error.strerror or error}") from None
+    if ran.ending is Ending.TIMED_OUT:
+        raise EvidenceError(f"{ptx}: ptxas took longer than {_LIMIT_SECONDS:.0f} s")
+    text = (ran.errors + ran.output).decode(errors="replace")
+    if ran.problem is not None:
+        first = next((line for line in text.splitlines() if "error" in line.lower()), text.strip()[:200])
+        raise EvidenceError(f"{ptx}: ptxas refuses it: {first.strip() or ran.problem}")
+    return text

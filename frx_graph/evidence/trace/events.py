@@ -6,10 +6,8 @@ import enum
 import math
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import torch
+from frx_graph.evidence.dtype import DType
 
 _HOST_TRANSFER = re.compile(r"HtoD|DtoH|HtoH|HostTo|ToHost")
 _PEER_TRANSFER = re.compile(r"PtoP|PeerToPeer")
@@ -29,7 +27,7 @@ class Operand:
     for a type that is not known here."""
 
     shape: tuple[int, ...]
-    dtype: torch.dtype | None
+    dtype: DType | None
     strides: tuple[int, ...] | None = None
 
     @property

@@ -11,13 +11,14 @@ import enum
 import functools
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from decimal import Decimal, InvalidOperation
 from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from frx_graph.errors import EvidenceError
+from frx_graph.evidence.dtype import DType
 from frx_graph.evidence.trace.chrome_trace import JsonFloat
 from frx_graph.evidence.trace.events import (
     ActivityKind,
@@ -28,9 +29,6 @@ from frx_graph.evidence.trace.events import (
     PythonFrame,
     RuntimeCall,
 )
-
-if TYPE_CHECKING:
-    import torch
 
 _LARGEST = 1 << 63
 _LARGEST_US = _LARGEST // 1000
@@ -57,6 +55,25 @@ _DEVICE_KINDS = {
 _OPERATORS = frozenset({"cpu_op", "operator", "user_annotation"})
 _SCALARS = frozenset({"", "Scalar", "ScalarList", "GenericList", "TensorList", "Int", "Bool", "Double", "Device"})
 """Arguments that are not one tensor."""
+_DTYPES = {
+    "float": DType.FLOAT32,
+    "double": DType.FLOAT64,
+    "c10::Half": DType.FLOAT16,
+    "c10::BFloat16": DType.BFLOAT16,
+    "c10::Float8_e4m3fn": DType.FLOAT8_E4M3FN,
+    "c10::Float8_e5m2": DType.FLOAT8_E5M2,
+    "c10::complex<float>": DType.COMPLEX64,
+    "c10::complex<double>": DType.COMPLEX128,
+    "long int": DType.INT64,
+    "long": DType.INT64,
+    "int": DType.INT32,
+    "short int": DType.INT16,
+    "short": DType.INT16,
+    "signed char": DType.INT8,
+    "unsigned char": DType.UINT8,
+    "bool": DType.BOOL,
+}
+"""`caffe2::TypeMeta::name()`, which is how the profiler writes the type of a tensor argument."""
 
 _Event = TypeVar("_Event")
 
@@ -295,35 +312,9 @@ def _operands(shapes: list[Any], types: list[Any], strides: object) -> tuple[Ope
 def _operand(shape: object, type_name: object, strides: object) -> Operand | None:
     if not isinstance(type_name, str) or type_name in _SCALARS:
         return None
-    dtype = _dtypes().get(type_name)
+    dtype = _DTYPES.get(type_name)
     sizes = _sizes(shape)
     if sizes is None or (dtype is None and not sizes):
         return None
     steps = _sizes(strides)
     return Operand(sizes, dtype, steps if steps is not None and len(steps) == len(sizes) else None)
-
-
-@functools.cache
-def _dtypes() -> Mapping[str, torch.dtype]:
-    """`caffe2::TypeMeta::name()` → dtype: how the profiler writes the type of a tensor argument."""
-    # Not before a trace is read: what documents are made of stands beside this, and needs no torch.
-    import torch
-
-    return {
-        "float": torch.float32,
-        "double": torch.float64,
-        "c10::Half": torch.float16,
-        "c10::BFloat16": torch.bfloat16,
-        "c10::Float8_e4m3fn": torch.float8_e4m3fn,
-        "c10::Float8_e5m2": torch.float8_e5m2,
-        "c10::complex<float>": torch.complex64,
-        "c10::complex<double>": torch.complex128,
-        "long int": torch.int64,
-        "long": torch.int64,
-        "int": torch.int32,
-        "short int": torch.int16,
-        "short": torch.int16,
-        "signed char": torch.int8,
-        "unsigned char": torch.uint8,
-        "bool": torch.bool,
-    }

@@ -7,18 +7,17 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
-import subprocess
 import sys
+import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
 import torch
-from pydantic import ValidationError
 
 from frx_graph.facts.generated_call import GeneratedCall
 from frx_graph.measure.inductor.generated_messages import Answer, CallMessage, Request
+from frx_graph.support.supervisor.run import run_program
 
 WORKER = (sys.executable or "python", "-m", "frx_graph.measure.inductor.generated_worker")
 _START_SECONDS = 60.0
@@ -64,33 +63,21 @@ def time_generated(
         answer = Answer.model_validate_json(_output(worker, request.model_dump_json().encode(), limit))
         pairs = zip(asked, answer.seconds, strict=True)
         times = [dict(zip(group, seconds, strict=True)) for group, seconds in pairs if seconds is not None]
-    except (OSError, subprocess.SubprocessError, ValidationError, ValueError) as error:
+    except (OSError, ValueError) as error:
         return GeneratedTimes(failures=(f"{type(error).__name__}: {error}",))
     known = {call: seconds for group in times for call, seconds in group.items()}
     return GeneratedTimes(known, answer.failures, answer.disturbed)
 
 
 def _output(worker: Sequence[str], request: bytes, limit_s: float) -> bytes:
-    """What the process writes. Raises `OSError` or `SubprocessError` where it cannot be started, fails or takes longer
-    than `limit_s` seconds."""
+    """Return what the process writes. Raises `OSError` if it cannot be started, and `ValueError` if it fails or takes
+    longer than `limit_s` seconds."""
     environment = {name: value for name, value in os.environ.items() if name not in _NOT_INHERITED}
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
-    process = subprocess.Popen(
-        list(worker),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        env=environment,
-        # A group of its own can be ended whole, the C++ compilers that it runs included.
-        start_new_session=True,
-    )
-    try:
-        output, _ = process.communicate(request, timeout=limit_s)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
-        raise
-    if process.returncode != 0:
-        raise subprocess.CalledProcessError(process.returncode, list(worker))
-    return output
+    with tempfile.TemporaryFile(prefix="frx-timing-") as asked:
+        asked.write(request)
+        asked.seek(0)
+        ran = run_program(list(worker), limit_seconds=limit_s, environment=environment, stdin=asked)
+    if ran.problem is not None:
+        raise ValueError(ran.problem)
+    return ran.output

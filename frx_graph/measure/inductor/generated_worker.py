@@ -8,7 +8,6 @@ caches.
 
 from __future__ import annotations
 
-import os
 import statistics
 import sys
 import warnings
@@ -31,6 +30,7 @@ from frx_graph.measure.machine.disturbance import disturbance
 from frx_graph.measure.operators.operator_call import argument_sets
 from frx_graph.measure.operators.operator_inputs import OperandPool, own_overload
 from frx_graph.measure.operators.operator_timing import BUDGET_S, Clock, clock_for, take_turns, undisturbed_runs
+from frx_graph.support.supervisor.supervised import claim_stdout
 
 _ROUNDS = 2
 """As for other operators: a machine that slows down or speeds up meanwhile treats all groups alike."""
@@ -150,15 +150,14 @@ def _places(had: int, wanted: int, step: int, inner: int, device: torch.device) 
 
 def main() -> None:
     """Answer one request. Only the answer goes to what was the standard output: compilers write there, too."""
-    told = os.dup(1)
-    os.dup2(2, 1)
+    answers = claim_stdout()
     warnings.simplefilter("ignore")
     request = Request.model_validate_json(sys.stdin.buffer.read())
     # Processes that compile in parallel take longer to start than these few kernels take to compile.
     with torch.no_grad(), inductor_config.patch(compile_threads=1):
         text = answer(request).model_dump_json()
-    with os.fdopen(told, "w") as output:
-        output.write(text)
+    with answers:
+        answers.write(text.encode())
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from typing import ParamSpec, TypeVar
 import torch
 from torch._functorch import config as functorch_config
 
-from frx_graph.capture.model_state import preserved_state
+from frx_graph.capture.state_snapshot import preserve_state
 from frx_graph.measure.operators.observed_copy import ObservedCopy
 
 P = ParamSpec("P")
@@ -28,14 +28,14 @@ T = TypeVar("T")
 def observe_inductor(program: Callable[P, T], step: Callable[[Callable[P, T]], object]) -> tuple[ObservedCopy, ...]:
     """Compile `program` and run `step(compiled)` twice: to compile, and recorded; the layout copies of the second.
 
-    `step` is one step, backward included if there is one; the state of all that it and `program` reach is put back.
+    `step` is one step, backward included if there is one; `preserve_state` restores the state of it and of `program`.
     Raises what compiling and `step` raise, and `EvidenceError` if a profiler is already running.
     """
     # Inductor takes seconds to import; whoever only observes eager does not wait for it.
     from frx_graph.measure.inductor.inductor_backend import ObservingBackend
 
     backend = ObservingBackend()
-    with preserved_state(program, step) as state, functorch_config.patch(enable_autograd_cache=False):
+    with preserve_state(program, step) as state, functorch_config.patch(enable_autograd_cache=False):
         compiled = torch.compile(program, backend=backend)
         step(compiled)
         state.clear_gradients()

@@ -1,35 +1,15 @@
-"""What a measurement of an operator depends on besides the operator: two equal fingerprints may share measurements."""
+"""The environment of this process, on which measurements of operators depend."""
 
 from __future__ import annotations
 
-import hashlib
 import re
-from dataclasses import asdict, dataclass
 
 import torch
 
 from frx_graph.measure.machine.device_calibration import device_name
+from frx_graph.measure.machine.environment_record import MeasurementEnvironment
 
 _ONEDNN_VERSION = re.compile(r"(?:MKL-DNN|oneDNN) v(\S+)")
-
-
-@dataclass(frozen=True, slots=True)
-class MeasurementEnvironment:
-    """The versions, the device and the settings that decide which kernels torch's operators take."""
-
-    torch: str
-    device: str
-    device_name: str
-    cpu_capability: str
-    onednn: str
-    threads: int
-    settings: str
-
-    @property
-    def fingerprint(self) -> str:
-        """Sixteen hexadecimal digits."""
-        text = "\n".join(f"{name}={value}" for name, value in sorted(asdict(self).items()))
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def measurement_environment(device_type: str) -> MeasurementEnvironment:

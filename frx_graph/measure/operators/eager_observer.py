@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from torch import nn
 
-from frx_graph.capture.model_state import preserved_state
+from frx_graph.capture.state_snapshot import preserve_state
 from frx_graph.facts.operator_families import EXPLICIT_COPIES, WRITING_COPIES
 from frx_graph.measure.operators.copy_recorder import CopyRecorder
 from frx_graph.measure.operators.module_stack import ModuleStack
@@ -26,10 +26,10 @@ def observe_eager(step: Callable[[], object], module: nn.Module | None) -> tuple
     """The layout copies of one `step`, which is run twice: to warm up, and watched.
 
     `step` is one step of the program, backward included if there is one; `module` the model that it runs, for module
-    paths. Each run begins with gradients of None, and the state of all that `step` reaches is put back. Raises what
-    `step` raises, and `EvidenceError` if a profiler is already running.
+    paths. Each run begins with gradients of None, and `preserve_state` restores the state of `step`. Raises what `step`
+    raises, and `EvidenceError` if a profiler is already running.
     """
-    with preserved_state(step, module) as state:
+    with preserve_state(step, module) as state:
         step()
         state.clear_gradients()
         recorder, modules = CopyRecorder(), ModuleStack(module)

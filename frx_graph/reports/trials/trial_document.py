@@ -6,14 +6,14 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
-from frx_graph.passes.rewrites.inner_choice import inner_with
+from frx_graph.passes.inner_choice import inner_with
 from frx_graph.records import Candidate
 from frx_graph.reports.render.document import Part
 from frx_graph.reports.render.quantities import finite
-from frx_graph.trials.environment import TrialEnvironment
-from frx_graph.trials.executor import TrialRun
+from frx_graph.trials.environment_record import TrialEnvironment
 from frx_graph.trials.policy import TrialPolicy
 from frx_graph.trials.samples import MeasuredQuad
+from frx_graph.trials.trial_run import TrialRun
 
 NOTHING_TRIED = "measured times speak for no rewrite; nothing was tried"
 

@@ -18,7 +18,6 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from frx_graph.engines.engine import Engine, Finished, NowhereError, Placed, Progress
-from frx_graph.engines.node_environment import node_environment
 from frx_graph.errors import FrxError, TrialError
 from frx_graph.runs.tune.bench import TuneBench, Variables
 from frx_graph.runs.tune.run_label import diagnose
@@ -89,6 +88,9 @@ class TuneJob:
                 except TrialError as error:
                     hint = error.hint.replace(str(folder.path), self.place)
                     return Brought(TrialError(error.message, hint), _files(folder.path / BASELINE), None)
+                # Where the program ran: only a node that has torch knows its own settings.
+                from frx_graph.engines.node_environment import node_environment
+
                 machine = Machine(node_environment(), bench.one_at_a_time, bench.facts(seen))
                 return Brought(seen, _files(folder.path / BASELINE), machine)
             if self.kind is Kind.RACE:

@@ -16,8 +16,8 @@ import psutil
 
 from frx_graph.errors import TrialError
 from frx_graph.runs.workload.guarded_process import GuardedProcess
-from frx_graph.support.termination import held_back
-from frx_graph.trials.process_family import MARK, ProcessFamily
+from frx_graph.support.supervisor.family import MARK, ProcessFamily
+from frx_graph.support.supervisor.process import defer_signals, finish_ending
 
 _ANSWER_SECONDS = 10.0
 _TERMINATE_SECONDS = 1.0
@@ -46,7 +46,7 @@ class KeptWorkload:
         self._cpu_seconds = 0.0
         self._guarded = GuardedProcess()
         mark = uuid.uuid4().hex
-        with held_back() as release:
+        with defer_signals() as release:
             try:
                 with (folder / "stdout.log").open("wb") as output, (folder / "stderr.log").open("wb") as errors:
                     self._guard = self._guarded.start(
@@ -96,27 +96,22 @@ class KeptWorkload:
     def end(self, patience: float = _TERMINATE_SECONDS) -> None:
         """End all of its processes, stopped ones too; returns when they are gone. What interrupts that waits until
         then."""
-        interrupt: BaseException | None = None
+        finish_ending(self._end, patience)
+
+    def _end(self, patience: float) -> None:
         while self._guard.returncode is None:
-            try:
-                if patience and not self.ended():
-                    self._guarded.send(signal.SIGTERM)
-                    self._guarded.send(signal.SIGCONT)
-                    self._ends_within(patience)
-                self._guarded.send(signal.SIGKILL)
-                # A guard without a connection ends what is left, and goes.
-                self._guarded.close()
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    self._guard.wait(_ANSWER_SECONDS)
-                if self._guard.returncode is None:
-                    self._family.end(0.0)
-            except Exception:
-                raise
-            except BaseException as error:  # noqa: BLE001 - raised below
-                interrupt, patience = error, 0.0
+            if patience and not self.ended():
+                self._guarded.send(signal.SIGTERM)
+                self._guarded.send(signal.SIGCONT)
+                self._ends_within(patience)
+            self._guarded.send(signal.SIGKILL)
+            # A guard without a connection ends what is left, and goes.
+            self._guarded.close()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._guard.wait(_ANSWER_SECONDS)
+            if self._guard.returncode is None:
+                self._family.end(0.0)
         self._guarded.close()
-        if interrupt is not None:
-            raise interrupt
 
     def _ends_within(self, seconds: float) -> None:
         deadline = time.monotonic() + seconds

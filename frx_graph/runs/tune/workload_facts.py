@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from frx_graph.measure.machine.device_state import loaded_nvml
 from frx_graph.measure.machine.gpus_present import gpu_names
 from frx_graph.trials.configuration_trial import RunSeen
 
@@ -55,8 +56,6 @@ def _cpu_bf16(cpu_info: Path = _CPU_INFO) -> bool:
 
 def _ampere_or_later() -> bool:
     """Of the first GPU: compute capability 8.0 has bfloat16."""
-    from frx_graph.measure.machine.device_state import loaded_nvml
-
     nvml = loaded_nvml()
     if nvml is None:
         return False

@@ -1,20 +1,27 @@
 """A workload that a guard has started, from the side of whoever wants to know of it; `workload_guard` says what the
-guard does."""
+guard does. If somebody kills the guard, what it would have ended is found as orphans (Linux)."""
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
-import select
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO
+
+import psutil
 
 from frx_graph.runs.workload import workload_guard
+from frx_graph.support.supervisor.lines import LineReader
+from frx_graph.support.supervisor.process import Stream
 
-Stream = int | IO[bytes] | None
+_PR_SET_CHILD_SUBREAPER = 36
+"""linux/prctl.h"""
+_GONE_SECONDS = 5.0
+_POLL_SECONDS = 0.01
 
 
 class GuardedProcess:
@@ -25,10 +32,8 @@ class GuardedProcess:
         control_read, control = os.pipe()
         self._control: int | None = control
         self._status, status_write = os.pipe()
+        self._said = LineReader(self._status)
         self._theirs: tuple[int, ...] = (control_read, status_write)
-        self._received = b""
-        self.silent = False
-        """Whether the guard has gone: it says nothing any more."""
 
     def start(
         self,
@@ -63,22 +68,15 @@ class GuardedProcess:
             if self._control is not None:
                 os.write(self._control, bytes([number]))
 
+    @property
+    def silent(self) -> bool:
+        """Whether the guard has gone: it says nothing any more."""
+        return self._said.ended
+
     def line(self, seconds: float) -> list[str]:
         """The words of what the guard says next; none where it says nothing for so long, or will say nothing."""
-        if b"\n" not in self._received and not self.silent and self._told_within(seconds):
-            chunk = os.read(self._status, 4096)
-            self._received += chunk
-            self.silent = not chunk
-        if b"\n" not in self._received:
-            return []
-        line, _, self._received = self._received.partition(b"\n")
-        return line.decode().split()
-
-    def _told_within(self, seconds: float) -> bool:
-        # Not `select`, which has an end to numbers of descriptors.
-        told = select.poll()
-        told.register(self._status, select.POLLIN)
-        return bool(told.poll(1000 * seconds))
+        line = self._said.next_line(seconds)
+        return [] if line is None else line.decode().split()
 
     def close(self) -> None:
         """Nothing is sent any more."""
@@ -89,3 +87,42 @@ class GuardedProcess:
             for descriptor in self._theirs:
                 os.close(descriptor)
             self._theirs = ()
+
+
+@contextlib.contextmanager
+def adopting() -> Iterator[Callable[[], None]]:
+    """While the block runs, this process gets the orphans among its descendants as children. The function that is
+    given ends all children that are new since, with what they have started."""
+    before = {child.pid for child in _children()}
+    _adopt_orphans(1)
+    try:
+        yield lambda: _end(before)
+    finally:
+        _adopt_orphans(0)
+
+
+def _end(spared: set[int]) -> None:
+    deadline = time.monotonic() + _GONE_SECONDS
+    # What they have started becomes a child in turn.
+    while time.monotonic() < deadline:
+        orphans = [child for child in _children() if child.pid not in spared]
+        if not orphans:
+            return
+        for orphan in orphans:
+            with contextlib.suppress(psutil.Error, OSError):
+                orphan.kill()
+            with contextlib.suppress(OSError):
+                os.waitpid(orphan.pid, os.WNOHANG)
+        time.sleep(_POLL_SECONDS)
+
+
+def _children() -> list[psutil.Process]:
+    try:
+        return psutil.Process().children()
+    except (psutil.Error, OSError):
+        return []
+
+
+def _adopt_orphans(value: int) -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, value)

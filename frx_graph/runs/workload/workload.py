@@ -24,8 +24,7 @@ from types import FrameType
 from typing import Final
 
 from frx_graph.errors import FrxError
-from frx_graph.runs.workload.adoption import adopting
-from frx_graph.runs.workload.guarded_process import GuardedProcess
+from frx_graph.runs.workload.guarded_process import GuardedProcess, adopting
 from frx_graph.runs.workload.workload_log import WorkloadLog
 from frx_graph.runs.workload.workload_output import WorkloadOutput
 

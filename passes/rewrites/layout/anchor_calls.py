@@ -17,12 +17,12 @@ from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts, ValueRe
 from frx_graph.facts.layout import CHANNELS_LAST_ORDER, Layout, strides_for_order
 from frx_graph.facts.operator_families import CONVOLUTIONS
 from frx_graph.facts.operator_signature import OperatorSignature, TensorSpec, signature_of, spec_of
+from frx_graph.passes.layouts.dimension_map import Order, plain_order
 from frx_graph.passes.layouts.memory_order import memory_order
 from frx_graph.passes.rewrites.layout.conversion import MEMORY_FORMATS
 from frx_graph.passes.rewrites.layout.ops import Member
 from frx_graph.passes.rewrites.packed_forms import packed_form
 from frx_graph.passes.rewrites.product_forms import Form, forms_of
-from frx_graph.rules.dimension_map import Order, plain_order
 
 HEADS_ORDER: Order = (0, 2, 1, 3)
 """Attention heads as a projection leaves them: (batch, heads, sequence, features) stored as (batch, sequence, ...)."""

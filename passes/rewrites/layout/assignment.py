@@ -9,6 +9,7 @@ from torch import fx
 
 from frx_graph.errors import RewriteError
 from frx_graph.facts.graph_facts import OpFacts, ValueFacts
+from frx_graph.passes.layouts.dimension_map import Order, canonical, plain_order
 from frx_graph.passes.layouts.layout_choice import NOISE_SHARE
 from frx_graph.passes.rewrites.layout.anchor_calls import anchor_orders, conversion_weight, weight_of
 from frx_graph.passes.rewrites.layout.conversion import aten_conversion, inductor_conversion
@@ -21,7 +22,6 @@ from frx_graph.passes.rewrites.meta_strides.stride_sensitivity import reads_any_
 from frx_graph.passes.rewrites.meta_strides.unreliable_strides import OTHER_THAN_FAKE
 from frx_graph.passes.rewrites.rewrite import RewriteSubject
 from frx_graph.records import Candidate, Refusal
-from frx_graph.rules.dimension_map import Order, canonical, plain_order
 
 BANDWIDTH_UNKNOWN = "the device's bandwidth is not known, so what a conversion costs is not"
 """Why nothing is decided where it is so."""

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from frx_graph.facts.graph_facts import GraphFacts, ValueFacts
+from frx_graph.passes.layouts.dimension_map import Order, canonical
 from frx_graph.passes.rewrites.layout.ops import (
     Member,
     current_order,
@@ -27,7 +28,6 @@ from frx_graph.passes.rewrites.layout.ops import (
 from frx_graph.passes.rewrites.meta_strides.stride_sensitivity import reads_any_order
 from frx_graph.passes.solver.problem import Given, Label, Node, Port, Problem, Value
 from frx_graph.passes.solver.solve import solve
-from frx_graph.rules.dimension_map import Order, canonical
 
 AnchorSeconds = Mapping[str, Mapping[Order, float]]
 """Measured seconds of an anchor, or of a loop, by node name and label."""

@@ -12,8 +12,8 @@ from torch import Tensor, fx
 from frx_graph.errors import RewriteError
 from frx_graph.facts.layout import CHANNELS_LAST_ORDER, dimension_order, is_dense, is_expanded, strides_for_order
 from frx_graph.facts.size_hint import shape_hint, stride_hint
+from frx_graph.passes.layouts.dimension_map import Order, named_order, plain_order
 from frx_graph.passes.rewrites.layout.conversion import Convert
-from frx_graph.rules.dimension_map import Order, named_order, plain_order
 
 
 @dataclass

@@ -17,10 +17,17 @@ import torch
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts, ValueRef
 from frx_graph.facts.layout import CHANNELS_LAST_ORDER, Layout, dimension_order
 from frx_graph.facts.operator_families import GATHERS, TRACED_COPIES
+from frx_graph.passes.layouts.dimension_map import (
+    Order,
+    canonical,
+    computes_right,
+    dimension_sources,
+    mapped_order,
+    plain_order,
+)
 from frx_graph.passes.layouts.memory_order import converted_once
-from frx_graph.rules.dimension_map import Order, canonical, computes_right, dimension_sources, mapped_order, plain_order
+from frx_graph.passes.layouts.operator_layout import layout_operands, layout_operator, layout_results
 from frx_graph.rules.layout_operator import DimensionMap, Keeps, LayoutOperator, LayoutRole
-from frx_graph.rules.operator_table import layout_operands, layout_operator, layout_results
 
 MOST_ORDERS = 4
 """Orders considered for one value: what reaches it from anchors beyond that is left out."""

@@ -21,6 +21,7 @@ from torch.utils import _pytree as pytree
 from frx_graph.errors import RewriteError, first_line
 from frx_graph.facts.layout import dimension_order, is_expanded, strides_for_order
 from frx_graph.facts.size_hint import shape_hint, stride_hint
+from frx_graph.passes.layouts.dimension_map import Order
 from frx_graph.passes.rewrites.layout.conversion import Convert
 from frx_graph.passes.rewrites.layout.edits import LayoutEdit, order_of, same_strides
 from frx_graph.passes.rewrites.layout.merged_copies import memories_under_inductor
@@ -35,7 +36,6 @@ from frx_graph.passes.rewrites.meta_strides.unreliable_strides import (
     misread_gradient,
 )
 from frx_graph.passes.rewrites.meta_strides.unreliable_values import has_one_order
-from frx_graph.rules.dimension_map import Order
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,9 @@ from frx_graph.errors import RewriteError
 from frx_graph.facts.layout import is_dense, strides_for_order
 from frx_graph.facts.ordered_tensor import in_order
 from frx_graph.facts.size_hint import shape_hint, stride_hint
+from frx_graph.passes.layouts.dimension_map import Order
 from frx_graph.passes.rewrites.layout.conversion import aten_conversion, aten_pin, exact_strides
 from frx_graph.passes.rewrites.layout.edits import LayoutEdit, order_of, same_strides
-from frx_graph.rules.dimension_map import Order
 
 
 def pin_result(edit: LayoutEdit, node: fx.Node) -> None:

@@ -21,10 +21,10 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from frx_graph.facts.layout import dimension_order, is_dense, strides_for_order
 from frx_graph.facts.size_hint import shape_hint, size_hint, stride_hint
+from frx_graph.passes.layouts.dimension_map import Order, plain_order
 from frx_graph.passes.rewrites.layout.conversion import aten_pin
 from frx_graph.passes.rewrites.meta_strides.fake_values import fake_mode_of, running_fakes
 from frx_graph.passes.rewrites.meta_strides.unreliable_strides import lies_in_operand, makes_other_strides
-from frx_graph.rules.dimension_map import Order, plain_order
 
 
 def pin_views(graph: fx.Graph) -> None:

@@ -13,12 +13,12 @@ from torch.utils import _pytree as pytree
 from frx_graph.errors import RewriteError
 from frx_graph.facts.layout import CHANNELS_LAST_ORDER, strides_for_order
 from frx_graph.facts.size_hint import shape_hint, stride_hint
+from frx_graph.passes.layouts.dimension_map import plain_order
 from frx_graph.passes.rewrites.layout.conversion import aten_copy, exact_strides
 from frx_graph.passes.rewrites.layout.edits import LayoutEdit, order_of, same_strides
 from frx_graph.passes.rewrites.meta_strides.recorded_strides import noted_strides
 from frx_graph.passes.rewrites.meta_strides.unreliable_strides import is_view
 from frx_graph.passes.rewrites.meta_strides.unreliable_values import has_one_order
-from frx_graph.rules.dimension_map import plain_order
 
 
 def restore_outputs(edit: LayoutEdit, output: fx.Node, kept: Collection[str]) -> None:

@@ -7,8 +7,8 @@ import math
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts, ValueRef
 from frx_graph.facts.operator_families import MATRIX_PRODUCTS, WRITING_COPIES
 from frx_graph.facts.operator_overload import draws_random_numbers, find_overload
+from frx_graph.passes.layouts.operator_layout import layout_operator
 from frx_graph.rules.layout_operator import LayoutRole
-from frx_graph.rules.operator_table import layout_operator
 
 _TOLD_PLACES = frozenset(
     {"aten.as_strided", "aten.as_strided_", "aten.as_strided_copy", "aten.as_strided_scatter", "aten.set_"}

@@ -16,8 +16,8 @@ import torch
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts
 from frx_graph.facts.layout import strides_for_order
 from frx_graph.facts.operator_families import CONVOLUTIONS, FOLDED_PRODUCTS, LAYOUT_COPIES
+from frx_graph.passes.layouts.dimension_map import plain_order, view_strides
 from frx_graph.passes.rewrites.meta_strides.unreliable_strides import OTHER_THAN_FAKE, OTHER_WHERE_PERMUTED
-from frx_graph.rules.dimension_map import plain_order, view_strides
 
 _PRODUCTS = FOLDED_PRODUCTS | {"frx_graph.product"}
 """Their results are plain, whatever they are given."""

@@ -8,7 +8,7 @@ import enum
 from typing import Any
 
 from compared_layers import MIX, function, launch, ncu, ptx, source
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from frx_graph.analyzers.comparison.comparison import Comparison, compare_layers
@@ -87,7 +87,6 @@ def compare(a: Layers, b: Layers, *, whole_runs: bool = False) -> Comparison:
     return compare_layers(a, b, "left", "left", whole_runs=whole_runs)
 
 
-@settings(max_examples=150, deadline=None)
 @given(layers, layers, st.booleans())
 def test_the_other_way_around(a: Layers, b: Layers, whole_runs: bool) -> None:
     assert _unordered(compare(b, a, whole_runs=whole_runs)) == _unordered(
@@ -105,7 +104,6 @@ def _unordered(found: Comparison) -> Comparison:
     return dataclasses.replace(found, ncu=dataclasses.replace(found.ncu, kernels=tuple(sorted(kernels, key=repr))))
 
 
-@settings(max_examples=75, deadline=None)
 @given(layers)
 def test_a_thing_equals_itself(a: Layers) -> None:
     found = compare(a, a)
@@ -118,7 +116,6 @@ def test_a_thing_equals_itself(a: Layers) -> None:
     assert all(one.winner in (Winner.TIE, Winner.UNKNOWN) for one in found.scorecard)
 
 
-@settings(max_examples=100, deadline=None)
 @given(layers, layers)
 def test_scores_are_shares_and_a_winner_has_evidence(a: Layers, b: Layers) -> None:
     found = compare(a, b)

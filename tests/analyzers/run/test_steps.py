@@ -133,7 +133,7 @@ def test_huge_numbers(run: Any) -> None:
 
 
 @given(st.randoms(use_true_random=False), st.integers(0, 3))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=50)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_order_and_repetition_change_nothing(run: Any, chance: random.Random, copies: int) -> None:
     run.events.clear()
     run.now, run.number = 0.0, 0
@@ -160,7 +160,7 @@ def test_a_clock_that_goes_back(run: Any) -> None:
 
 
 @given(st.lists(st.integers(-20, 20), max_size=60))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_clocks_that_do_anything(run: Any, jumps: list[int]) -> None:
     run.events.clear()
     run.now, run.number = 10_000.0, 0

@@ -8,14 +8,18 @@ from typing import Any
 
 import pytest
 import torch
+from small_analysis import analyse, copy_at
 from torch import Tensor, nn
 
 from frx_graph.analyzers.sightings.claims import Claim, claims
 from frx_graph.analyzers.sightings.sighting import SeenCall
+from frx_graph.evidence.dtype import DType
 from frx_graph.evidence.trace.events import Operand
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts
 from frx_graph.passes.confidence import INFERRED
 from frx_graph.records import Copy, CopyKind, Effort, Finding, OperandRole, Risk, Saving, Severity
+
+__all__ = ["analyse", "copy_at"]
 
 
 class Two(nn.Module):
@@ -82,7 +86,7 @@ class Program:
     def call(self, op: OpFacts, *, strides: bool = True) -> SeenCall:
         """The operator as a trace shows it."""
         operands = (
-            Operand(value.shape, value.dtype, value.strides if strides else None)
+            Operand(value.shape, DType.of(value.dtype), value.strides if strides else None)
             for value in self.facts.input_values(op)
         )
         return SeenCall(op.operator.replace(".", "::"), tuple(operands))

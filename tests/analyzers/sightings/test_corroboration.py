@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -21,6 +20,7 @@ from frx_graph.analyzers.sightings.sighting import (
     Work,
 )
 from frx_graph.capture.captured_graph import Phase
+from frx_graph.evidence.dtype import DType
 from frx_graph.evidence.measurement import Measurement, Provenance
 from frx_graph.evidence.trace.events import Operand
 from frx_graph.passes import confidence
@@ -199,11 +199,11 @@ SHAPES = st.lists(st.integers(1, 64), min_size=1, max_size=5).map(tuple)
 CALLS = st.builds(
     SeenCall,
     st.sampled_from(["aten::convolution", "aten::mm", "aten::clone", "x::y", "\x1b[31m<b>"]),
-    st.none() | st.lists(st.builds(Operand, SHAPES, st.just(torch.float32)), max_size=3).map(tuple),
+    st.none() | st.lists(st.builds(Operand, SHAPES, st.just(DType.FLOAT32)), max_size=3).map(tuple),
 )
 
 
-@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.lists(CALLS, min_size=1, max_size=3).map(tuple), max_size=4), st.booleans())
 def test_evidence_that_matches_nothing_changes_nothing(program: Any, chains: Any, silent: bool) -> None:
     """No generated tensor has the sizes of the program's: 2 x 8 x 12 x 12 needs four of 64 numbers, and is left out."""

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import torch
-
 from frx_graph.analyzers.sightings.generated_sightings import generated_sightings
 from frx_graph.analyzers.sightings.onednn_sightings import onednn_sightings
 from frx_graph.analyzers.sightings.sighting import RunFile, SeenCall, Setting, Work
 from frx_graph.capture.captured_graph import Phase
+from frx_graph.evidence.dtype import DType
 from frx_graph.evidence.inductor_code import read_inductor_code
 from frx_graph.evidence.onednn import parse_log
 from frx_graph.evidence.trace.events import Operand
@@ -36,7 +35,7 @@ def test_reorders_belong_to_the_convolution_that_they_serve() -> None:
     assert [operand.shape for operand in call.operands or ()] == [(2, 32, 14, 14), (64, 8, 3, 3)]
     roles = [sighting.roles for sighting in (image, weight, result)]
     assert roles == [frozenset({role}) for role in (OperandRole.INPUT, OperandRole.WEIGHT, OperandRole.OUTPUT)]
-    assert weight.copied == Operand((64, 8, 3, 3), torch.float32)
+    assert weight.copied == Operand((64, 8, 3, 3), DType.FLOAT32)
     assert (image.where, image.detail) == ("line 10", "abcd to aBcd8b")
     assert image.bytes == 2 * 4 * 2 * 32 * 14 * 14
     duration = image.measurements[0]
@@ -73,7 +72,7 @@ def test_reorders_of_other_primitives_are_told_without_an_operator() -> None:
         "8x64,0.1"
     )
     (seen,) = onednn_sightings(parse_log(reorder), "run.log").sightings
-    assert (seen.calls, seen.copied) == ((SeenCall("onednn::reorder"),), Operand((8, 64), torch.float32))
+    assert (seen.calls, seen.copied) == ((SeenCall("onednn::reorder"),), Operand((8, 64), DType.FLOAT32))
 
 
 def test_copying_loops_are_clones_of_what_they_write() -> None:
@@ -87,6 +86,6 @@ def test_copying_loops_are_clones_of_what_they_write() -> None:
     file = generated_sightings(read_inductor_code(code.splitlines()), "code.py")
     assert file.setting == Setting("cuda", compiled=True)
     (seen,) = file.sightings
-    assert (seen.count, seen.where, seen.copied) == (2, "line 3", Operand((4, 32, 16), torch.float16))
+    assert (seen.count, seen.where, seen.copied) == (2, "line 3", Operand((4, 32, 16), DType.FLOAT16))
     assert seen.bytes == 2 * 2 * 2 * 2048
     assert [fact.provenance.line for fact in seen.measurements] == [3, 5]

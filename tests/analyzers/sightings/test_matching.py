@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-import torch
 
 from frx_graph.analyzers.sightings.matching import Belonging, belonging
 from frx_graph.analyzers.sightings.sighting import (
@@ -18,6 +17,7 @@ from frx_graph.analyzers.sightings.sighting import (
 )
 from frx_graph.capture.call_site import CallSite
 from frx_graph.capture.captured_graph import Phase
+from frx_graph.evidence.dtype import DType
 from frx_graph.evidence.trace.events import Operand
 from frx_graph.records import CopyKind, Finding, OperandRole
 
@@ -62,11 +62,11 @@ def other_strides(call: SeenCall) -> SeenCall:
 
 def other_dtype(call: SeenCall) -> SeenCall:
     image, weight = call.operands or ()
-    return replace(call, operands=(replace(image, dtype=torch.float16), weight))
+    return replace(call, operands=(replace(image, dtype=DType.FLOAT16), weight))
 
 
 def with_bias(call: SeenCall) -> SeenCall:
-    return replace(call, operands=(*(call.operands or ()), Operand((16,), torch.float32)))
+    return replace(call, operands=(*(call.operands or ()), Operand((16,), DType.FLOAT32)))
 
 
 @pytest.mark.parametrize("change", [other_shape, other_strides, other_dtype, with_bias])
@@ -88,8 +88,8 @@ def test_another_operator_is_another_call(program: Any) -> None:
 def test_strides_of_a_dimension_of_size_1_mean_nothing(program: Any) -> None:
     first = program.convolutions[0]
     claims = program.claims(program.finding("FRX001", first, INPUT))
-    one = replace(claims[0], operands=(Operand((1, 8), torch.float32, (8, 1)),), copied=None)
-    call = SeenCall("aten::convolution", (Operand((1, 8), torch.float32, (999, 1)),))
+    one = replace(claims[0], operands=(Operand((1, 8), DType.FLOAT32, (8, 1)),), copied=None)
+    call = SeenCall("aten::convolution", (Operand((1, 8), DType.FLOAT32, (999, 1)),))
     assert belonging(conversion(call), [one], [program.finding("FRX001", first, INPUT)]).finding == 0
 
 

@@ -22,6 +22,7 @@ from frx_graph.analyzers.trace.kernel_names import CONVERSIONS as CONVERSION_KER
 from frx_graph.analyzers.trace.kernel_names import kernel_class
 from frx_graph.capture.call_site import CallSite
 from frx_graph.capture.captured_graph import Phase
+from frx_graph.evidence.dtype import DType
 from frx_graph.evidence.measurement import Measurement, Provenance
 from frx_graph.evidence.trace.events import Operand
 from frx_graph.evidence.trace.torch_trace import read_torch_trace
@@ -64,7 +65,7 @@ def test_conversions_are_told_by_step_with_their_operators(tmp_path: Path) -> No
     image, weight = file.sightings
     assert (image.work, image.kernels, image.count, image.steps) == (Work.CONVERSION, (TO_LAST,), 2, 2)
     assert [call.operator for call in image.calls] == ["aten::cudnn_convolution", "aten::convolution", "aten::conv2d"]
-    operands = (Operand(IMAGE[0], torch.float32, IMAGE[1]), Operand(WEIGHT[0], torch.float32, WEIGHT[1]))
+    operands = (Operand(IMAGE[0], DType.FLOAT32, IMAGE[1]), Operand(WEIGHT[0], DType.FLOAT32, WEIGHT[1]))
     assert image.calls[1] == SeenCall("aten::convolution", operands)
     assert (image.roles, weight.roles) == (frozenset({OperandRole.INPUT}), frozenset({OperandRole.WEIGHT}))
     assert (image.phase, image.where) == (Phase.FORWARD, f"correlation {first}")
@@ -125,7 +126,7 @@ def test_on_a_cpu_copies_are_operators_and_conversions_are_not_seen(tmp_path: Pa
     assert CopyKind.REORDER not in file.shows
     (copy,) = file.sightings
     assert (copy.work, copy.kinds, copy.kernels) == (Work.COPY, frozenset({CopyKind.EXPLICIT}), ())
-    assert (copy.copied, copy.where) == (Operand((4, 8, 16), torch.float32, (128, 1, 8)), "External id 3")
+    assert (copy.copied, copy.where) == (Operand((4, 8, 16), DType.FLOAT32, (128, 1, 8)), "External id 3")
     assert copy.seconds == pytest.approx(50e-6)
     assert [one.call.operator for one in file.quiet] == ["aten::convolution"]
 

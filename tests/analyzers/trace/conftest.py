@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
+from frx_graph.evidence.dtype import DType
 from frx_graph.evidence.trace.events import (
     ActivityKind,
     DeviceActivity,
@@ -23,7 +23,7 @@ from frx_graph.evidence.trace.torch_trace import TorchTrace
 MAIN = HostThread("1", "1")
 
 
-def tensor(*shape: int, dtype: torch.dtype = torch.float32, strides: tuple[int, ...] | None = None) -> Operand:
+def tensor(*shape: int, dtype: DType = DType.FLOAT32, strides: tuple[int, ...] | None = None) -> Operand:
     return Operand(shape, dtype, strides)
 
 

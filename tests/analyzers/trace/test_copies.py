@@ -4,10 +4,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-import torch
 
 from frx_graph.analyzers.trace.copies import TraceCopy, find_copies
 from frx_graph.capture.captured_graph import Phase
+from frx_graph.evidence.dtype import DType
 from frx_graph.evidence.trace.events import ActivityKind, Operand
 from frx_graph.evidence.trace.tree import build_tree
 from frx_graph.records import CopyKind, OperandRole
@@ -78,7 +78,7 @@ def test_a_bare_copy_fills_a_buffer(sketch: Any, make_tensor: Tensor) -> None:
 
 
 def test_a_change_of_dtype_is_no_layout_copy(sketch: Any, make_tensor: Tensor) -> None:
-    draw_contiguous(sketch, make_tensor(2, 3), make_tensor(2, 3, dtype=torch.float16), asker="aten::to")
+    draw_contiguous(sketch, make_tensor(2, 3), make_tensor(2, 3, dtype=DType.FLOAT16), asker="aten::to")
     assert copies_of(sketch) == []
 
 

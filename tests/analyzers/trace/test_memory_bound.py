@@ -5,12 +5,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-import torch
 
 from frx_graph.analyzers.trace.analysis import analyse_trace
 from frx_graph.analyzers.trace.costs import CallCost, CallCosts
 from frx_graph.analyzers.trace.memory_bound import memory_bound_findings
 from frx_graph.analyzers.trace.roofline import is_memory_bound, roofline_points, work_of
+from frx_graph.evidence.dtype import DType
 from frx_graph.evidence.trace.events import ActivityKind, Operand
 from frx_graph.evidence.trace.tree import build_tree
 from frx_graph.passes import confidence
@@ -161,7 +161,7 @@ def test_costs_of_calls(
     expected_flops: int,
 ) -> None:
     operands = [None if shape is None else make_tensor(*shape) for shape in shapes]
-    assert cost(sketch, name, *operands) == CallCost(expected_bytes, expected_flops, torch.float32)
+    assert cost(sketch, name, *operands) == CallCost(expected_bytes, expected_flops, DType.FLOAT32)
 
 
 @pytest.mark.parametrize("name", ["aten::unique", "aten::__class__", "aten::", "mylib::add", "aten::eq", "no operator"])
@@ -177,7 +177,7 @@ def test_shapes_that_do_not_fit_or_cannot_be(sketch: Any, make_tensor: Tensor) -
 
 
 def test_half_precision_is_judged_by_the_tensor_cores_ridge_point(sketch: Any, make_tensor: Tensor) -> None:
-    for dtype, expected in ((torch.float32, False), (torch.float16, True)):
+    for dtype, expected in ((DType.FLOAT32, False), (DType.FLOAT16, True)):
         sketch.operators.clear()
         sketch.calls.clear()
         sketch.activities.clear()

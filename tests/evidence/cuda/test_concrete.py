@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from frx_graph.evidence.cuda.concrete import (
@@ -53,7 +53,6 @@ def of_launch(symbol: str) -> int | None:
     return 64 if symbol == "blockDim.x" else None
 
 
-@settings(max_examples=400)
 @given(polynomials, tests, symbols, polynomials, st.none() | polynomials, st.booleans())
 def test_together_as_alone(
     value: Polynomial,

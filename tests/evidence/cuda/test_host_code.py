@@ -117,7 +117,7 @@ PIECES = [
 ]
 
 
-@settings(max_examples=200, suppress_health_check=list(HealthCheck), deadline=None)
+@settings(suppress_health_check=list(HealthCheck))
 @given(st.lists(st.sampled_from(PIECES), min_size=1, max_size=8))
 def test_what_is_found_is_the_same(pieces: list[str]) -> None:
     text = KERNEL + "".join(pieces)

@@ -310,8 +310,8 @@ WORDS = ["__global__", "template <", "if (", "for (", "else ", "asm(", "case 1:"
 PIECES = st.sampled_from([*PUNCTUATION, *WORDS])
 
 
-@pytest.mark.slow
-@settings(max_examples=500, suppress_health_check=list(HealthCheck), deadline=None)
+@pytest.mark.integration
+@settings(suppress_health_check=list(HealthCheck))
 @given(st.lists(st.tuples(st.integers(0, len(VALID)), PIECES | st.text(max_size=4), st.integers(0, 60)), max_size=6))
 def test_damage_is_refused_or_read(damage: list[tuple[int, str, int]]) -> None:
     text = VALID

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from frx_graph.evidence.cuda.parsing import parse_cuda
@@ -161,7 +161,6 @@ def worth(expression: str, lane: int, n: int, m: int, block: int) -> int:
     return int(eval(text.replace("/", "//"), {"n": n, "m": m}))
 
 
-@settings(max_examples=400, deadline=None)
 @given(EXPRESSIONS, st.integers(33, 200), st.integers(1, 70), st.integers(0, 5), st.integers(0, 3))
 def test_what_is_said_of_an_index_is_so_for_every_lane(expression: str, n: int, m: int, block: int, warp: int) -> None:
     stride = last(f"a[{expression}] = 0;").stride

@@ -271,8 +271,8 @@ PIECES = st.sampled_from(
 )
 
 
-@pytest.mark.slow
-@settings(max_examples=5000, suppress_health_check=list(HealthCheck), deadline=None)
+@pytest.mark.integration
+@settings(suppress_health_check=list(HealthCheck))
 @given(st.lists(st.tuples(st.integers(0, len(VALID)), PIECES | st.text(max_size=5), st.integers(0, 40)), max_size=4))
 def test_damage_is_refused_or_read(
     tmp_path_factory: pytest.TempPathFactory, damage: list[tuple[int, str, int]]
@@ -291,7 +291,7 @@ def test_damage_is_refused_or_read(
         assert export.launches == len(launches) > 0
 
 
-@settings(max_examples=300, suppress_health_check=list(HealthCheck), deadline=None)
+@settings(suppress_health_check=list(HealthCheck))
 @given(
     st.lists(st.text(st.sampled_from('k",\n x\x0b\u2028'), max_size=8), min_size=1, max_size=5),
     st.sampled_from([csv.QUOTE_ALL, csv.QUOTE_MINIMAL]),

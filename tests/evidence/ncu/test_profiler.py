@@ -94,7 +94,7 @@ def test_without_a_log_nothing_is_known(tmp_path: Path) -> None:
     assert read_log(tmp_path / "none") == NcuLog(False, False, (), None, False, ())
 
 
-@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     pieces=st.lists(
         st.sampled_from(

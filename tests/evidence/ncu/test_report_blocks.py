@@ -36,8 +36,8 @@ def test_no_beginning_of_a_report_is_taken_for_a_whole_one(tmp_path: Path) -> No
                 count_results(path)
 
 
-@pytest.mark.slow
-@settings(max_examples=5000, suppress_health_check=list(HealthCheck), deadline=None)
+@pytest.mark.integration
+@settings(suppress_health_check=list(HealthCheck))
 @given(st.lists(st.tuples(st.integers(4, len(WHOLE)), st.binary(max_size=9), st.integers(0, 40)), max_size=4))
 def test_damage_is_refused_or_counted(
     tmp_path_factory: pytest.TempPathFactory, damage: list[tuple[int, bytes, int]]

@@ -168,8 +168,8 @@ PIECES = st.sampled_from(
 )
 
 
-@pytest.mark.slow
-@settings(max_examples=5000, suppress_health_check=list(HealthCheck), deadline=None)
+@pytest.mark.integration
+@settings(suppress_health_check=list(HealthCheck))
 @given(st.lists(st.tuples(st.integers(0, len(VALID)), PIECES | st.text(max_size=4), st.integers(0, 30)), max_size=4))
 def test_damage_is_refused_or_read(damage: list[tuple[int, str, int]]) -> None:
     text = VALID

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from frx_graph.errors import EvidenceError
+from frx_graph.evidence.ptx import ptxas
 from frx_graph.evidence.ptx.ptxas import Assembled, assemble, find_ptxas, parse_report
 
 KERNELS = Path(__file__).parent.parent.parent / "data" / "ptx" / "kernels_sm80.ptx"
@@ -63,6 +64,14 @@ def test_what_it_is_given(tmp_path: Path) -> None:
 def test_what_goes_wrong_is_said(tmp_path: Path, script: str, target: str, said: str) -> None:
     with pytest.raises(EvidenceError, match=said):
         assemble(KERNELS, target, program=program(tmp_path, script))
+
+
+def test_an_assembler_that_cannot_be_started_or_does_not_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(EvidenceError, match="ptxas cannot be started: No such file"):
+        assemble(KERNELS, "sm_80", program=str(tmp_path / "ptxas"))
+    monkeypatch.setattr(ptxas, "_LIMIT_SECONDS", 0.2)
+    with pytest.raises(EvidenceError, match="ptxas took longer than 0 s"):
+        assemble(KERNELS, "sm_80", program=program(tmp_path, "exec sleep 600"))
 
 
 def test_without_an_assembler_nothing_is_known(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from frx_graph.errors import EvidenceError
@@ -185,7 +185,6 @@ def test_what_is_no_file_is_refused(tmp_path: Path, kind: str) -> None:
         read_event_stream(path)
 
 
-@settings(deadline=None, max_examples=300)
 @given(st.data())
 def test_files_that_end_anywhere(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     whole = "".join(json.dumps(written) + "\n" for written, _ in EVENTS).encode()
@@ -204,7 +203,6 @@ def test_files_that_end_anywhere(tmp_path_factory: pytest.TempPathFactory, data:
     assert found.unreadable == 0
 
 
-@settings(deadline=None, max_examples=200)
 @given(st.binary(max_size=300))
 def test_any_bytes(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
     path = tmp_path_factory.mktemp("any") / "trace.jsonl"

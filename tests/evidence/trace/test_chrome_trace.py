@@ -64,7 +64,7 @@ def test_bytes_that_are_not_utf8_are_replaced(path: Path) -> None:
     assert read(path, b'[{"name": "a\xffb"}]')[0] == [{"name": "a\ufffdb"}]
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40, deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(size=st.integers(1, 40))
 def test_the_size_of_chunks_makes_no_difference(path: Path, size: int) -> None:
     text = json.dumps({"a": [1, -2.5e3, True, None, "\\u00e9\\n\u00e9"], "traceEvents": EVENTS, "n": 123})
@@ -157,7 +157,7 @@ def test_a_value_without_end_is_refused_before_it_is_all_read(path: Path) -> Non
     assert "one value longer than" in refused(path, '{"traceEvents": [{"name": "' + "a" * (8 << 20), limits)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=400, deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     edits=st.lists(st.tuples(st.integers(0, 400), st.binary(max_size=3)), min_size=1, max_size=6), zipped=st.booleans()
 )

@@ -4,11 +4,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from frx_graph.errors import EvidenceError
+from frx_graph.evidence.dtype import DType
 from frx_graph.evidence.trace.chrome_trace import JsonFloat
 from frx_graph.evidence.trace.events import ActivityKind, HostThread, Operand
 from frx_graph.evidence.trace.parsing import EventParser
@@ -38,8 +38,8 @@ def test_an_operator_of_today() -> None:
     (operator,) = parsed(event(ts=JsonFloat("1712195495519689.047"), dur=JsonFloat("0.25"), args=args)).operators
     assert (operator.start_ns, operator.duration_ns, operator.end_ns) == (1712195495519689047, 250, 1712195495519689297)
     assert operator.operands == (
-        Operand((4, 256, 64), torch.float32, (16384, 1, 256)),
-        Operand((), torch.int64, ()),
+        Operand((4, 256, 64), DType.FLOAT32, (16384, 1, 256)),
+        Operand((), DType.INT64, ()),
         None,
         None,
     )
@@ -56,7 +56,7 @@ def test_an_operator_of_torch_1_8() -> None:
         "Call stack": "a.py(1): f;b.py(2): g",
     }
     (operator,) = parsed(event("Operator", tid="25738", args=args)).operators
-    assert operator.operands == (Operand((3, 4), torch.float16, None), None)
+    assert operator.operands == (Operand((3, 4), DType.FLOAT16, None), None)
     assert (operator.start_ns, operator.duration_ns) == (5000, 3000)
     assert operator.thread == HostThread("1", "25738")
     assert operator.call_stack == "a.py(1): f;b.py(2): g"
@@ -158,7 +158,7 @@ def test_optional_fields_of_the_wrong_kind_count_as_absent() -> None:
 def test_strides_of_another_rank_are_not_believed() -> None:
     args = {"Input Dims": [[2, 3]], "Input type": ["float"], "Input Strides": [[1]]}
     (operator,) = parsed(event(args=args)).operators
-    assert operator.operands == (Operand((2, 3), torch.float32, None),)
+    assert operator.operands == (Operand((2, 3), DType.FLOAT32, None),)
 
 
 def test_half_a_surrogate_pair_can_still_be_printed() -> None:

@@ -68,7 +68,7 @@ def next_version(monkeypatch, tmp_path):
 
     def become(then: str = "") -> None:
         folder = tmp_path / "50% more" / "migrations"
-        shutil.copytree(Path(migration.__file__).parent / "migrations", folder)
+        shutil.copytree(Path(migration.__file__).parents[1] / "migrations", folder)
         (folder / "versions" / f"{NEXT:04}_colour.py").write_text(NEXT_REVISION.format(then=then))
         monkeypatch.setattr(migration, "_FOLDER", folder)
         for module in (opening, plain_file, tables_version):

@@ -58,7 +58,7 @@ def test_a_backward_is_compiled_when_it_first_runs() -> None:
     assert compiled_by(lambda: run(x).backward()) is None
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @pytest.mark.usefixtures("nothing_compiled")
 def test_inductor() -> None:
     run, x = torch.compile(lambda x: (x.sin() * 2).sum()), torch.ones(3, requires_grad=True)

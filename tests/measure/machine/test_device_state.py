@@ -12,14 +12,14 @@ import pynvml
 import pytest
 import torch
 
-from frx_graph.measure.machine import device_state
+from frx_graph.measure.machine import device_state, nvml_device
 from frx_graph.measure.machine.device_state import (
     DeviceState,
     NvidiaDevice,
     ThrottleReading,
-    nvidia_device,
     throttled_between,
 )
+from frx_graph.measure.machine.nvml_device import nvidia_device
 
 UNKNOWN = DeviceState(None, None, None, None, None, None, None, None)
 CONSTANTS = ("NVML_", "nvmlClocks")
@@ -229,7 +229,7 @@ def test_the_library_is_initialised(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_processor_is_no_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device_state, "loaded_nvml", lambda: pytest.fail("the driver was asked"))
+    monkeypatch.setattr(nvml_device, "loaded_nvml", lambda: pytest.fail("the driver was asked"))
     assert nvidia_device(torch.device("cpu")) is None
 
 

@@ -111,7 +111,7 @@ def test_the_loops_of_a_program_are_counted_only_while_asked(
     assert not any(part.isdigit() for part in next(iter(counts)).split("_"))
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_two_processes_agree() -> None:
     script = textwrap.dedent(
         """

@@ -10,10 +10,10 @@ from torch import Tensor, nn
 
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.facts.layout import StridePattern
+from frx_graph.measure.operators.operator_contract import ContractEntry, ContractRow, OperatorContract
 from frx_graph.passes.copies.copy_necessity import MAX_OPERATORS, Necessity, Verdict, judge
 from frx_graph.passes.copies.prediction import predict_copies
 from frx_graph.records import Basis, Copy, CopyKind, OperandRole
-from frx_graph.rules.operator_contract import ContractEntry, ContractRow, OperatorContract
 
 X = torch.randn(2, 6, 6, 8)
 

@@ -98,7 +98,7 @@ def test_plain_weights_and_inputs_are_converted_where_inductor_forces_channels_l
     assert not [c for c in _predicted(ready, given, inner="inductor") if "channels-last" in c.cause]
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("model", "args"),
     [

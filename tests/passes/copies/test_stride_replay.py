@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis_profiles import FEW_EXAMPLES
 from torch import Tensor, nn
 
 from frx_graph.capture.model import capture_model
@@ -59,7 +60,7 @@ def test_nothing_is_said_where_the_fake_differs_from_the_capture(analyse: Any) -
     assert replay(op, lying, {"arg0_1": CHANNELS_LAST}) is None
 
 
-@settings(max_examples=25, deadline=None)
+@settings(FEW_EXAMPLES)
 @given(order=st.permutations(range(4)), dims=st.permutations(range(4)))
 def test_a_chain_gives_what_torch_gives(order: list[int], dims: list[int]) -> None:
     stored = strides_for_order(SHAPE, order)

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from frx_graph.capture.aten_trace import run_step
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.capture.model import capture_model
-from frx_graph.capture.step import run_step
 from frx_graph.facts.build import build_graph_facts
 from frx_graph.measure.operators.eager_observer import observe_eager
 from frx_graph.measure.operators.operator_probe import measure_operators

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional
@@ -263,7 +263,6 @@ dims = st.lists(st.tuples(st.integers(1, 4), st.integers(0, 6)), min_size=1, max
 
 
 @given(dims)
-@settings(max_examples=200, deadline=None)
 def test_distinct_bytes_bound_the_memory_that_is_reached(sizes_and_strides):
     shape = [size for size, _ in sizes_and_strides]
     strides = [stride for _, stride in sizes_and_strides]

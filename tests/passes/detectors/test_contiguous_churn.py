@@ -10,11 +10,11 @@ from torch import Tensor, nn
 
 from frx_graph.facts.graph_facts import GraphFacts
 from frx_graph.facts.layout import StridePattern
+from frx_graph.measure.operators.operator_contract import ContractEntry, ContractRow, OperatorContract
 from frx_graph.passes import confidence
 from frx_graph.passes.copies.prediction import predict_copies
 from frx_graph.passes.detectors.contiguous_churn import DETECTOR
 from frx_graph.records import Copy, CopyKind, Effort, Finding, Severity
-from frx_graph.rules.operator_contract import ContractEntry, ContractRow, OperatorContract
 
 X = torch.randn(2, 6, 6, 8)
 BYTES = X.numel() * 4

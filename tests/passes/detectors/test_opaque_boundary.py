@@ -165,7 +165,7 @@ def test_every_run_of_the_graph_counts(analyse):
     assert (finding.count_per_step, finding.bytes_per_step) == (6, 12 * N)
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_inductor_really_copies():
     def kernels(model: nn.Module) -> int:
         torch._dynamo.reset()

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -351,7 +351,6 @@ def permutes(orders: Sequence[Sequence[int]]) -> GraphFacts:
     return GraphFacts("0/0", "test", False, values, tuple(ops), ("x",), (names[-1],))
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.lists(st.permutations(range(4)), min_size=2, max_size=4))
 def test_reorderings_cancel_exactly_where_two_or_more_compose_to_nothing(orders: list[list[int]]) -> None:
     facts = permutes(orders)

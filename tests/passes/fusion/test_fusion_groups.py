@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from hypothesis_profiles import FEW_EXAMPLES
 from torch import Tensor, nn
 from torch._inductor import metrics
 from torch.nn import functional
@@ -185,7 +186,7 @@ OPERATIONS = {
 
 
 @given(st.lists(st.sampled_from(sorted(OPERATIONS)), min_size=2, max_size=8))
-@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(FEW_EXAMPLES, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_no_path_leaves_a_group_and_comes_back(analyse, names):
     def function(x):
         kept = x
@@ -229,7 +230,7 @@ def inductor_bytes():
     torch._logging.set_logs()
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_inductor_moves_what_one_kernel_for_each_group_would(groups_of, inductor_bytes):
     def block(x: Tensor, residual: Tensor, weight: Tensor) -> Tensor:
         y = functional.layer_norm(torch.relu(x) + residual, (32,))
@@ -244,7 +245,7 @@ def test_inductor_moves_what_one_kernel_for_each_group_would(groups_of, inductor
     )
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_inductor_goes_twice_over_what_a_reduction_across_rows_needs(groups_of, inductor_bytes):
     def function(x: Tensor) -> Tensor:
         return (lambda y: y / y.sum())(torch.exp(x))

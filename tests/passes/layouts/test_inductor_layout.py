@@ -38,7 +38,7 @@ def test_the_rules_are_torchs_own(name: str, train: bool, monkeypatch: pytest.Mo
     assert forced_channels_last(facts, Phase.FORWARD, "inductor") is decided
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_the_cases_decide_both_ways() -> None:
     def decisions(inference: bool) -> set[bool]:
         graphs = [capture_model(model, (X,)).graphs[0].aten for model in MODELS.values()]

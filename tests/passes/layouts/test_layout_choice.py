@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -82,7 +82,6 @@ def allowed(problem: LayoutProblem, labels: tuple[Layout, ...]) -> bool:
 
 
 @given(problems())
-@settings(max_examples=300, deadline=None)
 def test_no_choice_is_cheaper(problem: LayoutProblem) -> None:
     choices = itertools.product(LAYOUTS, repeat=len(problem.group.operators))
     best = min(problem.seconds(labels) for labels in choices if allowed(problem, labels))
@@ -92,7 +91,6 @@ def test_no_choice_is_cheaper(problem: LayoutProblem) -> None:
 
 
 @given(problems())
-@settings(max_examples=200, deadline=None)
 def test_a_choice_that_gains_nothing_changes_nothing(problem: LayoutProblem) -> None:
     chosen = cheapest_layouts(problem)
     if problem.seconds(problem.current) == pytest.approx(problem.seconds(chosen), abs=1e-5):
@@ -100,7 +98,6 @@ def test_a_choice_that_gains_nothing_changes_nothing(problem: LayoutProblem) -> 
 
 
 @given(problems())
-@settings(max_examples=200, deadline=None)
 def test_the_gain_of_a_change_is_what_the_whole_costs_less(problem: LayoutProblem) -> None:
     for change in layout_changes(problem, cheapest_layouts(problem)):
         changed = {int(node[1:]) for node in change.nodes}
@@ -110,7 +107,6 @@ def test_the_gain_of_a_change_is_what_the_whole_costs_less(problem: LayoutProble
 
 
 @given(problems())
-@settings(max_examples=200, deadline=None)
 def test_steady_layouts_are_no_dearer_than_one_layout_for_all_or_the_program(problem: LayoutProblem) -> None:
     steady = problem.seconds(steady_layouts(problem))
     assert steady <= problem.seconds(problem.current) + 1e-5
@@ -119,7 +115,6 @@ def test_steady_layouts_are_no_dearer_than_one_layout_for_all_or_the_program(pro
 
 
 @given(problems())
-@settings(max_examples=200, deadline=None)
 def test_steady_layouts_give_up_no_more_than_noise(problem: LayoutProblem) -> None:
     steady = steady_layouts(problem)
     for change in layout_changes(problem, cheapest_layouts(problem), steady):

@@ -177,7 +177,7 @@ def test_hidden_queries_spoil_the_same_gradients() -> None:
     assert run(Attend(lambda s: s / 3 + bias.to(s.dtype)), *QKV, train=True).applied == 1
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @pytest.mark.parametrize("inner", ["eager", "aot_eager", "inductor"])
 @pytest.mark.parametrize("train", [False, True])
 def test_blocks_as_people_write_them(inner: str, train: bool) -> None:
@@ -443,6 +443,7 @@ def test_symbolic_sizes_behind_a_kernel_that_takes_numbers() -> None:
     assert "symbolic" in refusal.reason
 
 
+@pytest.mark.integration
 def test_solved_asks_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     def times(*written_and_one: float | None) -> Outcome:
         monkeypatch.setattr(pre_autograd, "attention_seconds", lambda *_: written_and_one)
@@ -473,7 +474,7 @@ def test_numbers_that_change_from_call_to_call(of: str) -> None:
         torch.testing.assert_close(compiled(*QKV, number), attend(*QKV, number), equal_nan=True)
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @pytest.mark.parametrize("inner", ["eager", "inductor"])
 @pytest.mark.parametrize("shape", [(2, 1, 16, 8), (2, 16, 8)], ids=str)
 def test_what_is_returned_may_be_written_into_before_the_backward(shape: tuple[int, ...], inner: str) -> None:
@@ -511,7 +512,7 @@ class Onward(Attend):
         return super().forward(q, k, v, *extra) * 2
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @pytest.mark.parametrize("inner", ["eager", "inductor"])
 @pytest.mark.parametrize("train", [False, True])
 def test_both_ways_are_timed(inner: str, train: bool, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -563,7 +564,7 @@ def test_outputs_that_would_look_different_are_noticed(monkeypatch: pytest.Monke
     assert "other strides" in refusal.reason
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @pytest.mark.parametrize("inner", ["eager", "inductor"])
 def test_no_graph_or_recompile_more(inner: str) -> None:
     def graphs(program: Callable[..., Any]) -> int:
@@ -578,7 +579,7 @@ def test_no_graph_or_recompile_more(inner: str) -> None:
     assert graphs(planned) == graphs(torch.compile(program, backend=inner))
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_a_second_process_finds_what_the_first_compiled(tmp_path: Path) -> None:
     script = textwrap.dedent(
         """

@@ -17,7 +17,7 @@ def step(model: nn.Module, image: torch.Tensor) -> list[torch.Tensor]:
     return [image.grad, *(parameter.grad for parameter in model.parameters())]
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("layer", "exact"),
     [

@@ -14,10 +14,10 @@ from frx_graph.compiler import operator_times
 from frx_graph.facts.generated_call import GeneratedCall
 from frx_graph.facts.layout import dimension_order
 from frx_graph.measure.inductor import generated_cache, generated_timing
+from frx_graph.passes.layouts.dimension_map import plain_order
 from frx_graph.passes.rewrites.layout.anchor_calls import anchor_orders
 from frx_graph.passes.rewrites.layout.costs import AnchorSeconds
 from frx_graph.passes.rewrites.rewrite import RewriteSubject
-from frx_graph.rules.dimension_map import plain_order
 
 pytestmark = [pytest.mark.usefixtures("nothing_compiled"), pytest.mark.filterwarnings("ignore:frx applies rewrites")]
 
@@ -78,7 +78,7 @@ def code_of_the_same(model: nn.Module, x: Tensor) -> str:
     return code
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @pytest.mark.parametrize("between", BETWEEN)
 def test_the_order_that_was_chosen_is_what_is_generated(between: str, last_is_faster: list[GeneratedCall]) -> None:
     torch.manual_seed(0)
@@ -114,7 +114,7 @@ class JoinedImages(nn.Module):
         return self.last(torch.cat([functional.interpolate(image, (12, 12), mode="bilinear") for image in images], 1))
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
 def test_upsampled_images_are_written_side_by_side(
     memory_format: torch.memory_format, last_is_faster: list[GeneratedCall]
@@ -128,7 +128,7 @@ def test_upsampled_images_are_written_side_by_side(
     assert not re.findall(r"empty_strided_cpu\(\(2, 16, 12, 12\)", code)
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @pytest.mark.parametrize("between", ["maximum", "bilinear"])
 def test_a_step_of_training_gives_the_same(between: str, last_is_faster: list[GeneratedCall]) -> None:
     torch.manual_seed(0)

@@ -43,7 +43,7 @@ def strides(net: nn.Module, program: nn.Module, x: Tensor) -> dict[str, tuple[in
 
 @pytest.mark.usefixtures("threads")
 @pytest.mark.parametrize("dynamic", [False, True])
-@pytest.mark.parametrize("inner", ["eager", pytest.param("inductor", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("inner", ["eager", pytest.param("inductor", marks=pytest.mark.integration)])
 @pytest.mark.parametrize("order", [torch.contiguous_format, torch.channels_last], ids=["plain", "channels-last"])
 def test_strides_are_those_of_eager(inner: str, dynamic: bool, order: torch.memory_format) -> None:
     net = Net()

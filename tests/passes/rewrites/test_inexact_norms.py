@@ -76,7 +76,7 @@ def off(compiled: Any, model: nn.Module, x: Tensor) -> float:
 
 
 @pytest.mark.parametrize("how", ["backend", "compile"])
-@pytest.mark.parametrize("inner", ["eager", pytest.param("inductor", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("inner", ["eager", pytest.param("inductor", marks=pytest.mark.integration)])
 def test_it_is_as_exact_as_in_eager(how: str, inner: str) -> None:
     torch._dynamo.reset()
     model, x = network(), far_from_zero()

@@ -182,7 +182,7 @@ FORMS = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @pytest.mark.parametrize("form", FORMS)
 def test_each_gradient_takes_its_own_fastest_form(rewrite, monkeypatch, form: str) -> None:
     prices = FORMS[form]
@@ -230,7 +230,7 @@ def test_what_cannot_be_timed_stays_and_is_told(rewrite, monkeypatch) -> None:
     assert [refusal.subject for refusal in graph.done.refused] == ["onednn_products"]
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_under_inductor() -> None:
     torch._dynamo.reset()
     backend.clear()

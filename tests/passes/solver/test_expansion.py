@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from frx_graph.passes.solver.arrays import InstanceArrays
@@ -62,14 +62,12 @@ def ticks_of(instance: Instance, choices: tuple[int, ...]) -> tuple[int, int]:
     return endless, sum(ticks for ticks in paid if ticks < INFINITE)
 
 
-@settings(max_examples=200, deadline=None)
 @given(instances(), st.data())
 def test_arrays_cost_the_same(instance: Instance, data: st.DataObject) -> None:
     choices = data.draw(st.sampled_from(choices_of(instance)))
     assert InstanceArrays.of(instance).ticks(np.array(choices)) == ticks_of(instance, choices)
 
 
-@settings(max_examples=300, deadline=None)
 @given(instances(), st.data())
 def test_a_move_is_never_dearer_and_a_tight_one_the_best(instance: Instance, data: st.DataObject) -> None:
     keep, propose = (data.draw(st.sampled_from(choices_of(instance))) for _ in range(2))
@@ -109,8 +107,7 @@ def test_what_a_cut_cannot_express_is_not_called_the_best(
     assert ticks_of(instance, moved) <= ticks_of(instance, (0,) * len(costs))
 
 
-@pytest.mark.slow
-@settings(max_examples=300, deadline=None)
+@pytest.mark.integration
 @given(instances())
 def test_expansion_is_never_dearer_than_the_program_nor_one_label_everywhere(instance: Instance) -> None:
     starts = [tuple(variable.start for variable in instance.variables)]
@@ -122,7 +119,6 @@ def test_expansion_is_never_dearer_than_the_program_nor_one_label_everywhere(ins
         assert ticks_of(instance, low_by_expansion(instance)) <= least
 
 
-@settings(max_examples=300, deadline=None)
 @given(instances())
 def test_the_undominated_choices_hold_a_best_one(instance: Instance) -> None:
     kept = undominated(instance)

@@ -4,7 +4,7 @@ import itertools
 
 import networkx
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from frx_graph.passes.solver.instance import INFINITE
@@ -25,7 +25,6 @@ def cut_capacity(edges: list[tuple[int, int, int]], side: tuple[bool, ...]) -> i
     return sum(capacity for tail, head, capacity in edges if side[tail] and not side[head])
 
 
-@settings(max_examples=300, deadline=None)
 @given(EDGES)
 def test_the_least_cut_with_the_fewest_vertices(edges: list[tuple[int, int, int]]) -> None:
     side = tuple(source_side(network(edges, 7), SOURCE, SINK).tolist())

@@ -4,7 +4,7 @@ import itertools
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from frx_graph.errors import LabellingError
@@ -63,32 +63,27 @@ def check_best(problem: Problem) -> None:
     assert problem.changes(answer.labels) == changes
 
 
-@pytest.mark.slow
-@settings(max_examples=400, deadline=None)
+@pytest.mark.integration
 @given(problems(labels="abcd", allowed=4, nodes=5, maps=True))
 def test_up_to_four_labels_with_maps_and_ties(problem: Problem) -> None:
     check_best(problem)
 
 
-@settings(max_examples=200, deadline=None)
 @given(problems(labels="abcde", allowed=5, nodes=4, maps=False))
 def test_up_to_five_labels(problem: Problem) -> None:
     check_best(problem)
 
 
-@settings(max_examples=300, deadline=None)
 @given(problems(labels="ab", allowed=2, nodes=8, maps=False))
 def test_the_same_two_labels_everywhere(problem: Problem) -> None:
     check_best(problem)
 
 
-@settings(max_examples=200, deadline=None)
 @given(problems(labels="abc", allowed=2, nodes=7, maps=True))
 def test_two_labels_that_differ_from_node_to_node(problem: Problem) -> None:
     check_best(problem)
 
 
-@settings(max_examples=50, deadline=None)
 @given(problems(labels="abcd", allowed=4, nodes=8, maps=True, forbidden=False))
 def test_the_same_problem_has_the_same_answer(problem: Problem) -> None:
     try:

@@ -214,7 +214,7 @@ def test_names_and_source_stand_in_data_blocks_alone(explained: ExplainDocument)
     assert "\u202e" not in prompt
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     name=st.text(max_size=60),
     lines=st.lists(st.text(max_size=40) | st.sampled_from(["END DATA", "BEGIN DATA 0123456789abcdef"]), max_size=5),

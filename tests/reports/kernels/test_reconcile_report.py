@@ -169,6 +169,7 @@ def test_source_and_what_nvcc_makes_of_it(
     assert found[diagnosis] == confidence
 
 
+@pytest.mark.integration
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="there is no nvcc")
 def test_good_source_and_its_ptx_say_nothing(tmp_path: Path) -> None:
     for path in sorted(ZOO.glob("*_good.cu")):

@@ -7,18 +7,17 @@ import jsonschema
 import pytest
 import torch
 
-from frx_graph.ledger.trial_text import trial_summary
 from frx_graph.records import Candidate
 from frx_graph.reports.render.document import to_json
+from frx_graph.reports.trials.event_text import trial_summary
 from frx_graph.reports.trials.trial_document import TrialDocument, nothing_tried, trial_document
 from frx_graph.reports.trials.trial_report import render_trial
 from frx_graph.trials.environment import trial_environment
-from frx_graph.trials.executor import TrialRun
-from frx_graph.trials.gates import Gate, GateResult
 from frx_graph.trials.policy import TrialPolicy
 from frx_graph.trials.protocol import protocol
 from frx_graph.trials.samples import Block, Cause, Disturbance, MeasuredQuad
 from frx_graph.trials.schedule import Arm, schedule
+from frx_graph.trials.trial_run import Gate, GateResult, TrialRun
 from frx_graph.trials.verdict import Outcome, Verdict, final_verdict
 
 PUBLISHED = resources.files("frx_graph.reports").joinpath("frx_trial_v1.schema.json").read_text(encoding="utf-8")

@@ -57,7 +57,7 @@ def huggingface_run(folder: Path, *, fail: bool = False, **arguments: Any) -> tu
     return trainer, model
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_huggingface_trainer(recorded: Recorded, tmp_path: Path) -> None:
     trainer, model = huggingface_run(tmp_path)
     ends = recorded("step_end")

@@ -23,7 +23,7 @@ TEXT = DOCS.read_text()
 RunProgram = Callable[..., subprocess.CompletedProcess[str]]
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_programs_run(run_program: RunProgram, trace: Path) -> None:
     training, profile = re.findall(r"^```python\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)
     folder = trace.parent.parent

@@ -5,18 +5,19 @@ from __future__ import annotations
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, given, settings
+from hypothesis_profiles import FEW_EXAMPLES
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 FAULTS = 500
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_what_is_answered_is_what_the_document_says(service):
     document = schemathesis.openapi.from_url(f"{service.url}/openapi.json")
     asked = set()
     for operation in (found.ok() for found in document.get_all_operations()):
 
-        @settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+        @settings(FEW_EXAMPLES, suppress_health_check=list(HealthCheck))
         @given(operation.as_strategy())
         def check(case):
             # Text that no schema can describe, such as PTX, is refused with 422: that is no fault.

@@ -1,0 +1,76 @@
+"""Element types as files of a run name them; a reader of files needs no torch to know their sizes."""
+
+from __future__ import annotations
+
+import enum
+
+
+class DType(enum.StrEnum):
+    """An element type, by the name that torch prints without its `torch.` prefix."""
+
+    FLOAT64 = "float64"
+    FLOAT32 = "float32"
+    FLOAT16 = "float16"
+    BFLOAT16 = "bfloat16"
+    FLOAT8_E4M3FN = "float8_e4m3fn"
+    FLOAT8_E4M3FNUZ = "float8_e4m3fnuz"
+    FLOAT8_E5M2 = "float8_e5m2"
+    FLOAT8_E5M2FNUZ = "float8_e5m2fnuz"
+    FLOAT8_E8M0FNU = "float8_e8m0fnu"
+    FLOAT4_E2M1FN_X2 = "float4_e2m1fn_x2"
+    COMPLEX128 = "complex128"
+    COMPLEX64 = "complex64"
+    COMPLEX32 = "complex32"
+    INT64 = "int64"
+    INT32 = "int32"
+    INT16 = "int16"
+    INT8 = "int8"
+    UINT64 = "uint64"
+    UINT32 = "uint32"
+    UINT16 = "uint16"
+    UINT8 = "uint8"
+    BOOL = "bool"
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element."""
+        return _ITEMSIZE[self]
+
+    @property
+    def is_floating_point(self) -> bool:
+        """True for real floating-point numbers; False for complex ones, as in torch."""
+        return self.value.startswith(("float", "bfloat"))
+
+    @classmethod
+    def of(cls, dtype: object) -> DType | None:
+        """Return the type that a name, or a `torch.dtype`, stands for; None for one that is not known here."""
+        try:
+            return cls(str(dtype).removeprefix("torch."))
+        except ValueError:
+            return None
+
+
+_ITEMSIZE = {
+    DType.FLOAT64: 8,
+    DType.FLOAT32: 4,
+    DType.FLOAT16: 2,
+    DType.BFLOAT16: 2,
+    DType.FLOAT8_E4M3FN: 1,
+    DType.FLOAT8_E4M3FNUZ: 1,
+    DType.FLOAT8_E5M2: 1,
+    DType.FLOAT8_E5M2FNUZ: 1,
+    DType.FLOAT8_E8M0FNU: 1,
+    DType.FLOAT4_E2M1FN_X2: 1,
+    DType.COMPLEX128: 16,
+    DType.COMPLEX64: 8,
+    DType.COMPLEX32: 4,
+    DType.INT64: 8,
+    DType.INT32: 4,
+    DType.INT16: 2,
+    DType.INT8: 1,
+    DType.UINT64: 8,
+    DType.UINT32: 4,
+    DType.UINT16: 2,
+    DType.UINT8: 1,
+    DType.BOOL: 1,
+}

@@ -1,0 +1,28 @@
+"""What a measurement of an operator depends on besides the operator: two equal fingerprints may share measurements.
+
+The record needs no torch, so that files which hold it are read without; `measurement_environment` makes it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import asdict, dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class MeasurementEnvironment:
+    """The versions, the device and the settings that decide which kernels torch's operators take."""
+
+    torch: str
+    device: str
+    device_name: str
+    cpu_capability: str
+    onednn: str
+    threads: int
+    settings: str
+
+    @property
+    def fingerprint(self) -> str:
+        """Sixteen hexadecimal digits."""
+        text = "\n".join(f"{name}={value}" for name, value in sorted(asdict(self).items()))
+        return hashlib.sha256(text.encode()).hexdigest()[:16]

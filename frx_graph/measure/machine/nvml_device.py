@@ -1,0 +1,44 @@
+"""The device that torch calls `cuda:N`, as NVML knows it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from frx_graph.measure.machine.device_state import NvidiaDevice, loaded_nvml
+
+
+def nvidia_device(device: torch.device, nvml: ModuleType | None = None) -> NvidiaDevice | None:
+    """NVML's view of a CUDA device; None for any other, and where NVML does not know it. Initialises CUDA.
+
+    Found by UUID, else by PCI address: torch counts the devices that CUDA_VISIBLE_DEVICES leaves, by default the
+    fastest first, NVML counts all in the order of the bus (`torch.cuda._get_nvml_device_index` takes the two for the
+    same order).
+    """
+    if device.type != "cuda" or not torch.cuda.is_available():
+        return None
+    nvml = nvml or loaded_nvml()
+    if nvml is None:
+        return None
+    properties = torch.cuda.get_device_properties(device)
+    for ask, name in _names(nvml, properties):
+        try:
+            return NvidiaDevice(nvml, ask(name))
+        except nvml.NVMLError:
+            continue
+    return None
+
+
+def _names(nvml: ModuleType, properties: Any) -> list[tuple[Callable[[str], Any], str]]:
+    """How a device may be asked for, most certain first."""
+    names = []
+    if (uuid := getattr(properties, "uuid", None)) is not None:
+        bare = str(uuid).removeprefix("GPU-").removeprefix("MIG-")
+        names += [(nvml.nvmlDeviceGetHandleByUUID, f"{kind}-{bare}") for kind in ("GPU", "MIG")]
+    if (bus := getattr(properties, "pci_bus_id", None)) is not None:
+        address = f"{properties.pci_domain_id:08x}:{bus:02x}:{properties.pci_device_id:02x}.0"
+        names.append((nvml.nvmlDeviceGetHandleByPciBusId, address))
+    return names

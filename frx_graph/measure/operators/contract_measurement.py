@@ -1,0 +1,141 @@
+"""Measures an operator layout contract: every case of the table, over every class of strides of every operand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from frx_graph.facts.layout import StridePattern
+from frx_graph.facts.operator_signature import OperatorSignature
+from frx_graph.measure.machine.measurement_environment import measurement_environment
+from frx_graph.measure.operators.contract_cases import MEASURED_DTYPES, Case, representatives
+from frx_graph.measure.operators.operator_contract import ContractEntry, ContractRow, OperatorContract, contract_name
+from frx_graph.measure.operators.operator_inputs import on_meta_device
+from frx_graph.measure.operators.operator_measurement import Mechanism, OperatorMeasurement, SeenCopy
+from frx_graph.measure.operators.operator_probe import measure_operators
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One call of the measurement: a case with one operand in one class of strides. `operand` None is the call whose
+    results are looked at; it is the same call as for operand 0."""
+
+    case: Case
+    dtype: torch.dtype
+    operand: int | None
+    pattern: StridePattern
+    signature: OperatorSignature
+
+    @property
+    def rank(self) -> int:
+        """Number of dimensions of the operand, for the results of the first one."""
+        return len(self.case.operands[self.operand or 0].shape)
+
+
+def trials(cases: Iterable[Case], device: str, dtypes: Sequence[torch.dtype] = MEASURED_DTYPES) -> tuple[Trial, ...]:
+    """Every call that a contract over `cases` needs, in the contract's order."""
+    found: list[Trial] = []
+    for case in cases:
+        for dtype in dtypes:
+            for number, operand in enumerate(case.operands):
+                if not operand.varied:
+                    continue
+                for pattern, strides in representatives(operand.shape):
+                    signature = case.signature(dtype, device, number, strides)
+                    found.append(Trial(case, dtype, number, pattern, signature))
+                    if number == 0:
+                        found.append(Trial(case, dtype, None, pattern, signature))
+    return tuple(found)
+
+
+def measure_contract(
+    cases: Sequence[Case],
+    device: str,
+    *,
+    dtypes: Sequence[torch.dtype] = MEASURED_DTYPES,
+    progress: Callable[[OperatorSignature], None] = lambda _signature: None,
+    on_failure: Callable[[OperatorSignature, str], None] = lambda _signature, _reason: None,
+) -> OperatorContract:
+    """Run all cases on `device` and sum up what they do. Calls that the device or this torch version does not have are
+    reported to `on_failure` and left out."""
+    planned = trials(cases, device, dtypes)
+    measured = measure_operators((trial.signature for trial in planned), on_failure=on_failure, progress=progress)
+    environment = measurement_environment(device)
+    return OperatorContract(
+        name=contract_name(device, torch.__version__),
+        device=device,
+        torch_version=str(torch.__version__),
+        measured_on={
+            "device": environment.device_name,
+            "cpu_capability": environment.cpu_capability,
+            "onednn": environment.onednn,
+            "threads": str(environment.threads),
+        },
+        rows=contract_rows(planned, measured),
+    )
+
+
+def contract_rows(
+    planned: Iterable[Trial], measured: Mapping[OperatorSignature, OperatorMeasurement]
+) -> tuple[ContractRow, ...]:
+    """One row for each class of strides; a class whose representatives disagree has no entry."""
+    groups: dict[tuple[Case, torch.dtype, int | None, StridePattern], list[ContractEntry | None]] = {}
+    ranks: dict[tuple[Case, int | None], int] = {}
+    for trial in planned:
+        measurement = measured.get(trial.signature)
+        if measurement is not None:
+            key = (trial.case, trial.dtype, trial.operand, trial.pattern)
+            groups.setdefault(key, []).append(_entry(trial, measurement.copies))
+            ranks[trial.case, trial.operand] = trial.rank
+    return tuple(
+        ContractRow(
+            target=case.target,
+            case=case.name,
+            operand=operand,
+            rank=ranks[case, operand],
+            pattern=pattern,
+            dtype=dtype,
+            entry=_common(entries),
+        )
+        for (case, dtype, operand, pattern), entries in groups.items()
+    )
+
+
+def _common(entries: Sequence[ContractEntry | None]) -> ContractEntry | None:
+    first = entries[0]
+    if first is None or any(entry is None or not first.agrees(entry) for entry in entries):
+        return None
+    return first
+
+
+def _entry(trial: Trial, copies: Sequence[SeenCopy]) -> ContractEntry | None:
+    """What the call did to the trial's operand, or to its results; None where the results' sizes are not known."""
+    seen = [copy for copy in copies if copy.operand == trial.operand]
+    if not seen:
+        return ContractEntry(copied=False)
+    size = _result_bytes(trial.signature) if trial.operand is None else trial.signature.tensors[trial.operand].bytes
+    if not size:
+        return None
+    by_mechanism: dict[Mechanism, int] = {}
+    for copy in seen:
+        by_mechanism[copy.mechanism] = by_mechanism.get(copy.mechanism, 0) + copy.bytes
+    return ContractEntry(
+        copied=True,
+        bytes_ratio=sum(by_mechanism.values()) / (2 * size),
+        count=len(seen),
+        # On a tie the copy that the strides caused goes before the one that contiguous operands see, too.
+        mechanism=max(by_mechanism, key=lambda mechanism: (by_mechanism[mechanism], mechanism is Mechanism.ATEN)),
+    )
+
+
+def _result_bytes(signature: OperatorSignature) -> int | None:
+    """Bytes of all results together, from torch's own shape arithmetic; None where it has none for the operator."""
+    try:
+        results = on_meta_device(signature)
+    except (RuntimeError, TypeError, ValueError, NotImplementedError, IndexError):
+        return None
+    return sum(result.nbytes for result in pytree.tree_leaves(results) if isinstance(result, Tensor))

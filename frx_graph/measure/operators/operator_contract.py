@@ -1,0 +1,293 @@
+"""The operator layout contract: which operators copy which operands inside, by class of strides, on one torch version.
+
+A contract is measured (`frx probe`), never written by hand. It answers for calls that were not measured themselves, so
+it only speaks where everything that was measured of an operator agrees: a class of strides in which some calls copied
+and others did not is unknown.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import torch
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from frx_graph.errors import ContractError
+from frx_graph.facts.layout import StridePattern
+from frx_graph.measure.cache_directory import cache_directory
+from frx_graph.measure.operators.operator_measurement import Mechanism
+
+SCHEMA = "frx_operator_contract_v1"
+RESULT = "result"
+_SHIPPED = Path(str(resources.files("frx_graph.rules"))) / "contracts"
+_SAME_RATIO = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class ContractEntry:
+    """What an operator does to an operand in one class of strides.
+
+    `bytes_ratio` is the bytes of all copies over those of the operand, or of all results together (1.0: everything
+    once). `count` is how many copies the measured call made; for `bmm` and its kind it grows with the batch.
+    `mechanism` is that of most of the bytes, None where nothing is copied.
+    """
+
+    copied: bool
+    bytes_ratio: float = 0.0
+    count: int = 0
+    mechanism: Mechanism | None = None
+
+    def agrees(self, other: ContractEntry) -> bool:
+        """True if both say the same of an operand, whatever the number of single copies."""
+        return (self.copied, self.mechanism) == (other.copied, other.mechanism) and (
+            abs(self.bytes_ratio - other.bytes_ratio) <= _SAME_RATIO * max(self.bytes_ratio, other.bytes_ratio)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ContractRow:
+    """One measured fact. `operand` counts tensor arguments, None stands for the results together; `pattern` is then the
+    first operand's. `entry` is None where calls of this class did not agree."""
+
+    target: str
+    case: str
+    operand: int | None
+    rank: int
+    pattern: StridePattern
+    dtype: torch.dtype
+    entry: ContractEntry | None
+
+
+@dataclass(frozen=True)
+class OperatorContract:
+    """The contract of one device kind and torch version. `exact` is false if it stands in for another version's."""
+
+    name: str
+    device: str
+    torch_version: str
+    measured_on: Mapping[str, str]
+    rows: tuple[ContractRow, ...]
+    exact: bool = True
+    path: Path | None = field(default=None, compare=False)
+
+    def copies(
+        self, target: str, operand: int | None, pattern: StridePattern, dtype: torch.dtype, *, rank: int | None = None
+    ) -> ContractEntry | None:
+        """What `target` does to its tensor argument number `operand` (None: to its results, by the first operand's
+        pattern) when that has these strides and the others are contiguous; None where that is not known.
+
+        An operator measured in several forms (convolution in 1, 2 and 3 dimensions, grouped or not) has an entry where
+        its forms agree; `rank`, the operand's number of dimensions, leaves out those of another rank.
+        """
+        rows = [
+            row for row in self._index.get((target, operand, pattern, dtype), ()) if rank is None or row.rank == rank
+        ]
+        first = rows[0].entry if rows else None
+        if first is None or any(row.entry is None or not first.agrees(row.entry) for row in rows):
+            return None
+        return first
+
+    @cached_property
+    def _index(
+        self,
+    ) -> Mapping[tuple[str, int | None, StridePattern, torch.dtype], tuple[ContractRow, ...]]:
+        index: dict[tuple[str, int | None, StridePattern, torch.dtype], tuple[ContractRow, ...]] = {}
+        for row in self.rows:
+            key = (row.target, row.operand, row.pattern, row.dtype)
+            index[key] = (*index.get(key, ()), row)
+        return index
+
+
+def load_contract(device: str, torch_version: str, *, own: Path | None = None) -> OperatorContract | None:
+    """The contract for a device kind (`cpu`, `cuda`) and torch version; None where there is none for the device.
+
+    One that was measured on this machine (`own`, else the cache directory) goes before the one that ships, and the same
+    minor version before the nearest one, for which `exact` is then false. Raises `ContractError` if the file is
+    malformed.
+    """
+    wanted = _minor(torch_version)
+    folders = (own or own_contracts(), _SHIPPED)
+    found = [
+        (abs(version[0] - wanted[0]), abs(version[1] - wanted[1]), place, path)
+        for place, folder in enumerate(folders)
+        for path in sorted(folder.glob(f"{device}-*.yaml"))
+        if (version := _minor(path.stem.removeprefix(f"{device}-"))) != (0, 0)
+    ]
+    if not found:
+        return None
+    *_, path = min(found)
+    return read_contract(path, wanted=torch_version)
+
+
+def own_contracts() -> Path:
+    """Where `frx probe` keeps the contracts that were measured on this machine."""
+    return cache_directory() / "contracts"
+
+
+def contract_name(device: str, torch_version: str) -> str:
+    """`cpu-2.15`."""
+    major, minor = _minor(torch_version)
+    return f"{device}-{major}.{minor}"
+
+
+def read_contract(path: Path, *, wanted: str | None = None) -> OperatorContract:
+    """Read one file; `wanted` is the torch version that it is to answer for. Raises `ContractError`."""
+    try:
+        document = yaml.load(path.read_text(encoding="utf-8"), Loader=_LOADER)
+        return _Document.model_validate(document).contract(path, wanted)
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ContractError(f"the operator layout contract {path} cannot be read: {error}") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"]) or "the document"
+        raise ContractError(
+            f"the operator layout contract {path} is malformed: {place}: {first['msg']}",
+            "measure it again with frx probe",
+        ) from error
+
+
+def contract_text(contract: OperatorContract) -> str:
+    """The contract as YAML, in the order of its rows."""
+    calls: dict[tuple[str, str], dict[tuple[int | None, int], dict[str, dict[str, Any]]]] = {}
+    for row in contract.rows:
+        operands = calls.setdefault((row.target, row.case), {})
+        dtypes = operands.setdefault((row.operand, row.rank), {})
+        outcome = dtypes.setdefault(_dtype_name(row.dtype), {"not_copied": [], "copied": {}, "varies": []})
+        if row.entry is None:
+            outcome["varies"].append(str(row.pattern))
+        elif row.entry.copied:
+            outcome["copied"][str(row.pattern)] = {
+                "bytes_ratio": round(row.entry.bytes_ratio, 4),
+                "count": row.entry.count,
+                "mechanism": str(row.entry.mechanism),
+            }
+        else:
+            outcome["not_copied"].append(str(row.pattern))
+    document = {
+        "schema": SCHEMA,
+        "device": contract.device,
+        "torch": contract.torch_version,
+        "measured_on": dict(contract.measured_on),
+        "calls": [
+            {
+                "target": target,
+                "case": case,
+                "operands": [
+                    {
+                        "operand": RESULT if operand is None else operand,
+                        "rank": rank,
+                        **{
+                            dtype: {key: value for key, value in outcome.items() if value}
+                            for dtype, outcome in dtypes.items()
+                        },
+                    }
+                    for (operand, rank), dtypes in operands.items()
+                ],
+            }
+            for (target, case), operands in calls.items()
+        ],
+    }
+    return yaml.safe_dump(document, sort_keys=False, width=120, default_flow_style=None)
+
+
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_DTYPES: Mapping[str, torch.dtype] = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+class _Checked(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class _Copied(_Checked):
+    bytes_ratio: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    count: Annotated[int, Field(ge=1)]
+    mechanism: Mechanism
+
+
+class _Outcome(_Checked):
+    not_copied: tuple[StridePattern, ...] = ()
+    copied: dict[StridePattern, _Copied] = {}
+    varies: tuple[StridePattern, ...] = ()
+
+    @model_validator(mode="after")
+    def _each_pattern_once(self) -> _Outcome:
+        patterns = [*self.not_copied, *self.copied, *self.varies]
+        if len(set(patterns)) != len(patterns):
+            raise ValueError("a pattern has two outcomes")
+        return self
+
+    def entries(self) -> Iterable[tuple[StridePattern, ContractEntry | None]]:
+        yield from ((pattern, ContractEntry(copied=False)) for pattern in self.not_copied)
+        yield from (
+            (pattern, ContractEntry(True, found.bytes_ratio, found.count, found.mechanism))
+            for pattern, found in self.copied.items()
+        )
+        yield from ((pattern, None) for pattern in self.varies)
+
+
+class _Operand(_Checked):
+    operand: Annotated[int, Field(ge=0)] | Literal["result"]
+    rank: Annotated[int, Field(ge=0)]
+    float32: _Outcome | None = None
+    bfloat16: _Outcome | None = None
+    float16: _Outcome | None = None
+
+    def outcomes(self) -> Iterable[tuple[torch.dtype, _Outcome]]:
+        named = {"float32": self.float32, "bfloat16": self.bfloat16, "float16": self.float16}
+        return ((_DTYPES[name], outcome) for name, outcome in named.items() if outcome is not None)
+
+
+class _Call(_Checked):
+    target: Annotated[str, Field(pattern=r"^\w+(\.\w+)+$")]
+    case: str
+    operands: tuple[_Operand, ...]
+
+
+class _Document(_Checked):
+    schema_: Annotated[Literal["frx_operator_contract_v1"], Field(alias="schema")]
+    device: str
+    torch: Annotated[str, Field(pattern=r"^\d+\.\d+")]
+    measured_on: dict[str, str]
+    calls: tuple[_Call, ...]
+
+    def contract(self, path: Path, wanted: str | None) -> OperatorContract:
+        rows = tuple(
+            ContractRow(
+                target=call.target,
+                case=call.case,
+                operand=None if operand.operand == RESULT else int(operand.operand),
+                rank=operand.rank,
+                pattern=pattern,
+                dtype=dtype,
+                entry=entry,
+            )
+            for call in self.calls
+            for operand in call.operands
+            for dtype, outcome in operand.outcomes()
+            for pattern, entry in outcome.entries()
+        )
+        return OperatorContract(
+            name=contract_name(self.device, self.torch),
+            device=self.device,
+            torch_version=self.torch,
+            measured_on=self.measured_on,
+            rows=rows,
+            exact=wanted is None or _minor(wanted) == _minor(self.torch),
+            path=path,
+        )
+
+
+def _minor(version: str) -> tuple[int, int]:
+    found = re.match(r"(\d+)\.(\d+)", version)
+    return (0, 0) if found is None else (int(found[1]), int(found[2]))
+
+
+def _dtype_name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

@@ -1,0 +1,166 @@
+"""Run a canary by the user's own steps, each by the program whose turn it is."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from frx_graph.monitor.canary import Canary
+from frx_graph.monitor.health_signals import HealthSignals, Signal
+from frx_graph.monitor.plan_control import PlanControl
+from frx_graph.monitor.program_pair import CallHistory, ProgramPair
+from frx_graph.trials.schedule import Arm
+
+_MAX_REFUSALS = 4
+"""In a row without a step of the holder, which may never be called again, as an evaluation's program."""
+
+
+class Holder(Protocol):
+    """A canary runner that may hold the lock."""
+
+    @property
+    def is_measuring(self) -> bool:
+        """True while a canary is under way."""
+
+
+class MeasurementLock:
+    """Allow one canary of whole steps at a time: of two, each would measure the turns that the other takes.
+
+    The lock is free once its holder measures no more, is gone, or makes no steps while others ask for it.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._holder: weakref.ref[Holder] | None = None
+        self._refusals = 0
+
+    def acquire(self, holder: Holder) -> bool:
+        """Take the lock for a canary that starts at once; return False if it is not free."""
+        with self._lock:
+            other = None if self._holder is None else self._holder()
+            if other is not None and other.is_measuring and self._refusals < _MAX_REFUSALS:
+                self._refusals += 1
+                return False
+            self._holder = weakref.ref(holder)
+            self._refusals = 0
+            return True
+
+    def renew(self, holder: Holder) -> bool:
+        """Keep the lock for another step; return False if another holder has taken it since."""
+        with self._lock:
+            kept = self._holder is not None and self._holder() is holder
+            if kept:
+                self._refusals = 0
+            return kept
+
+
+_WHOLE_STEPS = MeasurementLock()
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """The program that runs the next step of a canary."""
+
+    canary: Canary
+    arm: Arm
+
+
+class CanarySteps:
+    """Alternate steps between both programs until the canary has a finding. Only one thread may use it at a time."""
+
+    def __init__(
+        self,
+        pair: ProgramPair,
+        history: CallHistory,
+        control: PlanControl,
+        signals: HealthSignals,
+        resume: Callable[[], None],
+    ) -> None:
+        """Measure `pair`. `resume` is called when a canary is over and the plan stays; it calls `end`."""
+        self._pair = pair
+        self._history = history
+        self._control = control
+        self._signals = signals
+        self._resume = resume
+        self._canary: Canary | None = None
+
+    @property
+    def is_measuring(self) -> bool:
+        """True while a canary is under way."""
+        return self._canary is not None
+
+    def reserve(self) -> bool:
+        """Return whether a canary may start: no other program measures whole steps."""
+        return not self._pair.whole_steps or _WHOLE_STEPS.acquire(self)
+
+    def start(self, signal: Signal) -> None:
+        """Begin a canary with the next step."""
+        self._canary = Canary(signal, self._pair.policy, self._pair.metrics, whole_steps=self._pair.whole_steps)
+
+    def end(self) -> None:
+        """Measure no further."""
+        self._canary = None
+
+    def begin_turn(self) -> Turn | None:
+        """Return the turn of the step that begins now; None if the canary is over."""
+        canary = self._canary
+        if canary is None:
+            return None
+        if self._pair.whole_steps and not _WHOLE_STEPS.renew(self):
+            canary.abandon()
+            # If the signal persists at the next check, another canary starts then.
+            self._resume()
+            return None
+        arm = _begin(canary)
+        if canary.finding is None:
+            return Turn(canary, arm)
+        self._conclude(canary)
+        return None
+
+    def take_turn(self, turn: Turn, args: Sequence[Any]) -> Any:
+        """Compute the step by the program whose turn it is. A failure ends the canary, and clears its signal."""
+        program = self._control.program if turn.arm is Arm.CANDIDATE else self._pair.baseline.get_program(args)
+        call = self._history.begin(args)
+        try:
+            result = program(*args)
+        except BaseException as error:
+            turn.canary.abandon()
+            self._signals.clear(turn.canary.signal)
+            self._resume()
+            if not isinstance(error, Exception):
+                raise
+            if turn.arm is Arm.CANDIDATE:
+                return self._control.recover(call, error)
+            if not self._history.can_retry(args):
+                raise
+            return self._control.recover_by_plan(call, error)
+        _finish(turn.canary)
+        self._conclude(turn.canary)
+        return result
+
+    def _conclude(self, canary: Canary) -> None:
+        if canary.finding is None or self._canary is not canary:
+            return
+        if canary.finding.regression is not None:
+            self._control.fall_back(canary.finding.regression)
+        else:
+            self._signals.clear(canary.signal)
+            self._resume()
+
+
+def _begin(canary: Canary) -> Arm:
+    try:
+        return canary.begin()
+    except Exception:  # noqa: BLE001 - monitoring must not break the program
+        canary.abandon()
+        return Arm.CANDIDATE
+
+
+def _finish(canary: Canary) -> None:
+    try:
+        canary.end()
+    except Exception:  # noqa: BLE001 - monitoring must not break the program
+        canary.abandon()

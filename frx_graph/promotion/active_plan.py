@@ -1,0 +1,65 @@
+"""Look up the plan that the ledger has promoted for a graph in this environment."""
+
+from __future__ import annotations
+
+import contextlib
+from datetime import UTC, datetime, timedelta
+
+from frx_graph.compiler.plans import recorded_plan
+from frx_graph.compiler.risk import permits
+from frx_graph.errors import LedgerMissingError
+from frx_graph.ledger.author import this_process
+from frx_graph.ledger.decision import AUTOPILOT
+from frx_graph.ledger.expiry import expiry
+from frx_graph.ledger.fast_path import promotions, stands_only_elsewhere
+from frx_graph.options import BackendOptions
+from frx_graph.promotion.process_record import PlanWarnings, ProcessRecord
+from frx_graph.promotion.promoted_plan import Promotion, Subject
+
+
+class ActivePlans:
+    """Find active plans, and record each that is found as applied."""
+
+    def __init__(self, record: ProcessRecord, warnings: PlanWarnings) -> None:
+        self._record = record
+        self._warnings = warnings
+
+    def look_up(self, subject: Subject, options: BackendOptions) -> Promotion | None:
+        """Return the active plan, or None; in mode "apply" warn if there is one for another environment only.
+
+        Raises `LedgerError`.
+        """
+        with self._record.reach(subject.place):
+            found = self.find(subject)
+            if found is None and options.mode == "apply":
+                with contextlib.suppress(LedgerMissingError):
+                    if not self._warnings.has_warned_of_elsewhere and stands_only_elsewhere(
+                        subject.place, subject.signature, subject.environment
+                    ):
+                        self._warnings.warn_of_elsewhere(subject.signature)
+        return found
+
+    def find(self, subject: Subject) -> Promotion | None:
+        """Return the active plan, once it is recorded as applied, or None. Raises `LedgerError`."""
+        try:
+            promoted = promotions(subject.place, subject.signature, subject.environment)
+        except LedgerMissingError:
+            return None
+        # Another policy may have promoted plans of a risk that this one does not allow.
+        allowed = (one.decision for one in promoted if permits(subject.policy.risk, one.decision.candidates))
+        decision = next(allowed, None)
+        if decision is None:
+            return None
+        plan = recorded_plan(decision.candidates)
+        now = datetime.now(UTC)
+        age = timedelta(days=subject.policy.decision_max_age_days)
+        if (too_old := expiry(decision, age, now=now, by=this_process(AUTOPILOT))) is not None:
+            # A promotion under another policy may be too old for this one only.
+            if decision.policy == subject.policy.hash:
+                self._record.record_expired(subject, too_old)
+            return None
+        found = Promotion(plan, subject)
+        if plan.hash != decision.plan or self._record.is_withdrawn(found):
+            return None
+        self._record.record_applied(found, decision, now)
+        return found

@@ -1,0 +1,104 @@
+"""Let the autopilot search for a plan for a graph about which the ledger has decided nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from torch import fx
+
+from frx_graph.errors import LedgerRefusedError, TravelError, TrialError
+from frx_graph.ledger.decision import Decision
+from frx_graph.ledger.fast_path import append
+from frx_graph.options import BackendOptions
+from frx_graph.promotion.active_plan import ActivePlans
+from frx_graph.promotion.history import find_rejected, is_blocked, is_settled
+from frx_graph.promotion.process_record import PlanWarnings, ProcessRecord
+from frx_graph.promotion.promoted_plan import Promotion, Subject
+from frx_graph.reports.progress import stages
+
+
+class AutopilotTrials:
+    """Prove plans within the policy's time budget, which all graphs of the process share."""
+
+    def __init__(self, record: ProcessRecord, active: ActivePlans, warnings: PlanWarnings) -> None:
+        self._record = record
+        self._active = active
+        self._warnings = warnings
+        self._used_seconds = 0.0
+
+    def is_wanted(self, subject: Subject, options: BackendOptions) -> bool:
+        """Return whether to search for a plan of a graph without an active one. Raises `LedgerError`.
+
+        A rollback by this process counts even if it could not be recorded.
+        """
+        if options.mode != "autopilot" or self._record.has_withdrawn_any(subject):
+            return False
+        with self._record.reach(subject.place):
+            return not is_settled(subject)
+
+    def prove(
+        self, dynamo: fx.GraphModule, inputs: Sequence[Any], options: BackendOptions, subject: Subject
+    ) -> Promotion | None:
+        """Search for a plan, and return the active one afterwards, or None.
+
+        If a later trial of the search cannot run, a plan that was proved before is returned, with a warning. Without
+        one, raises `TravelError` or `TrialError`. Raises `LedgerError`.
+        """
+        try:
+            self._search(dynamo, inputs, options, subject)
+        except (TravelError, TrialError) as error:
+            with self._record.reach(subject.place):
+                found = self._active.find(subject)
+            if found is None:
+                raise
+            self._warnings.warn_of_incomplete_search(error)
+            return found
+        with self._record.reach(subject.place):
+            return self._active.find(subject)
+
+    def _search(self, dynamo: fx.GraphModule, inputs: Sequence[Any], options: BackendOptions, subject: Subject) -> None:
+        # Slow imports, which a mere lookup does without.
+        from frx_graph.autopilot.search import try_graph
+        from frx_graph.ledger.database.opening import check_writable
+
+        left = subject.policy.time_budget_seconds - self._used_seconds
+        if left <= 0:
+            self._warnings.warn_of_exhausted_budget()
+            return
+        # First, since the user must not wait for a trial whose decision would be lost.
+        with self._record.reach(subject.place):
+            check_writable(subject.place)
+        with stages() as progress, self._count_seconds(), self._record.reach(subject.place):
+            try_graph(
+                dynamo,
+                inputs,
+                options,
+                subject.policy,
+                signature=subject.signature,
+                environment=subject.environment,
+                rejected=find_rejected(subject),
+                seconds=left,
+                record=lambda decisions: _append_decisions(subject, decisions),
+                progress=lambda stage: progress(f"frx tries a graph, {stage}"),
+            )
+
+    @contextlib.contextmanager
+    def _count_seconds(self) -> Iterator[None]:
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self._used_seconds += time.monotonic() - began
+
+
+def _append_decisions(subject: Subject, decisions: Sequence[Decision]) -> None:
+    # A `TrialError` ends the search: nothing may be promoted for a graph of which a plan was rolled back meanwhile.
+    if is_blocked(subject):
+        raise TrialError("a plan of the graph was rolled back meanwhile, so that nothing more is tried")
+    try:
+        append(subject.place, decisions)
+    except LedgerRefusedError as refused:
+        raise TrialError(f"others have decided about the graph meanwhile: {refused.message}") from refused

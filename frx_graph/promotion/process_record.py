@@ -1,0 +1,127 @@
+"""The memory of this process: plans applied and withdrawn, ledgers out of reach, warnings given."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from datetime import datetime
+
+from torch import distributed as dist
+
+from frx_graph.distributed.handshake import has_several_ranks
+from frx_graph.errors import FrxError, LedgerUnreachableError
+from frx_graph.ledger.author import this_process
+from frx_graph.ledger.decision import AUTOPILOT, Decision, Kind, as_reason
+from frx_graph.ledger.fast_path import append
+from frx_graph.ledger.location import Location
+from frx_graph.promotion.promoted_plan import Promotion, Subject
+from frx_graph.support.user_warning import warn_and_go_on
+
+_PATIENCE_SECONDS = 5.0
+"""Longest wait of a compilation for other writers of the ledger, one of which may never end."""
+
+
+class ProcessRecord:
+    """Record what becomes of plans in this process, in the ledger and in memory.
+
+    A plan's application is recorded before it is applied: if that fails, the plan is not applied. A rollback counts in
+    this process even if the ledger cannot record it.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._applied: set[tuple[str, ...]] = set()
+        self._withdrawn: set[tuple[str, ...]] = set()
+        self._unreachable: dict[Location, tuple[str, str]] = {}
+
+    def withdraw(self, promotion: Promotion, reason: str) -> bool:
+        """Record that the plan is rolled back; return False if it was before. Raises `LedgerError`."""
+        with self._lock:
+            if promotion.key in self._withdrawn:
+                return False
+            self._withdrawn.add(promotion.key)
+        promotion.withdraw(as_reason(reason))
+        return True
+
+    def is_withdrawn(self, promotion: Promotion) -> bool:
+        """Return whether this process has rolled the plan back."""
+        return promotion.key in self._withdrawn
+
+    def has_withdrawn_any(self, subject: Subject) -> bool:
+        """Return whether this process has rolled back a plan of the graph."""
+        here = (str(subject.place), subject.signature, subject.environment)
+        with self._lock:
+            return any(key[:3] == here for key in self._withdrawn)
+
+    def record_applied(self, promotion: Promotion, decision: Decision, now: datetime) -> None:
+        """Record, once, that the plan that `decision` has promoted is applied. Raises `LedgerError`."""
+        with self._lock:
+            if promotion.key not in self._applied:
+                reason = "promoted for this graph in this environment"
+                if has_several_ranks():
+                    reason += f", offered to {dist.get_world_size()} ranks"
+                by = this_process(AUTOPILOT)
+                event = decision.followed_by(Kind.APPLIED, reason=reason, by=by, at=now, policy=decision.policy)
+                append(promotion.subject.place, [event], patience_seconds=_PATIENCE_SECONDS)
+                self._applied.add(promotion.key)
+
+    def record_expired(self, subject: Subject, event: Decision) -> None:
+        """Record that a promotion is too old. Raises `LedgerError`."""
+        append(subject.place, [event], patience_seconds=_PATIENCE_SECONDS)
+
+    @contextlib.contextmanager
+    def reach(self, place: Location) -> Iterator[None]:
+        """Access the ledger at `place`; once its server could not be reached, raise that again without trying.
+
+        Otherwise each graph would wait for the server. Rollbacks are still recorded, if the server is back by then.
+        """
+        if (known := self._unreachable.get(place)) is not None:
+            raise LedgerUnreachableError(*known)
+        try:
+            yield
+        except LedgerUnreachableError as error:
+            self._unreachable[place] = (error.message, error.hint)
+            raise
+
+
+class PlanWarnings:
+    """Warn of plans that are not applied or not tried, each warning once."""
+
+    def __init__(self) -> None:
+        self._given: set[str] = set()
+
+    @property
+    def has_warned_of_elsewhere(self) -> bool:
+        """True once `warn_of_elsewhere` was called, so that nothing needs to be looked up for it."""
+        return "elsewhere" in self._given
+
+    def warn_of_elsewhere(self, signature: str) -> None:
+        """Warn that the plan of a graph was promoted in another environment, for users who have run a trial."""
+        self._warn_once(
+            "elsewhere",
+            f"frx does not apply what was promoted for graph {signature}, since that was in another environment: "
+            "versions, device, threads, variables or settings of torch are not those of the trial; frx trial tries it "
+            "in this one",
+        )
+
+    def warn_of_exhausted_budget(self) -> None:
+        """Warn that the autopilot has no time left."""
+        self._warn_once(
+            "budget",
+            "the autopilot's time budget is used up: graphs that are compiled from now on are not tried in this "
+            "process; the next one goes on",
+        )
+
+    def warn_of_incomplete_search(self, error: FrxError) -> None:
+        """Warn that a later trial of a search could not run."""
+        self._warn_once(
+            "search",
+            f"frx could not try all that measured times speak for ({error}); it applies what was proved before that, "
+            "and your program is unaffected",
+        )
+
+    def _warn_once(self, topic: str, message: str) -> None:
+        if topic not in self._given:
+            self._given.add(topic)
+            warn_and_go_on(message)

@@ -1,0 +1,137 @@
+"""A process that leads a session, and all that it has started, even outside of it: their memory, and their end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+
+import psutil
+
+MARK = "FRX_ARM"
+"""Environment variable that all processes of one family share. It finds those that have left the session."""
+_GONE_SECONDS = 5.0
+"""Seconds after which ending a family is given up."""
+_POLL_SECONDS = 0.01
+_UNREADABLE = (OSError, psutil.Error)
+"""Raised for a process that ends while it is looked at. psutil lets `FileNotFoundError` and `ProcessLookupError`
+through."""
+
+
+class ProcessFamily:
+    """The family of `leader`, which was started in a session of its own with `mark` as its `MARK`.
+
+    Raises `psutil.Error` or `OSError` if it cannot be looked at.
+    """
+
+    def __init__(self, leader: subprocess.Popen[bytes], mark: str) -> None:
+        self._leader = leader
+        self._mark = mark
+        self._seen = {leader.pid: psutil.Process(leader.pid)}
+
+    @property
+    def pid(self) -> int:
+        """The process id of the leader."""
+        return self._leader.pid
+
+    def memory_bytes(self) -> int:
+        """Return the resident memory of all of them. Memory that forked processes share counts once for each.
+
+        Descendants of the leader are remembered, so that they are found when they have lost their parent.
+        """
+        with contextlib.suppress(*_UNREADABLE):
+            for process in self._seen[self.pid].children(recursive=True):
+                self._seen[process.pid] = process
+        used = 0
+        for process in self._seen.values():
+            with contextlib.suppress(*_UNREADABLE):
+                used += process.memory_info().rss
+        return used
+
+    def own_bytes(self) -> int:
+        """Return the same, but split shared memory among those that share it (`Pss` in Linux).
+
+        The kernel walks all pages for it, and holds up the process meanwhile: do not call it often.
+        """
+        used = 0
+        for process in self._seen.values():
+            with contextlib.suppress(*_UNREADABLE):
+                used += _own_bytes(process)
+        return used
+
+    def leader_ends(self, seconds: float) -> bool:
+        """Return whether the leader ends within `seconds`. It is not reaped, so that its number remains its own."""
+        deadline = time.monotonic() + seconds
+        while self._leader.returncode is None and self._alive(self.pid):
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(_POLL_SECONDS)
+        return True
+
+    def exit_code(self) -> int:
+        """Reap a leader that has ended, and return its exit code; a signal's number is negative."""
+        self._note_all()
+        return self._leader.wait()
+
+    def end(self, patience: float) -> None:
+        """Send SIGTERM to all of them, and SIGKILL `patience` seconds later; return when they are gone."""
+        deadline = time.monotonic() + _GONE_SECONDS
+        self._note_all()
+        self._signal(signal.SIGTERM)
+        self.leader_ends(patience)
+        self._note_all()
+        while self._signal(signal.SIGKILL) and time.monotonic() < deadline:
+            time.sleep(_POLL_SECONDS)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._leader.wait(max(0.0, deadline - time.monotonic()))
+
+    def _note_all(self) -> None:
+        """Remember the leader's descendants, and orphans by their session or their mark."""
+        self.memory_bytes()
+        # While the leader is not waited for, no other session can have its number.
+        if self._leader.returncode is not None:
+            return
+        for number in _all_numbers():
+            with contextlib.suppress(*_UNREADABLE):
+                process = psutil.Process(number)
+                if os.getsid(number) == self.pid or process.environ().get(MARK) == self._mark:
+                    self._seen[number] = process
+
+    def _alive(self, number: int) -> bool:
+        """Return False for a process that is a zombie, or whose number now is another's."""
+        process = self._seen[number]
+        try:
+            return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+        except (psutil.NoSuchProcess, FileNotFoundError, ProcessLookupError):
+            return False
+        except _UNREADABLE:
+            # Unknown, as when this process may open no more files: rather one signal too many.
+            return True
+
+    def _signal(self, number: int) -> bool:
+        """Return whether one was there to signal. A process id that now is another's is left alone."""
+        if self._leader.returncode is None:
+            with contextlib.suppress(OSError):
+                os.killpg(self.pid, number)
+        alive = [process for process in self._seen.values() if self._alive(process.pid)]
+        for process in alive:
+            with contextlib.suppress(*_UNREADABLE):
+                process.send_signal(number)
+        return bool(alive)
+
+
+def _own_bytes(process: psutil.Process) -> int:
+    with contextlib.suppress(*_UNREADABLE):
+        if (pss := getattr(process.memory_full_info(), "pss", None)) is not None:
+            return int(pss)
+    # Not told, as on other systems, or of another user's process: what is resident.
+    return int(process.memory_info().rss)
+
+
+def _all_numbers() -> Iterator[int]:
+    with contextlib.suppress(*_UNREADABLE):
+        # One by one: what `process_iter` raises in the middle, of one process, ends it for all.
+        yield from psutil.pids()

@@ -1,0 +1,81 @@
+"""What a supervised process says, line by line, and the end of what it prints."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import select
+import threading
+from collections import deque
+from typing import IO
+
+_CHUNK = 1 << 16
+"""Bytes: what a pipe holds."""
+_TAIL_BYTES = 16 * 1024
+_REST_SECONDS = 0.5
+
+
+class LineTooLongError(Exception):
+    """A line is longer than it may be."""
+
+
+class LineReader:
+    """Reads lines from a pipe, which it does not close."""
+
+    def __init__(self, descriptor: int, longest: float = math.inf) -> None:
+        self.ended = False
+        """Whether the other end is closed: no more lines come."""
+        self._descriptor = descriptor
+        self._longest = longest
+        self._lines: deque[bytes] = deque()
+        self._begun = b""
+        # Not `select`, which has an end to numbers of descriptors.
+        self._ready = select.poll()
+        self._ready.register(descriptor, select.POLLIN)
+
+    def next_line(self, seconds: float) -> bytes | None:
+        """Return the next line without its end; None if nothing comes for so long, or no more does.
+
+        Raises `LineTooLongError` for one that has more than `longest` bytes.
+        """
+        while not self._lines and not self.ended:
+            if not self._ready.poll(1000 * seconds):
+                return None
+            chunk = os.read(self._descriptor, _CHUNK)
+            self.ended = not chunk
+            *lines, self._begun = (self._begun + chunk).split(b"\n")
+            self._lines.extend(lines)
+            if len(self._begun) > self._longest:
+                raise LineTooLongError
+        return self._lines.popleft() if self._lines else None
+
+
+class OutputTail:
+    """Reads a stream to its end, in a thread, and keeps the end of it. Raises `RuntimeError` if there can be no more
+    threads."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self.printed = 0
+        """Bytes so far."""
+        self._tail: deque[bytes] = deque()
+        self._reader = threading.Thread(target=self._drain, args=(stream,), daemon=True)
+        self._reader.start()
+
+    def text(self) -> str:
+        """Return the last 16 KiB."""
+        return b"".join(self._tail)[-_TAIL_BYTES:].decode(errors="replace")
+
+    def join(self) -> None:
+        """Wait for the rest, of a process that has ended; not for long, as others may hold its output open."""
+        self._reader.join(_REST_SECONDS)
+
+    def _drain(self, stream: IO[bytes]) -> None:
+        kept = 0
+        with contextlib.suppress(OSError, ValueError), stream:
+            while chunk := os.read(stream.fileno(), _CHUNK):
+                self.printed += len(chunk)
+                self._tail.append(chunk)
+                kept += len(chunk)
+                while kept - len(self._tail[0]) > _TAIL_BYTES:
+                    kept -= len(self._tail.popleft())

@@ -1,0 +1,160 @@
+"""Start a process in a session of its own, and leave nothing of it behind.
+
+Ctrl-C in a terminal does not reach the process: this one gets it, unwinds, and ends the process and its group.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import IO
+
+Stream = int | IO[bytes] | None
+"""As `subprocess.Popen` takes them; None: this process's own."""
+_INTERRUPTING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_SHORTEST_POLL, _LONGEST_POLL = 0.001, 0.05
+"""Seconds. Python notices signals, and exceptions that another thread sends, only between two polls."""
+
+
+@contextlib.contextmanager
+def supervise(
+    arguments: Sequence[str],
+    *,
+    stdin: Stream = subprocess.DEVNULL,
+    stdout: Stream = None,
+    stderr: Stream = None,
+    environment: Mapping[str, str] | None = None,
+    folder: str | Path | None = None,
+    stop_signal: signal.Signals = signal.SIGKILL,
+    patience: float = 0.0,
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Run `arguments`, by no shell, while the block runs; afterwards the process and its group are gone.
+
+    A process that still runs then gets `stop_signal` first, and SIGKILL after `patience` seconds. `environment`
+    replaces this process's own. Wait with `wait_for_exit`, and read `returncode` behind the block. Raises `OSError`,
+    or `ValueError` for arguments with a null byte, if it cannot be started.
+    """
+    owner = os.getpid()
+    with defer_signals() as release:
+        process = subprocess.Popen(
+            arguments,
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            bufsize=0,
+            env=environment,
+            cwd=folder,
+            start_new_session=True,
+        )
+        try:
+            release()
+            yield process
+        finally:
+            # A copy of this process, which `os.fork` has made, is not the owner.
+            if os.getpid() == owner:
+                end_process(process, stop_signal, patience)
+
+
+def has_exited(process: subprocess.Popen[bytes]) -> bool:
+    """Return whether the process has exited, without reaping it: until then its number stays its own."""
+    if process.returncode is not None:
+        return True
+    try:
+        return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    except ChildProcessError:  # the kernel has reaped it, as it does while SIGCHLD is ignored
+        return True
+
+
+def wait_for_exit(process: subprocess.Popen[bytes], seconds: float = float("inf")) -> bool:
+    """Wait for up to `seconds`, and return whether the process has exited; it is not reaped."""
+    deadline, pause = time.monotonic() + seconds, _SHORTEST_POLL
+    while not has_exited(process):
+        left = deadline - time.monotonic()
+        if left <= 0:
+            return False
+        time.sleep(min(pause, left))
+        pause = min(2 * pause, _LONGEST_POLL)
+    return True
+
+
+def signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
+    """Send a signal to all processes of the group, unless the leader was reaped: its number may be another's."""
+    if process.returncode is None:
+        with contextlib.suppress(OSError):
+            os.killpg(process.pid, number)
+
+
+def end_process(
+    process: subprocess.Popen[bytes], stop_signal: signal.Signals = signal.SIGKILL, patience: float = 0.0
+) -> None:
+    """End a process that leads a group, and what is left of the group; reap it, and close its pipes."""
+    try:
+        if stop_signal is not signal.SIGKILL and not has_exited(process):
+            signal_group(process, stop_signal)
+            wait_for_exit(process, patience)
+    finally:
+        # Also at once if Ctrl-C comes again.
+        signal_group(process, signal.SIGKILL)
+        process.wait()
+        for pipe in (process.stdin, process.stdout, process.stderr):
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()
+
+
+def finish_ending(end: Callable[[float], None], patience: float) -> None:
+    """Call `end(patience)` until it has returned once; behind that raise what has interrupted it, as Ctrl-C does.
+
+    After an interrupt it gets no patience. An error ends the attempts.
+    """
+    interrupt: BaseException | None = None
+    while True:
+        try:
+            end(patience)
+            break
+        except Exception:
+            raise
+        except BaseException as error:  # noqa: BLE001 - raised below
+            interrupt, patience = error, 0.0
+    if interrupt is not None:
+        raise interrupt
+
+
+@contextlib.contextmanager
+def defer_signals() -> Iterator[Callable[[], None]]:
+    """Hold back SIGINT, SIGTERM and SIGHUP until the function that this yields is called, or the block ends.
+
+    An exception between the start of a process and the `try` that ends it would leave the process running. What is
+    started inside handles signals as ever. Does nothing outside the main thread, where signals do not arrive.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: None
+        return
+    came: list[int] = []
+    handlers = {number: signal.getsignal(number) for number in _INTERRUPTING}
+    held = {number: handler for number, handler in handlers.items() if callable(handler)}
+
+    def release() -> None:
+        for number, handler in held.items():
+            if signal.getsignal(number) is hold:
+                signal.signal(number, handler)
+        while came:
+            first = came.pop(0)
+            held[signal.Signals(first)](first, None)
+
+    def hold(number: int, _frame: FrameType | None) -> None:
+        came.append(number)
+
+    for number in held:
+        signal.signal(number, hold)
+    try:
+        yield release
+    finally:
+        release()

@@ -1,0 +1,144 @@
+"""Run a program once, to its end or to a limit: how long it took, what it wrote, how it ended."""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import os
+import selectors
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import IO
+
+from frx_graph.support.supervisor.process import Stream, has_exited, supervise
+
+MOST_OUTPUT = 8 << 20
+"""Bytes. A program that writes more to standard output is ended; of standard error the first so many are kept."""
+_CHUNK = 1 << 16
+_POLL_SECONDS, _NOTICE_SECONDS = 0.001, 0.2
+"""How often the end of a program is looked for if the system does not tell of it (Linux before 5.3), and if it does:
+Ray cancels a task by an exception, which does not come through while the interpreter waits for the system."""
+
+
+class Ending(enum.StrEnum):
+    """How a run came to its end."""
+
+    EXITED = "exited"
+    TIMED_OUT = "timed_out"
+    FLOODED = "flooded"
+    """It wrote more than `MOST_OUTPUT`, and was ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramRun:
+    """One run."""
+
+    ending: Ending
+    seconds: float
+    """From before it was started to its end, the start of its process included."""
+    exit_code: int
+    """A signal's number is negative; that of a program that was ended here is -9."""
+    output: bytes
+    errors: bytes
+
+    @property
+    def problem(self) -> str | None:
+        """Say why its time measures nothing; None for a program that has ended well."""
+        if self.ending is Ending.TIMED_OUT:
+            return f"it had not ended after {self.seconds:.0f} s"
+        if self.ending is Ending.FLOODED:
+            return f"it wrote more than {MOST_OUTPUT >> 20} MiB to its standard output"
+        if self.exit_code < 0:
+            return f"it was ended by {signal_name(-self.exit_code)}"
+        return f"it ended with exit code {self.exit_code}" if self.exit_code else None
+
+
+def run_program(
+    arguments: Sequence[str],
+    *,
+    limit_seconds: float,
+    environment: Mapping[str, str] | None = None,
+    stdin: Stream = subprocess.DEVNULL,
+    stdout: Stream = subprocess.PIPE,
+) -> ProgramRun:
+    """Run `arguments`, by no shell, with `environment` instead of this process's own; what it has started ends with it.
+
+    Standard output may go to a file of any length instead of into the result. Raises what `supervise` does.
+    """
+    begin = time.perf_counter()
+    with (
+        supervise(arguments, stdin=stdin, stdout=stdout, stderr=subprocess.PIPE, environment=environment) as process,
+        contextlib.closing(_Pipes(process)) as pipes,
+    ):
+        ending = _follow(process, pipes, begin + limit_seconds)
+        seconds = time.perf_counter() - begin
+    return ProgramRun(ending, seconds, process.returncode, bytes(pipes.output), bytes(pipes.errors))
+
+
+def signal_name(number: int) -> str:
+    """Return the name of a signal, or its number if it has none, as real-time signals have."""
+    with contextlib.suppress(ValueError):
+        return signal.Signals(number).name
+    return f"signal {number}"
+
+
+class _Pipes:
+    """Reads what a program writes, and notices its end if the system tells of it."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self.output, self.errors = bytearray(), bytearray()
+        kept = ((process.stdout, self.output), (process.stderr, self.errors))
+        self._files: list[tuple[IO[bytes], bytearray]] = [(file, into) for file, into in kept if file is not None]
+        self._selector = selectors.DefaultSelector()
+        for file, into in self._files:
+            os.set_blocking(file.fileno(), False)
+            self._selector.register(file, selectors.EVENT_READ, into)
+        self._end: int | None = None
+        with contextlib.suppress(OSError, AttributeError):
+            self._end = os.pidfd_open(process.pid)
+            self._selector.register(self._end, selectors.EVENT_READ)
+
+    def wait(self, seconds: float) -> None:
+        """Read what comes next, or notice the end."""
+        for key, _ in self._selector.select(min(seconds, _POLL_SECONDS if self._end is None else _NOTICE_SECONDS)):
+            if key.data is not None and not self._read(key.fd, key.data):
+                self._selector.unregister(key.fileobj)
+
+    def drain(self) -> None:
+        """Read the rest, once the program has ended."""
+        for file, kept in self._files:
+            while len(kept) <= MOST_OUTPUT and self._read(file.fileno(), kept, at_once=True):
+                pass
+
+    def close(self) -> None:
+        """Release what the system lent; the pipes are the process's."""
+        self._selector.close()
+        if self._end is not None:
+            os.close(self._end)
+
+    def _read(self, descriptor: int, kept: bytearray, *, at_once: bool = False) -> bool:
+        """Return False at the end, and with `at_once` if nothing is there to read."""
+        try:
+            chunk = os.read(descriptor, _CHUNK)
+        except BlockingIOError:
+            return not at_once
+        if len(kept) <= MOST_OUTPUT:
+            kept += chunk
+        return bool(chunk)
+
+
+def _follow(process: subprocess.Popen[bytes], pipes: _Pipes, deadline: float) -> Ending:
+    """Wait until the program ends or exceeds a limit, and return which. It is not reaped."""
+    while True:
+        if has_exited(process):
+            pipes.drain()
+            return Ending.FLOODED if len(pipes.output) > MOST_OUTPUT else Ending.EXITED
+        if len(pipes.output) > MOST_OUTPUT:
+            return Ending.FLOODED
+        remaining = deadline - time.perf_counter()
+        if remaining <= 0:
+            return Ending.TIMED_OUT
+        pipes.wait(remaining)

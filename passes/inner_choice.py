@@ -1,0 +1,101 @@
+"""The inner compiler, and its own switches for layout, as candidates like any other.
+
+Why: which compiler is fastest for a graph, and whether its layout choice is right, no rule knows: plain eager beats
+Inductor where convolutions are deep and images small, freezing wins where weights are large.
+How: a candidate names options of ours. Nothing in the graph changes but, where they freeze, that its weights become
+constants. Measured operators cannot price what a compiler does around them, so none of these is part of a plan before a
+trial has run it.
+Assumes: that the program may be compiled as a whole by each of the choices.
+Safe: each of them is an inner compiler as torch has it, or eager with our rewrites; weights that are constants are
+watched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from frx_graph.facts.graph_facts import GraphFacts
+from frx_graph.facts.operator_families import CONVOLUTIONS, MATRIX_PRODUCTS
+from frx_graph.records import Candidate, Refusal
+
+NAME = "inner_choice"
+EVERY_GRAPH = ""
+"""The `graph_id` of these candidates: they are about all graphs that a plan is for, forward and backward alike."""
+
+
+@dataclass(frozen=True, slots=True)
+class InnerChoice:
+    """One way to compile a graph, as options of ours. `lays_out`: whether convolutions lie in channels-last; None for
+    what does not say."""
+
+    name: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    lays_out: bool | None = None
+
+
+CHOICES: tuple[InnerChoice, ...] = (
+    InnerChoice("layout_optimization_off", {"inner_options": {"layout_optimization": False}}, lays_out=False),
+    InnerChoice(
+        "layout_optimization_forced",
+        {"inner_options": {"layout_optimization": True, "force_layout_optimization": True}},
+        lays_out=True,
+    ),
+    InnerChoice("freezing", {"freeze": True}),
+    InnerChoice("eager", {"inner": "eager"}),
+    InnerChoice("eager_freezing", {"inner": "eager", "freeze": True}),
+)
+"""Beside the inner compiler as it is, whose layout optimization is on: it decides by its own rules."""
+_BY_NAME = {choice.name: choice for choice in CHOICES}
+
+
+def inner_choices(facts: GraphFacts, inner: str, *, channels_last: bool) -> Iterator[Candidate | Refusal]:
+    """Yield a candidate for each choice that could matter to a graph, and for the others the reason why they cannot.
+
+    `inner` is to compile the graph; `channels_last` is true if it lays out the convolutions so by its own rules.
+    """
+    for choice in CHOICES:
+        reason = _reason_against(choice, facts, inner, channels_last)
+        if reason is None:
+            yield Candidate(NAME, EVERY_GRAPH, (), (choice.name,))
+        else:
+            yield Refusal(choice.name, reason)
+
+
+def options_of(candidate: Candidate) -> Mapping[str, Any]:
+    """The options that a candidate of `inner_choices` stands for. Raises `KeyError` for another."""
+    (name,) = candidate.choices
+    return _BY_NAME[name].options
+
+
+def compiles_otherwise(candidate: Candidate) -> bool:
+    """Whether another compiler than Inductor has the graph: ours can rewrite it for that one, too."""
+    return "inner" in options_of(candidate)
+
+
+def inner_with(candidates: Iterable[Candidate], inner: str) -> str:
+    """What compiles a program that `inner` would compile, if these candidates are made."""
+    options = (options_of(candidate) for candidate in candidates if candidate.rewrite == NAME)
+    return next((str(one["inner"]) for one in options if "inner" in one), inner)
+
+
+def _reason_against(choice: InnerChoice, facts: GraphFacts, inner: str, channels_last: bool) -> str | None:
+    operators = {op.operator for op in facts.ops}
+    if inner != "inductor":
+        return "the program is not compiled by Inductor"
+    if choice.lays_out is not None and not operators & CONVOLUTIONS:
+        return "Inductor lays out convolutions only, and the graph has none"
+    if choice.lays_out is channels_last:
+        return "Inductor's own rules say the same"
+    if not operators & (CONVOLUTIONS | MATRIX_PRODUCTS):
+        return "nothing in the graph is computed by a library: loops that Inductor fuses are what is left"
+    return _reason_not_to_freeze(facts) if choice.options.get("freeze") else None
+
+
+def _reason_not_to_freeze(facts: GraphFacts) -> str | None:
+    if facts.train:
+        return "weights that are trained are no constants"
+    if not any(facts.values[name].is_parameter for name in facts.inputs if name in facts.values):
+        return "the graph reads no weights"
+    return None

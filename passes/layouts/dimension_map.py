@@ -1,0 +1,281 @@
+"""In which order of dimensions an operator's results lie in memory, by the order of its operand. Pure functions.
+
+An order names a tensor's dimensions from the outermost to the innermost in memory: `(0, 2, 3, 1)` is channels-last.
+A dimension of size 1 has no place of its own, so two orders are the same if they are the same without those;
+`canonical` gives the one spelling that `facts.layout.dimension_order` has, too. Operands are taken to be dense, with
+the strides of `strides_in_order`: views that merge dimensions refuse tensors with gaps, and kernels that look for
+channels-last look at the strides of dimensions of size 1. Sizes may be the hints of symbolic ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from frx_graph.facts.graph_facts import Argument, OpFacts
+from frx_graph.facts.layout import CHANNELS_LAST_ORDER, dimension_order, strides_for_order
+from frx_graph.facts.operator_overload import argument_of
+from frx_graph.passes.layouts.operator_layout import in_place
+from frx_graph.rules.layout_operator import DimensionMap, Keeps, LayoutOperator, Needs
+
+Order = tuple[int, ...]
+Shape = tuple[int, ...]
+
+
+def carried_orders(
+    row: LayoutOperator,
+    op: OpFacts,
+    shape: Shape,
+    order: Order,
+    results: Sequence[Shape],
+    *,
+    device: str = "cpu",
+    inner: str = "eager",
+) -> tuple[Order | None, ...]:
+    """The order of each result, if the operands whose layout counts have `shape` and lie in `order`.
+
+    `results` are the shapes of the results that carry the layout (`layout_results`). None where a result does not carry
+    it: a view would need a copy, the kernel does not keep the order on `device` under the compiler `inner`, or that is
+    not known. Raises `ValueError` if `order` is no order of `shape`.
+    """
+    _check(shape, order)
+    kept = Keeps.ANY if in_place(op) else row.kept(device, inner)
+    if not (inner == "inductor" and row.generated) and not computes_right(row, shape, order):
+        kept = Keeps.UNKNOWN
+    # Whatever an operator makes out of place, in place it writes into what is there.
+    kind = DimensionMap.SAME if in_place(op) and row.dimensions is DimensionMap.NONE else row.dimensions
+    found: list[Order | None] = []
+    for result in results:
+        mapped = mapped_order(kind, op, shape, order, result)
+        if kept is Keeps.UNKNOWN or mapped is None:
+            carried = False
+        elif kept is Keeps.CHANNELS_LAST:
+            carried = _keeps_channels_last(shape, order, result)
+        elif kept is Keeps.NONE:
+            carried = mapped == _made(row, result)
+        else:
+            carried = not _grows_from_one(kind, shape, result)
+        found.append(mapped if carried else None)
+    return tuple(found)
+
+
+def stored_orders(
+    row: LayoutOperator, op: OpFacts, shape: Shape, order: Order, results: Sequence[Shape], *, device: str = "cpu"
+) -> tuple[Order | None, ...]:
+    """The order in which eager stores each result on `device`: the carried one, or the one that the kernel makes
+    instead. None where neither is known, and where a view is impossible."""
+    carried = carried_orders(row, op, shape, order, results, device=device)
+    kept = Keeps.ANY if in_place(op) else row.kept(device, "eager")
+    if not computes_right(row, shape, order):
+        return carried
+    if kept is Keeps.NONE:
+        return tuple(_made(row, result) for result in results)
+    if kept is Keeps.CHANNELS_LAST and not _is_both(shape, order):
+        return tuple(
+            order if order is not None else plain_order(result) for order, result in zip(carried, results, strict=True)
+        )
+    return carried
+
+
+def mapped_order(kind: DimensionMap, op: OpFacts, shape: Shape, order: Order, result: Shape) -> Order | None:
+    """The result's order by the map alone, whatever kernels do; None where the sizes do not fit the map, or a view of
+    that shape would need a copy."""
+    _check(shape, order)
+    if kind is DimensionMap.REGROUP:
+        return _regrouped(shape, order, result)
+    sources = dimension_sources(kind, op, shape, len(result))
+    if sources is None or len(sources) != len(result):
+        return None
+    if kind is DimensionMap.EXPAND and any(
+        size != (1 if source is None else shape[source]) for source, size in zip(sources, result, strict=True)
+    ):
+        return None
+    place = {source: dim for dim, source in enumerate(sources) if source is not None}
+    mapped = [place[dim] for dim in order if dim in place]
+    for dim, source in enumerate(sources):
+        if source is None and not _put_outside_next(mapped, dim, result):
+            return None
+    return canonical(result, mapped)
+
+
+def dimension_sources(kind: DimensionMap, op: OpFacts, shape: Shape, rank: int) -> tuple[int | None, ...] | None:
+    """For each dimension of a result, the operand's dimension that it is, None for a new one. `rank` is the result's.
+    None where the map is not one of dimensions, or the operator lacks the map's arguments."""
+    compute = _SOURCES.get(kind)
+    return None if compute is None else compute(op, shape, rank)
+
+
+def computes_right(row: LayoutOperator, shape: Shape, order: Order) -> bool:
+    """True if the operator's eager kernel takes operands in this order."""
+    if row.needs is Needs.LAST_INNERMOST:
+        return order[-1] == len(order) - 1
+    if row.needs is Needs.MEMORY_FORMAT:
+        return canonical(shape, order) in _memory_formats(shape)
+    return True
+
+
+def canonical(shape: Shape, order: Sequence[int]) -> Order:
+    """The same order, with dimensions of size 1 beside their left neighbours."""
+    return dimension_order(shape, strides_for_order(shape, order))
+
+
+def plain_order(shape: Shape) -> Order:
+    """Row-major."""
+    return tuple(range(len(shape)))
+
+
+def named_order(shape: Shape, order: Order) -> Order:
+    """The same order, as torch's own copies make it where it is channels-last for `shape`: kernels recognise
+    channels-last by the strides of dimensions of size 1, too."""
+    own = canonical(shape, order)
+    if own != plain_order(shape) and own in _memory_formats(shape):
+        return CHANNELS_LAST_ORDER[len(shape)]
+    return own
+
+
+def strides_in_order(shape: Shape, order: Order) -> tuple[int, ...]:
+    """The dense strides that are meant by `order`."""
+    return strides_for_order(shape, named_order(shape, order))
+
+
+def _check(shape: Shape, order: Order) -> None:
+    if sorted(order) != list(range(len(shape))):
+        raise ValueError(f"{order} is no order of the dimensions of {shape}")
+
+
+def _made(row: LayoutOperator, result: Shape) -> Order:
+    return (
+        canonical(result, row.makes) if row.makes is not None and len(row.makes) == len(result) else plain_order(result)
+    )
+
+
+def _keeps_channels_last(shape: Shape, order: Order, result: Shape) -> bool:
+    """A kernel that asks whether its operand is channels-last can only be foreseen where that is not also plain."""
+    if _is_both(shape, order):
+        return _is_both(result, plain_order(result))
+    return canonical(shape, order) in _memory_formats(shape)
+
+
+def _is_both(shape: Shape, order: Order) -> bool:
+    """True if `order` is plain as well as channels-last."""
+    return len(shape) in (4, 5) and _memory_formats(shape) == {canonical(shape, order)}
+
+
+def _memory_formats(shape: Shape) -> set[Order]:
+    """Plain and, for ranks 4 and 5, channels-last: the orders that torch's kernels ask for. They can be the same."""
+    orders = {plain_order(shape)}
+    return orders | {canonical(shape, CHANNELS_LAST_ORDER[len(shape)])} if len(shape) in (4, 5) else orders
+
+
+def _grows_from_one(kind: DimensionMap, shape: Shape, result: Shape) -> bool:
+    """A dimension that had no place among the operand's has got a size: its place is not known."""
+    if kind is not DimensionMap.SAME:
+        return False
+    return any(before == 1 < after for before, after in zip(shape, result, strict=True))
+
+
+def _put_outside_next(mapped: list[int], dim: int, result: Shape) -> bool:
+    """Put the new dimension into `mapped`, outside of the one that follows it. False if it is long and the last, whose
+    place torch does not derive from the operand's order."""
+    if dim + 1 in mapped:
+        mapped.insert(mapped.index(dim + 1), dim)
+        return True
+    mapped.append(dim)
+    return result[dim] == 1
+
+
+def view_strides(shape: Shape, strides: Sequence[int], result: Shape) -> tuple[int, ...] | None:
+    """The strides of a view of shape `result`, by torch's own rule (`aten/src/ATen/TensorUtils.cpp`, `computeStride`);
+    None where a copy is needed. For tensors with elements."""
+    if not shape:
+        return (1,) * len(result)
+    found = [0] * len(result)
+    view = len(result) - 1
+    elements, viewed, base = 1, 1, strides[-1]
+    for dim in reversed(range(len(shape))):
+        elements *= shape[dim]
+        if dim and (shape[dim - 1] == 1 or strides[dim - 1] == elements * base):
+            continue
+        while view >= 0 and (viewed < elements or result[view] == 1):
+            found[view] = viewed * base
+            viewed *= result[view]
+            view -= 1
+        if viewed != elements:
+            return None
+        elements, viewed, base = 1, 1, strides[dim - 1]
+    return tuple(found) if view < 0 else None
+
+
+def _regrouped(shape: Shape, order: Order, result: Shape) -> Order | None:
+    found = view_strides(shape, strides_for_order(shape, order), result)
+    return None if found is None else dimension_order(result, found)
+
+
+def _same(_op: OpFacts, shape: Shape, _rank: int) -> tuple[int | None, ...]:
+    return tuple(range(len(shape)))
+
+
+def _permuted(op: OpFacts, shape: Shape, _rank: int) -> tuple[int | None, ...] | None:
+    dims = _dimensions(argument_of(op, "dims"), len(shape))
+    return dims if dims is not None and len(dims) == len(shape) else None
+
+
+def _transposed(op: OpFacts, shape: Shape, _rank: int) -> tuple[int | None, ...]:
+    dims = list(range(len(shape)))
+    if len(shape) < 2:
+        return tuple(dims)
+    first, second = (argument_of(op, name) for name in ("dim0", "dim1"))
+    a, b = (first, second) if isinstance(first, int) and isinstance(second, int) else (-2, -1)
+    dims[a], dims[b] = dims[b], dims[a]
+    return tuple(dims)
+
+
+def _inserted(op: OpFacts, shape: Shape, _rank: int) -> tuple[int | None, ...] | None:
+    dim = argument_of(op, "dim")
+    if not isinstance(dim, int):
+        return None
+    place = dim % (len(shape) + 1)
+    return (*range(place), None, *range(place, len(shape)))
+
+
+def _squeezed(op: OpFacts, shape: Shape, _rank: int) -> tuple[int | None, ...] | None:
+    given = argument_of(op, "dim")
+    dims = plain_order(shape) if given is None else _dimensions(given, len(shape))
+    return None if dims is None else tuple(d for d in range(len(shape)) if d not in dims or shape[d] != 1)
+
+
+def _reduced(op: OpFacts, shape: Shape, rank: int) -> tuple[int | None, ...] | None:
+    dims = _dimensions(argument_of(op, "dim"), len(shape)) or plain_order(shape)
+    if argument_of(op, "keepdim") is True:
+        return tuple(range(len(shape)))
+    return tuple(dim for dim in range(len(shape)) if dim not in dims) if rank < len(shape) else None
+
+
+def _selected(op: OpFacts, shape: Shape, _rank: int) -> tuple[int | None, ...] | None:
+    dim = argument_of(op, "dim")
+    return tuple(d for d in range(len(shape)) if d != dim % len(shape)) if isinstance(dim, int) else None
+
+
+def _expanded(_op: OpFacts, shape: Shape, rank: int) -> tuple[int | None, ...] | None:
+    added = rank - len(shape)
+    return (*(None,) * added, *range(len(shape))) if added >= 0 else None
+
+
+_SOURCES: Mapping[DimensionMap, Callable[[OpFacts, Shape, int], tuple[int | None, ...] | None]] = {
+    DimensionMap.SAME: _same,
+    DimensionMap.PERMUTE: _permuted,
+    DimensionMap.TRANSPOSE: _transposed,
+    DimensionMap.UNSQUEEZE: _inserted,
+    DimensionMap.SQUEEZE: _squeezed,
+    DimensionMap.REDUCE: _reduced,
+    DimensionMap.SELECT: _selected,
+    DimensionMap.EXPAND: _expanded,
+    DimensionMap.STACK: _inserted,
+}
+
+
+def _dimensions(given: Argument, rank: int) -> tuple[int, ...] | None:
+    """Counted from the front; None if none are given."""
+    listed = (given,) if isinstance(given, int) else given
+    if not isinstance(listed, tuple):
+        return None
+    return tuple(dim % rank for dim in listed if isinstance(dim, int)) if rank else ()

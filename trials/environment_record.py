@@ -1,0 +1,68 @@
+"""On what a trial was made: the setup that decides whether its decision may be used again, and the machine's state.
+
+A decision is about one setup, whose fingerprint keys it in the ledger. What changes from hour to hour, load and clocks,
+host name, and which of its equal processors a process may use, is recorded beside it and in no fingerprint.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+
+from frx_graph.measure.machine.device_state import DeviceState
+from frx_graph.measure.machine.environment_record import MeasurementEnvironment
+from frx_graph.measure.machine.processor_state import ProcessorState
+
+
+@dataclass(frozen=True, slots=True)
+class TrialSetup:
+    """What decides how fast two programs are compared with each other. None: not told, or there is none."""
+
+    frx: str
+    python: str
+    operators: MeasurementEnvironment
+    """Versions of torch and oneDNN, device, CPU capability, threads, and the settings that decide kernels."""
+    interop_threads: int
+    triton: str | None
+    driver: str | None
+    """Of the NVIDIA device."""
+    cuda: str | None
+    """That torch was built with; like the next two None for a trial on the processor."""
+    cudnn: int | None
+    capability: str | None
+    """Compute capability of the device, `9.0`."""
+    processor: str
+    """Its name; a device waits for it, too."""
+    processors: int
+    """That this process may use."""
+    variables: tuple[tuple[str, str], ...]
+    """Names and values, by name, of the environment variables that decide kernels, threads or memory."""
+    settings: tuple[tuple[str, str], ...]
+    """The same of torch's settings, and of what was changed in the configuration of its compilers."""
+    cpp_compiler: str | None
+    """File name, size and time of the compiler that Inductor finds."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Sixteen hexadecimal digits, the same in every process of this setup."""
+        text = json.dumps(asdict(self), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True, slots=True)
+class TrialEnvironment:
+    """The setup of a trial, and the machine at one moment of it."""
+
+    setup: TrialSetup
+    host: str
+    affinity: tuple[int, ...] | None
+    """Numbers of the processors that this process may use; None where the system does not tell."""
+    processor: ProcessorState
+    device: DeviceState | None
+    """None on the processor, and where NVML does not know the device."""
+
+    @property
+    def fingerprint(self) -> str:
+        """The setup's."""
+        return self.setup.fingerprint
