@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 
 import pytest
 
@@ -50,6 +51,32 @@ def test_what_is_none_says_where(advice, tmp_path, change, said):
     file = tmp_path / "advice.json"
     file.write_text(json.dumps({**json.loads(render_json(advice)), **change}))
     with pytest.raises(EvidenceError, match=f"is no frx_advice_v1: {said}"):
+        read_advice(file)
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("findings", 0, "confidence"), 2),
+        (("findings", 0, "bytes_per_step"), -1),
+        (("findings", 0, "site", "line"), 0),
+        (("findings", 0, "severity"), "dire"),
+        (("copies", 0, "count"), 2**63),
+        (("graphs", 0, "roofline", 0, "seconds"), -1.0),
+        (("environment", "bandwidth_bytes_per_s"), 1e25),
+        (("environment", "peak_flops", 0, "flops_per_s"), 0),
+        (("totals", "ops_scanned"), "many"),
+    ],
+)
+def test_what_is_out_of_bounds_is_refused(advice, tmp_path, path, value):
+    document = json.loads(render_json(advice))
+    part = document
+    for key in path[:-1]:
+        part = part[key]
+    part[path[-1]] = value
+    file = tmp_path / "advice.json"
+    file.write_text(json.dumps(document))
+    with pytest.raises(EvidenceError, match=re.escape(".".join(map(str, path)))):
         read_advice(file)
 
 
