@@ -99,7 +99,7 @@ def environment() -> dict[str, str]:
 def bases(recorded: Sequence[Path]) -> list[Base]:
     """Each bundle as it was recorded, and with a profiler's trace."""
     from frx_graph.analyze.run import analyse_files
-    from frx_graph.reports.runs.run_document import as_json
+    from frx_graph.reports.render.document import to_json
 
     found = []
     for path in recorded:
@@ -112,7 +112,7 @@ def bases(recorded: Sequence[Path]) -> list[Base]:
                     files[f"profiler/{trace.name}"] = trace.read_bytes()
                 write_folder(folder, files)
                 with open_bundle(folder) as copied:
-                    summary = as_json(analyse_files(copied))["result"]
+                    summary = to_json(analyse_files(copied))["result"]
                 found.append(Base(files, summary))
     return found
 

@@ -27,6 +27,7 @@ from frx_graph.reports.kernels import cuda_document, kernel_document, ptx_docume
 from frx_graph.reports.kernels.cuda_report import render_cuda
 from frx_graph.reports.kernels.kernel_report import render_kernels
 from frx_graph.reports.kernels.ptx_report import render_ptx
+from frx_graph.reports.render.document import to_json
 from frx_graph.reports.render.plain_text import one_line
 from frx_graph.reports.runs import trace_document
 from frx_graph.reports.runs.trace_report import render_trace
@@ -51,7 +52,7 @@ def _ptx_report(path: Path) -> Report:
     # The assembler is not asked: what it makes of damaged files is its own affair.
     module = read_ptx(path)
     document = ptx_document.ptx_document(module, analyse_ptx(module, {}), "not asked")
-    return ptx_document.as_json(document), lambda: render_ptx(document.result, top=3, width=100, color=False)
+    return to_json(document), lambda: render_ptx(document.result, top=3, width=100, color=False)
 
 
 def _ptx_pieces(data: bytes) -> Iterator[bytes]:
@@ -63,7 +64,7 @@ def _ptx_pieces(data: bytes) -> Iterator[bytes]:
 
 def _ncu_report(path: Path) -> Report:
     document = kernel_document.ncu_document(*analyze_ncu(path))
-    return kernel_document.as_json(document), lambda: render_kernels(document.result, top=3, width=100, color=False)
+    return to_json(document), lambda: render_kernels(document.result, top=3, width=100, color=False)
 
 
 def _ncu_exports() -> Iterator[bytes]:
@@ -104,13 +105,13 @@ def _ncu_pieces(data: bytes) -> Iterator[bytes]:
 
 def _cuda_report(path: Path) -> Report:
     document = cuda_document.cuda_document(*analyze_cuda(path))
-    return cuda_document.as_json(document), lambda: render_cuda(document.result, top=3, width=100, color=False)
+    return to_json(document), lambda: render_cuda(document.result, top=3, width=100, color=False)
 
 
 def _trace_report(path: Path) -> Report:
     found = analyze_run(path)
     document = trace_document.trace_document(found.trace, found.run, found.findings, path.parent)
-    return trace_document.as_json(document), lambda: render_trace(document.result, top=3, width=100, color=False)
+    return to_json(document), lambda: render_trace(document.result, top=3, width=100, color=False)
 
 
 def _traces() -> Iterator[bytes]:

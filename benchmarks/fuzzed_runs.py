@@ -13,7 +13,8 @@ from frx_graph.analyzers.run.scopes import Scope
 from frx_graph.evidence.run.device_samples import read_device_samples
 from frx_graph.evidence.run.event_stream import read_event_stream
 from frx_graph.evidence.run.events import GpuSample, RunEvent
-from frx_graph.reports.runs.run_document import as_json, run_document
+from frx_graph.reports.render.document import to_json
+from frx_graph.reports.runs.run_document import run_document
 from frx_graph.reports.runs.run_report import render_run
 
 Report = tuple[Mapping[str, Any], Callable[[], str]]
@@ -37,7 +38,7 @@ def _record_report(events: Sequence[RunEvent], samples: Sequence[GpuSample], rea
     def text() -> str:
         return render_run(document.result, Scope.AUTO, "a file", top=3, width=100, color=False)
 
-    return as_json(document), text
+    return to_json(document), text
 
 
 def event_streams() -> Iterator[bytes]:

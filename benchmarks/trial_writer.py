@@ -16,7 +16,8 @@ from frx_graph.autopilot.trial_decisions import decisions_about
 from frx_graph.ledger.author import this_process
 from frx_graph.ledger.decision import Decision
 from frx_graph.records import Candidate
-from frx_graph.reports.trials.trial_document import as_json, trial_document
+from frx_graph.reports.render.document import to_json
+from frx_graph.reports.trials.trial_document import trial_document
 from frx_graph.trial_worker.launch import start_arm
 from frx_graph.trials.arm_messages import Load, TargetWorkload
 from frx_graph.trials.executor import Programs, run_trial
@@ -64,7 +65,7 @@ def try_until_killed(mark: str, folder: Path, keep: Callable[[tuple[Decision, ..
                 run.verdict,
                 environment=run.environment,
                 policy=_POLICY,
-                document=json.dumps(as_json(document), allow_nan=False),
+                document=json.dumps(to_json(document), allow_nan=False),
                 by=this_process("benchmark"),
             )
         )

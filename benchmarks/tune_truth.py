@@ -35,7 +35,8 @@ from typing import Any
 
 from scipy.stats import t
 
-from frx_graph.reports.trials.tune_document import TuneDocument, as_json
+from frx_graph.reports.render.document import to_json
+from frx_graph.reports.trials.tune_document import TuneDocument
 from frx_graph.runs.tune.run_label import diagnose
 from frx_graph.runs.tune.settings import TuneSettings
 from frx_graph.runs.tune.tune_folder import new_folder
@@ -152,7 +153,7 @@ def planted(folder: Path, *, rounds: int, ignore_load: bool) -> dict[str, Any]:
         "grid_ms": [{"variables": dict(one), "ms": ms} for one, ms in zip(grid, medians, strict=True)],
         "is_best": bool(found) and behind.value <= 1 + NEAR,
         "seconds": took,
-        "document": as_json(
+        "document": to_json(
             document.model_copy(
                 update={"trials": tuple(_without_samples(document)), "command": ("python", f"benchmarks/{SCRIPT.name}")}
             )

@@ -3,15 +3,33 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+
+from annotated_types import Ge, Interval
 
 from frx_graph.capture.call_site import CallSite
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.records import Copy, Effort, Finding, Refusal, Risk
+from frx_graph.support.json_fields import Count
+
+if TYPE_CHECKING:
+    from pydantic import ConfigDict
+
+PerSecond = Annotated[float, Interval(ge=1.0, le=1e24)]
+"""At most a million times a device's rate, so that arithmetic on what a file claims stays finite."""
+
+
+@dataclass(frozen=True, slots=True)
+class PeakFlops:
+    """Peak arithmetic of the device in one dtype."""
+
+    dtype: str
+    flops_per_s: PerSecond
 
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """Where the advice was made. Bandwidth and peaks are None where the device was not calibrated, `threads` where the
+    """Where the advice was made. Bandwidth and peaks are null if the device was not calibrated, `threads` if the
     program was only seen through a trace."""
 
     frx_version: str
@@ -21,40 +39,41 @@ class Environment:
     device: str
     device_name: str
     inner: str
+    """The compiler whose program the advice is about: `eager`, `inductor`, ..."""
     threads: int | None
-    bandwidth_bytes_per_s: float | None = None
-    peak_flops: tuple[tuple[str, float], ...] = ()
+    bandwidth_bytes_per_s: PerSecond | None = None
+    peak_flops: tuple[PeakFlops, ...] = ()
     contract: str | None = None
+    """The operator layout contract that the predictions rest on."""
 
 
 @dataclass(frozen=True, slots=True)
 class LayoutSpan:
-    """Consecutive operators of one module that run in one layout: a block in the picture of the graph.
-
-    `bytes` is all traffic of the span's operators, `copy_bytes` the part that layout copies make.
-    """
+    """Consecutive operators of one module that run in one layout: a block in the picture of the graph."""
 
     module_path: str
     phase: Phase
     layout: str
-    ops: int
-    bytes: int
-    copies: int
-    copy_bytes: int
+    ops: Count
+    bytes: Count
+    copies: Count
+    copy_bytes: Count
+    """The part of `bytes` that layout copies make."""
 
 
 @dataclass(frozen=True, slots=True)
 class RooflinePoint:
-    """All calls of one operator at one call site. `seconds` is None unless a trace or an observation timed them."""
+    """All calls of one operator at one call site."""
 
     operator: str
     site: CallSite
     phase: Phase
     dtype: str
-    count: int
-    flops: int
-    bytes: int
-    seconds: float | None = None
+    count: Count
+    flops: Count
+    bytes: Count
+    seconds: Annotated[float, Ge(0)] | None = None
+    """Measured time of all calls; null unless a trace or an observation timed them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +83,7 @@ class GraphSummary:
     graph_id: str
     origin: str
     train: bool
-    ops: int
+    ops: Count
     spans: tuple[LayoutSpan, ...] = ()
     roofline: tuple[RooflinePoint, ...] = ()
 
@@ -79,20 +98,21 @@ def is_quick_win(finding: Finding) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """The whole step. `bandwidth_overhead_pct` is copy traffic in percent of all traffic. `quick_wins` counts the
-    findings for which `is_quick_win` holds. `copy_bytes_per_step` is None where a trace shows copies without
-    their shapes."""
+    """The whole step."""
 
-    ops_scanned: int
-    copies_per_step: int
-    copy_bytes_per_step: int | None
+    ops_scanned: Count
+    copies_per_step: Count
+    copy_bytes_per_step: Count | None
+    """Null if a trace shows copies without their shapes."""
     bandwidth_overhead_pct: float | None
-    quick_wins: int
+    """Copy traffic in percent of all traffic."""
+    quick_wins: Count
+    """Findings that one line fixes at low or medium risk, and that save time or traffic."""
 
 
 @dataclass(frozen=True, slots=True)
 class Timings:
-    """Seconds that each part of the advice took; None for a part that did not run."""
+    """Seconds that each part of the advice took; null for a part that did not run."""
 
     capture_s: float | None
     analysis_s: float
@@ -100,20 +120,30 @@ class Timings:
     observe_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
-    """Ranked findings, what was refused and why, and the numbers behind them.
+    """Ranked layout findings for one PyTorch program, what was refused and why, and the numbers behind them.
 
-    `copies` are the predicted layout copies; `observed` those that a real step showed, None where none was run. In
-    advice on a trace nothing is predicted: `copies` are those that the trace shows, each with basis OBSERVED.
+    Written as JSON it is the document `frx_advice_v1`. Within v1 fields may be added; none is removed and none changes
+    its meaning, so readers pass over fields that they do not know. Unknown is null.
     """
 
+    __pydantic_config__: ClassVar[ConfigDict] = {
+        "allow_inf_nan": False,
+        "use_attribute_docstrings": True,
+    }
+
+    schema: Literal["frx_advice_v1"] = "frx_advice_v1"
     target: str
     environment: Environment
     graphs: tuple[GraphSummary, ...]
+    """Empty if nothing could be captured: then the absence of findings says nothing about the program."""
     findings: tuple[Finding, ...]
+    """Best first."""
     refusals: tuple[Refusal, ...]
-    copies: tuple[Copy, ...]
     totals: Totals
     timings: Timings
+    copies: tuple[Copy, ...]
+    """All predicted layout copies of one step; in advice on a trace those that it shows, with basis `observed`."""
     observed: tuple[Copy, ...] | None = None
+    """The layout copies that a real step showed; null if none was run."""

@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
+from typing import Annotated
+
+from annotated_types import Interval
 
 from frx_graph.capture.call_site import CallSite
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.evidence.measurement import Measurement
+from frx_graph.support.json_fields import Count, NullFor
 
 
 class Severity(enum.StrEnum):
@@ -73,11 +77,7 @@ class OperandRole(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """One layout copy that a step makes, at one node of one graph.
-
-    `bytes` is traffic (read + written), summed over the `count` copies that the node makes of this kind and role.
-    `value` names the value that is copied; `cause` says in a few words what made it necessary.
-    """
+    """The layout copies of one kind and role that a step makes at one node of one graph."""
 
     node: str
     site: CallSite
@@ -85,11 +85,14 @@ class Copy:
     kind: CopyKind
     role: OperandRole
     value: str
-    bytes: int
-    count: int
+    """The value that is copied."""
+    bytes: Count
+    """Traffic (read + written), summed over `count` copies."""
+    count: Count
     phase: Phase
     basis: Basis
     cause: str
+    """What made the copy necessary, in a few words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,39 +109,41 @@ class Saving:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """One fact about a finding: what was read or measured, where it came from, and the numbers that it rests on."""
+    """One fact about a finding."""
 
     text: str
     source: str
+    """Where it was read or measured."""
     basis: Basis = Basis.PREDICTED
     measurements: tuple[Measurement, ...] = ()
+    """The numbers that it rests on, as far as they were read from files of a run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One layout problem at one call site, with its fix.
-
-    `bytes_per_step` is the traffic that the fix can save at most (read + written); `copies` are the layout copies
-    that the finding claims, each claimed by exactly one finding. `confidence` is 0..1. `graph_id` names the graph.
-    """
+    """One layout problem at one call site, with its fix."""
 
     rule: str
     title: str
     severity: Severity
     site: CallSite
     nodes: tuple[str, ...]
-    count_per_step: int
-    bytes_per_step: int | None
+    count_per_step: Count
+    bytes_per_step: Count | None
+    """Traffic (read + written) that the fix saves at most."""
     saving: Saving
     effort: Effort
     risk: Risk
     fix: str
-    confidence: float
-    basis: Basis = Basis.PREDICTED
+    confidence: Annotated[float, Interval(ge=0, le=1)]
     evidence: tuple[Evidence, ...] = ()
+    basis: Basis = Basis.PREDICTED
+    """Whether a real step showed the problem or it was worked out from the graph."""
     copies: tuple[Copy, ...] = ()
-    graph_id: str = ""
+    """The layout copies that the finding answers for; each copy belongs to one finding."""
+    graph_id: Annotated[str, NullFor("")] = ""
     modules: tuple[str, ...] = ()
+    """All module paths at which the call site does this."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from frx_graph.cli.main import run
-from frx_graph.reports.advice.advice_file import advice_of, read_advice_document
+from frx_graph.reports.advice.advice_file import read_advice
 from frx_graph.reports.advice.baseline import filter_new, read_baseline
 
 NET_FOLDER = "/tmp/before"
@@ -47,13 +47,13 @@ def test_a_bundle_is_analysed(
 
 def test_advice_is_read() -> None:
     written = json.loads((WRITTEN / "advice.json").read_text())
-    advice = advice_of(read_advice_document(WRITTEN / "advice.json"))
+    advice = read_advice(WRITTEN / "advice.json")
     assert [finding.rule for finding in advice.findings] == [finding["rule"] for finding in written["findings"]]
     assert written["findings"]
 
 
 def test_a_baseline_hides_what_it_holds() -> None:
-    advice = advice_of(read_advice_document(WRITTEN / "advice.json"))
+    advice = read_advice(WRITTEN / "advice.json")
     new = filter_new(advice, read_baseline(WRITTEN / "baseline.json"), Path(NET_FOLDER))
     assert advice.findings
     assert new.findings == ()

@@ -6,7 +6,7 @@ import platform
 
 import torch
 
-from frx_graph.advice import Environment
+from frx_graph.advice import Environment, PeakFlops
 from frx_graph.measure.machine.device_profile import DeviceProfile
 from frx_graph.version import __version__
 
@@ -26,6 +26,6 @@ def environment_of(
         inner=inner,
         threads=torch.get_num_threads(),
         bandwidth_bytes_per_s=profile.bandwidth_bytes_per_s if profile is not None else None,
-        peak_flops=tuple((str(dtype).removeprefix("torch."), flops) for dtype, flops in peaks.items()),
+        peak_flops=tuple(PeakFlops(str(dtype).removeprefix("torch."), flops) for dtype, flops in peaks.items()),
         contract=contract,
     )

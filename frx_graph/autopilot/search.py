@@ -30,7 +30,8 @@ from frx_graph.ledger.author import this_process
 from frx_graph.ledger.decision import AUTOPILOT, Decision, Kind
 from frx_graph.options import BackendOptions
 from frx_graph.records import Candidate
-from frx_graph.reports.trials.trial_document import as_json, trial_document
+from frx_graph.reports.render.document import to_json
+from frx_graph.reports.trials.trial_document import trial_document
 from frx_graph.support.termination import cleaned_up_when_terminated
 from frx_graph.trial_worker.graph_file import hold_graph, write_graph
 from frx_graph.trial_worker.in_process import InProcessArms
@@ -270,6 +271,6 @@ class _Kept:
             trial.run.verdict,
             environment=trial.run.environment,
             policy=self._policy,
-            document=json.dumps(as_json(document), allow_nan=False),
+            document=json.dumps(to_json(document), allow_nan=False),
             by=this_process(AUTOPILOT),
         )

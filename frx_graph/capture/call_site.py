@@ -13,6 +13,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
+from typing import Annotated
+
+from annotated_types import Ge
+
+from frx_graph.support.json_fields import NullFor
 
 _TORCH = importlib.util.find_spec("torch")
 assert _TORCH is not None
@@ -26,17 +31,20 @@ _FRAME = re.compile(r'^\s*File "(?P<file>.+)", line (?P<line>\d+), in (?P<functi
 _RESUMED = re.compile(r"^torch_dynamo_resume_in_(?P<function>.+)_at_\d+$")
 _ROOT_LOCAL = re.compile(r"^L\['(?:[^'\\]|\\.)*'\]")
 _GETATTR = re.compile(r"getattr\((?P<base>.+), '(?P<name>[^']+)'\)")
+_UNKNOWN = "<unknown>"
 _SUBSCRIPT = re.compile(r"\['?(?P<key>[^\]']+)'?\]")
 
 
 @dataclass(frozen=True, slots=True)
 class CallSite:
-    """A place in the user's code. `module_path` is dotted from the root module, `model.layer3.2.conv1`."""
+    """A place in the user's code."""
 
-    file: str
-    line: int
-    function: str
-    module_path: str = ""
+    file: Annotated[str, NullFor(_UNKNOWN)]
+    """Path as the interpreter knows it."""
+    line: Annotated[int, Ge(1), NullFor(0)]
+    function: Annotated[str, NullFor(_UNKNOWN)]
+    module_path: Annotated[str, NullFor("")] = ""
+    """Dotted from the root module, `model.layer3.2.conv1`; `*` stands for the parts in which several differ."""
 
     @property
     def location(self) -> tuple[str, int]:
@@ -54,7 +62,7 @@ class CallSite:
         return f"{self.file}:{self.line}" if self.line else self.file
 
 
-UNKNOWN_SITE = CallSite(file="<unknown>", line=0, function="<unknown>")
+UNKNOWN_SITE = CallSite(file=_UNKNOWN, line=0, function=_UNKNOWN)
 
 
 def is_foreign(file: str) -> bool:

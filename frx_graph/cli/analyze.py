@@ -49,8 +49,9 @@ from frx_graph.reports.kernels import cuda_document, kernel_document, ptx_docume
 from frx_graph.reports.kernels.cuda_report import render_cuda
 from frx_graph.reports.kernels.kernel_report import render_kernels
 from frx_graph.reports.kernels.ptx_report import render_ptx
+from frx_graph.reports.render.document import to_json
 from frx_graph.reports.render.source_path import checkout_root
-from frx_graph.reports.runs import run_document, trace_document
+from frx_graph.reports.runs import trace_document
 from frx_graph.reports.runs.run_report import render_run
 from frx_graph.reports.runs.trace_report import render_trace
 from frx_graph.rules.gpu_profile import GpuProfile, cuda_gpu
@@ -157,7 +158,7 @@ def _analyze_run(path: Path, options: ReportOptions, scope: Scope) -> int:
         advice = analyze_bundle(path)
     result, code = advice.document.result, run_code(advice.document.result, scope)
     if options.format is Format.JSON:
-        text = _json(run_document.as_json(advice.document))
+        text = _json(to_json(advice.document))
     else:
         text = render_run(result, scope, advice.read_from, top=options.top, width=terminal.width, color=color)
     write_report(text, options.output, color=color, for_people=options.format is Format.TEXT)
@@ -205,7 +206,7 @@ def _ncu(
     document = kernel_document.ncu_document(export, analysis)
     code = kernels_code(analysis)
     if options.format is Format.JSON:
-        return _json(kernel_document.as_json(document)), code
+        return _json(to_json(document)), code
     return render_kernels(document.result, top=options.top, width=width, color=color), code
 
 
@@ -214,7 +215,7 @@ def _ptx(path: Path, gpu: GpuProfile | None, options: ReportOptions, width: int,
     document = ptx_document.ptx_document(*analyze_ptx(path, gpu))
     code = int(bool(document.result.bottlenecks))
     if options.format is Format.JSON:
-        return _json(ptx_document.as_json(document)), code
+        return _json(to_json(document)), code
     return render_ptx(document.result, top=options.top, width=width, color=color), code
 
 
@@ -225,7 +226,7 @@ def _trace(path: Path, options: ReportOptions, width: int, color: bool) -> tuple
     document = trace_document.trace_document(evidence.trace, evidence.run, evidence.findings, root)
     code = int(evidence.run.primary is not None)
     if options.format is Format.JSON:
-        return _json(trace_document.as_json(document)), code
+        return _json(to_json(document)), code
     return render_trace(document.result, top=options.top, width=width, color=color), code
 
 
@@ -234,7 +235,7 @@ def _cuda(path: Path, gpu: GpuProfile | None, options: ReportOptions, width: int
     document = cuda_document.cuda_document(*analyze_cuda(path, gpu))
     code = int(bool(document.result.findings))
     if options.format is Format.JSON:
-        return _json(cuda_document.as_json(document)), code
+        return _json(to_json(document)), code
     return render_cuda(document.result, top=options.top, width=width, color=color), code
 
 

@@ -21,8 +21,9 @@ from frx_graph.evidence.ncu.profiler import find_ncu
 from frx_graph.measure.machine.gpus_present import gpu_names
 from frx_graph.measure.nvcc import Nvcc, find_nvcc
 from frx_graph.reports.advice.terminal import detect_terminal
-from frx_graph.reports.kernels.bench_document import BenchDocument, as_json, bench_document
+from frx_graph.reports.kernels.bench_document import BenchDocument, bench_document
 from frx_graph.reports.kernels.bench_report import render_bench
+from frx_graph.reports.render.document import to_json
 from frx_graph.rules.gpu_profile import cuda_gpu
 from frx_graph.support.termination import cleaned_up_when_terminated
 from frx_graph.trials.program_bench import BenchOptions, BenchRun, bench_programs
@@ -73,7 +74,7 @@ def bench(
         diff = None if ncu is None or run.wall is None else _measured(run, build, ncu)
     document = bench_document(run, diff)
     if as_document:
-        print_document(as_json(document))
+        print_document(to_json(document))
     else:
         terminal = detect_terminal(sys.stdout, os.environ)
         print_report(render_bench(document, width=terminal.width, color=terminal.color), color=terminal.color)

@@ -13,8 +13,9 @@ from frx_graph.analyzers.run.scopes import Scope
 from frx_graph.cli.printing.output import QuietOption, notice, print_document, print_report
 from frx_graph.reports.advice.render import DEFAULT_TOP
 from frx_graph.reports.advice.terminal import detect_terminal
+from frx_graph.reports.render.document import to_json
 from frx_graph.reports.render.plain_text import encodable
-from frx_graph.reports.runs.collect_document import CapturedPart, CollectDocument, as_json
+from frx_graph.reports.runs.collect_document import CapturedPart, CollectDocument
 from frx_graph.reports.runs.collect_report import render_collected
 from frx_graph.reports.runs.run_parts import RunResult
 from frx_graph.reports.runs.run_report import render_run
@@ -72,7 +73,7 @@ def collect(
     document = _document(settings, collected)
     try:
         if as_document:
-            print_document(as_json(document))
+            print_document(to_json(document))
         else:
             print_report(render_collected(document), color=False)
             if document.result is not None:

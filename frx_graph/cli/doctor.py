@@ -19,7 +19,8 @@ from frx_graph.cli.printing.output import (
 )
 from frx_graph.doctor.installation import check_installation, usable_devices
 from frx_graph.measure.machine.device_calibration import measure_again
-from frx_graph.reports.doctor_document import as_json, doctor_document
+from frx_graph.reports.doctor_document import doctor_document
+from frx_graph.reports.render.document import to_json
 from frx_graph.support.check import Status, worst
 
 _EXIT_CODES = {Status.OK: 0, Status.WARNING: 1, Status.ERROR: 2}
@@ -40,7 +41,7 @@ def doctor(
             measure_again(device)
     checks = check_installation()
     if is_json(format, as_document):
-        print_document(as_json(doctor_document(checks)))
+        print_document(to_json(doctor_document(checks)))
     elif not is_quiet():
         print_checks(checks, Console(highlight=False, markup=False))
     raise typer.Exit(_EXIT_CODES[worst(checks)])

@@ -20,7 +20,7 @@ from frx_graph.engines.engine import EngineName
 from frx_graph.errors import OptionError
 from frx_graph.fleet.fleet import Reading, read_here, summarise
 from frx_graph.reports.advice.terminal import detect_terminal
-from frx_graph.reports.runs.fleet_document import as_json
+from frx_graph.reports.render.document import to_json
 from frx_graph.reports.runs.fleet_report import render_fleet
 
 _TOP = 10
@@ -53,7 +53,7 @@ def fleet(
     terminal = detect_terminal(sys.stdout, os.environ)
     color = terminal.color and output is None and not as_document
     if as_document:
-        text = json.dumps(as_json(document), indent=2, allow_nan=False) + "\n"
+        text = json.dumps(to_json(document), indent=2, allow_nan=False) + "\n"
     else:
         text = render_fleet(document, top=top, width=terminal.width, color=color)
     write_report(text, output, color=color, for_people=not as_document)

@@ -31,7 +31,8 @@ from frx_graph.instrumentation.script import Script, read_script, replace_script
 from frx_graph.instrumentation.script_search import ScriptsFound, find_scripts
 from frx_graph.reports.advice.patch_report import difference, render_diff
 from frx_graph.reports.advice.terminal import detect_terminal
-from frx_graph.reports.init_document import as_json, first_steps_document, unchanged_document, written_document
+from frx_graph.reports.init_document import first_steps_document, unchanged_document, written_document
+from frx_graph.reports.render.document import to_json
 from frx_graph.reports.render.plain_text import one_line
 from frx_graph.support.check import Check
 
@@ -94,7 +95,7 @@ def _first_steps(as_document: bool) -> None:
         scripts = find_scripts(Path.cwd())
     following = next_commands(checks, scripts)
     if as_document:
-        print_document(as_json(first_steps_document(checks, scripts, following)))
+        print_document(to_json(first_steps_document(checks, scripts, following)))
         return
     if not is_quiet():
         _print_first_steps(checks, scripts, following)
@@ -118,7 +119,7 @@ def _print_first_steps(checks: Sequence[Check], scripts: ScriptsFound, following
 
 def _unchanged(script: Script, why: str, as_document: bool) -> None:
     if as_document:
-        print_document(as_json(unchanged_document(script.path, why)))
+        print_document(to_json(unchanged_document(script.path, why)))
     notice(f"frx: {_named(script.path)} {why}; left as it is")
 
 
@@ -140,5 +141,5 @@ def _written(script: Script, text: str, *, yes: bool, as_document: bool) -> None
             return
     replace_script(script, text)
     if as_document:
-        print_document(as_json(written_document(script.path, changes)))
+        print_document(to_json(written_document(script.path, changes)))
     notice(f"frx: wrote {_named(script.path)}")

@@ -31,6 +31,7 @@ from frx_graph.reports.kernels import kernel_document, ptx_document
 from frx_graph.reports.kernels.explanation import explain_ncu, explain_ptx
 from frx_graph.reports.kernels.kernel_report import render_kernels
 from frx_graph.reports.kernels.ptx_report import render_ptx
+from frx_graph.reports.render.document import to_json
 from frx_graph.reports.render.rerun_command import YOUR_PROGRAM
 from frx_graph.rules.gpu_profile import GpuProfile, cuda_gpu
 
@@ -134,7 +135,7 @@ class _Shown:
         """The exit code for an export; `measured` is how it comes to another one."""
         document = kernel_document.ncu_document(export, analysis)
         if self.as_document:
-            print_document(kernel_document.as_json(document))
+            print_document(to_json(document))
         else:
             terminal = detect_terminal(sys.stdout, os.environ)
             text = render_kernels(
@@ -151,7 +152,7 @@ class _Shown:
             progress(f"reading {path}")
             document = ptx_document.ptx_document(*analyze_ptx(path, gpu))
         if self.as_document:
-            print_document(ptx_document.as_json(document))
+            print_document(to_json(document))
         else:
             terminal = detect_terminal(sys.stdout, os.environ)
             text = render_ptx(document.result, top=self.top, width=terminal.width, color=terminal.color)

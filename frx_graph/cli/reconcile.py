@@ -16,8 +16,9 @@ from frx_graph.cli.printing.output import QuietOption, print_document, print_rep
 from frx_graph.errors import OptionError
 from frx_graph.reports.advice.render import DEFAULT_TOP
 from frx_graph.reports.advice.terminal import detect_terminal
-from frx_graph.reports.kernels.reconcile_document import as_json, reconcile_document
+from frx_graph.reports.kernels.reconcile_document import reconcile_document
 from frx_graph.reports.kernels.reconcile_report import render_reconciliation
+from frx_graph.reports.render.document import to_json
 from frx_graph.rules.gpu_profile import cuda_gpu
 
 
@@ -40,7 +41,7 @@ def reconcile(
         raise OptionError("--gpu-model is for kernels: a trace names its own device", "leave it out")
     document = reconcile_document(layers, reconciled(layers))
     if as_document:
-        print_document(as_json(document))
+        print_document(to_json(document))
     else:
         terminal = detect_terminal(sys.stdout, os.environ)
         text = render_reconciliation(document.result, top=top, width=terminal.width, color=terminal.color)

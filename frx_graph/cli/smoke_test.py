@@ -5,8 +5,9 @@ from __future__ import annotations
 import typer
 
 from frx_graph.cli.printing.output import OnlyJsonOption, QuietOption, print_document, print_report, stages
+from frx_graph.reports.render.document import to_json
 from frx_graph.reports.render.plain_text import one_line
-from frx_graph.reports.smoke_document import as_json, smoke_document
+from frx_graph.reports.smoke_document import smoke_document
 from frx_graph.runs.smoke_test import smoke_test as run_smoke_test
 
 
@@ -20,7 +21,7 @@ def smoke_test(
         progress("running the smoke test")
         document = smoke_document([(check.name, check.problem) for check in run_smoke_test()])
     if as_document:
-        print_document(as_json(document))
+        print_document(to_json(document))
     else:
         for check in document.result.checks:
             problem = "" if check.problem is None else f": {one_line(check.problem)}"

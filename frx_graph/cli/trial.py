@@ -43,11 +43,10 @@ from frx_graph.ledger.database.opening import check_writable
 from frx_graph.ledger.location import Location, choose_location
 from frx_graph.options import PLANNED, check_inner
 from frx_graph.reports.advice.terminal import detect_terminal
+from frx_graph.reports.render.document import to_json
 from frx_graph.reports.render.plain_text import one_line
 from frx_graph.reports.trials.trial_document import NOTHING_TRIED, TrialDocument
-from frx_graph.reports.trials.trial_document import as_json as trial_as_json
 from frx_graph.reports.trials.trial_matrix_document import MatrixEntry, matrix_document
-from frx_graph.reports.trials.trial_matrix_document import as_json as matrix_as_json
 from frx_graph.reports.trials.trial_matrix_report import render_matrix
 from frx_graph.reports.trials.trial_report import render_trial
 from frx_graph.support.termination import cleaned_up_when_terminated
@@ -217,7 +216,7 @@ class _Kept:
 def _print_one(kept: _Kept, *, as_json: bool) -> None:
     document = kept.only
     if as_json:
-        print_document(trial_as_json(document))
+        print_document(to_json(document))
     elif not kept.untried:
         terminal = detect_terminal(sys.stdout, os.environ)
         print_report(render_trial(document, width=terminal.width, color=terminal.color), color=terminal.color)
@@ -226,7 +225,7 @@ def _print_one(kept: _Kept, *, as_json: bool) -> None:
 def _print_all(kept: _Kept, *, as_json: bool) -> None:
     document = matrix_document(kept.entries)
     if as_json:
-        print_document(matrix_as_json(document))
+        print_document(to_json(document))
     else:
         terminal = detect_terminal(sys.stdout, os.environ)
         print_report(render_matrix(document, width=terminal.width, color=terminal.color), color=terminal.color)

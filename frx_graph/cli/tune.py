@@ -23,8 +23,8 @@ from frx_graph.cli.printing.output import QuietOption, notice, print_document, p
 from frx_graph.engines.engine import EngineName, Holding
 from frx_graph.errors import OptionError
 from frx_graph.reports.advice.terminal import detect_terminal
+from frx_graph.reports.render.document import to_json
 from frx_graph.reports.render.plain_text import one_line
-from frx_graph.reports.trials.tune_document import as_json
 from frx_graph.reports.trials.tune_report import render_tune
 from frx_graph.runs.tune.families import FAMILIES
 from frx_graph.runs.tune.families.custom import NAME as CUSTOM
@@ -142,7 +142,7 @@ def tune(
             _said(f"Report saved: {folder.path / REPORT}")
             _said(f"Markdown report saved: {folder.path / MARKDOWN}")
     if as_document:
-        print_document(as_json(document))
+        print_document(to_json(document))
     else:
         terminal = detect_terminal(sys.stdout, os.environ)
         print_report(render_tune(document, width=terminal.width, color=terminal.color), color=terminal.color)

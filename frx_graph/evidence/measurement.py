@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from typing import Annotated
+
+from annotated_types import Ge
+
+from frx_graph.support.json_fields import NullFor
 
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """Where a fact stands: `source` is a file, or the program that said it; `line` counts from 1, None where the source
-    has none; `name` is what the source calls it."""
+    """The place that a fact was read from."""
 
     source: str
-    line: int | None
+    """A file, or the program that said it."""
+    line: Annotated[int, Ge(1)] | None
+    """Null if the source has no lines."""
     name: str
+    """The source's own name for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """`value` of `metric` in `unit`. `subject` is what was measured: a launch of a kernel, a kernel, an operator."""
+    """One number from outside: `value` of `metric` in `unit`."""
 
     metric: str
-    value: float
+    value: Annotated[float, NullFor(math.nan)]
+    """Null in JSON unless it is finite."""
     unit: str
     subject: str
+    """The thing measured: a launch of a kernel, a kernel, an operator."""
     provenance: Provenance

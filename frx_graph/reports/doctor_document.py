@@ -3,38 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import Field
 
-from frx_graph.reports.check_part import CheckPart
-from frx_graph.reports.render.published_schema import published_schema
+from frx_graph.reports.render.document import Part
 from frx_graph.support.check import Check, Status, worst
 
-SCHEMA_NAME: Literal["frx_doctor_v1"] = "frx_doctor_v1"
+
+class CheckPart(Part):
+    """One thing that was looked at."""
+
+    name: str
+    value: str = Field(description="what was found")
+    status: Status
+    hint: str = Field(description="what to do where the status is not ok; empty where there is nothing to do")
 
 
-class DoctorDocument(BaseModel):
+class DoctorDocument(Part):
     """All checks."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    schema_: Literal["frx_doctor_v1"] = Field(default=SCHEMA_NAME, alias="schema")
+    schema_: Literal["frx_doctor_v1"] = Field(default="frx_doctor_v1", alias="schema")
     status: Status = Field(description="the most serious one of the checks")
     checks: tuple[CheckPart, ...]
 
 
 def doctor_document(checks: Sequence[Check]) -> DoctorDocument:
     """In the order in which they were made."""
-    return DoctorDocument(schema=SCHEMA_NAME, status=worst(checks), checks=tuple(map(CheckPart.of, checks)))
-
-
-def doctor_schema() -> str:
-    """The text of `frx_doctor_v1.schema.json`."""
-    return published_schema(SCHEMA_NAME, DoctorDocument)
-
-
-def as_json(document: DoctorDocument) -> dict[str, Any]:
-    """What is written."""
-    found: dict[str, Any] = TypeAdapter(DoctorDocument).dump_python(document, mode="json", by_alias=True)
-    return found
+    return DoctorDocument(status=worst(checks), checks=tuple(map(CheckPart.from_record, checks)))

@@ -4,24 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import Field
 
 from frx_graph.doctor.next_steps import NextCommand
 from frx_graph.instrumentation.script_search import ScriptsFound
-from frx_graph.reports.check_part import CheckPart
-from frx_graph.reports.render.published_schema import published_schema
+from frx_graph.reports.doctor_document import CheckPart
+from frx_graph.reports.render.document import Part
 from frx_graph.support.check import Check
 
-SCHEMA_NAME: Literal["frx_init_v1"] = "frx_init_v1"
 
-
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class ScriptPart(_Part):
+class ScriptPart(Part):
     """A script that seems to train."""
 
     path: str
@@ -31,14 +25,14 @@ class ScriptPart(_Part):
     note: str = Field(description="why no loop would be recorded; empty where one would be")
 
 
-class NextPart(_Part):
+class NextPart(Part):
     """What to type next."""
 
     command: str
     does: str
 
 
-class FirstStepsPart(_Part):
+class FirstStepsPart(Part):
     """What there is, and what to do with it."""
 
     checks: tuple[CheckPart, ...]
@@ -47,7 +41,7 @@ class FirstStepsPart(_Part):
     next: tuple[NextPart, ...]
 
 
-class PatchPart(_Part):
+class PatchPart(Part):
     """What --patch or --unpatch did to a script."""
 
     file: str
@@ -56,10 +50,10 @@ class PatchPart(_Part):
     diff: str = Field(description="what was changed, for patch -p0; empty where nothing was")
 
 
-class InitDocument(_Part):
+class InitDocument(Part):
     """One of the two, the other is null."""
 
-    schema_: Literal["frx_init_v1"] = Field(default=SCHEMA_NAME, alias="schema")
+    schema_: Literal["frx_init_v1"] = Field(default="frx_init_v1", alias="schema")
     first_steps: FirstStepsPart | None = None
     patch: PatchPart | None = None
 
@@ -70,7 +64,7 @@ def first_steps_document(
     """Without --patch and --unpatch."""
     return InitDocument(
         first_steps=FirstStepsPart(
-            checks=tuple(map(CheckPart.of, checks)),
+            checks=tuple(map(CheckPart.from_record, checks)),
             scripts=tuple(
                 ScriptPart(
                     path=str(script.path),
@@ -82,7 +76,7 @@ def first_steps_document(
                 for script in scripts.scripts
             ),
             complete=scripts.complete,
-            next=tuple(NextPart(command=each.command, does=each.does) for each in following),
+            next=tuple(map(NextPart.from_record, following)),
         )
     )
 
@@ -95,14 +89,3 @@ def written_document(file: Path, diff: str) -> InitDocument:
 def unchanged_document(file: Path, reason: str) -> InitDocument:
     """Of a script that was left as it is."""
     return InitDocument(patch=PatchPart(file=str(file), written=False, reason=reason, diff=""))
-
-
-def init_schema() -> str:
-    """The text of `frx_init_v1.schema.json`."""
-    return published_schema(SCHEMA_NAME, InitDocument)
-
-
-def as_json(document: InitDocument) -> dict[str, Any]:
-    """What is written."""
-    found: dict[str, Any] = TypeAdapter(InitDocument).dump_python(document, mode="json", by_alias=True)
-    return found

@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 from pydantic import BaseModel
 
+from frx_graph.advice import Advice
 from frx_graph.analyze.cuda import analyze_cuda
 from frx_graph.analyze.layers import read_layers
 from frx_graph.analyze.ncu import analyze_ncu
@@ -20,7 +21,7 @@ from frx_graph.analyzers.layers import Layers
 from frx_graph.analyzers.reconcile.reconciliation import reconcile
 from frx_graph.errors import EvidenceError, OptionError
 from frx_graph.evidence.file_kind import EXPECTED, FileKind, file_kind
-from frx_graph.reports.advice.advice_file import is_advice, read_advice_document
+from frx_graph.reports.advice.advice_file import is_advice, read_advice
 from frx_graph.reports.kernels.compare_document import compare_document
 from frx_graph.reports.kernels.compare_gaps import NextCommand
 from frx_graph.reports.kernels.cuda_document import cuda_document
@@ -33,7 +34,7 @@ from frx_graph.rules.gpu_profile import GpuProfile, cuda_gpu
 from frx_graph.service.analysis_job import AnalysisJob, Task
 from frx_graph.service.static_inspection import inspection_of
 
-Result: TypeAlias = BaseModel
+Result: TypeAlias = BaseModel | Advice
 _ZIP = b"PK\x03\x04"
 _ANY = f"a zip of a run, advice (frx_advice_v1), {EXPECTED}"
 
@@ -55,7 +56,7 @@ def _file(job: AnalysisJob, gpu: GpuProfile | None) -> Result:
         return analyze_bundle(path).document
     if is_advice(path):
         _no_gpu(gpu)
-        return read_advice_document(path)
+        return read_advice(path)
     return _evidence(path, file_kind(path, _ANY), gpu)
 
 

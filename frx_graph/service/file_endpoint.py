@@ -6,7 +6,7 @@ from fastapi import APIRouter, Request
 from pydantic import RootModel
 from starlette.responses import Response
 
-from frx_graph.reports.advice.schema import AdviceDocument
+from frx_graph.advice import Advice
 from frx_graph.reports.kernels.cuda_document import CudaDocument
 from frx_graph.reports.kernels.kernel_document import NcuDocument
 from frx_graph.reports.kernels.ptx_document import PtxDocument
@@ -18,7 +18,7 @@ from frx_graph.service.http.openapi import answers
 from frx_graph.service.uploads import FORM_BODY, form_of
 
 
-class FileResult(RootModel[TraceDocument | RunDocument | NcuDocument | PtxDocument | CudaDocument | AdviceDocument]):
+class FileResult(RootModel[TraceDocument | RunDocument | NcuDocument | PtxDocument | CudaDocument | Advice]):
     """What was found, under the mode of the file's kind; of advice, the advice."""
 
 

@@ -6,12 +6,11 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
+from frx_graph.advice import Advice
 from frx_graph.analyzers.kernels.label_titles import label_title
 from frx_graph.analyzers.run.scopes import Scope
-from frx_graph.reports.advice.advice_file import advice_of
 from frx_graph.reports.advice.cards import shipped_cards
 from frx_graph.reports.advice.html import NARROW, WIDE, advice_context
-from frx_graph.reports.advice.schema import AdviceDocument
 from frx_graph.reports.kernels.compare_parts import CompareResult
 from frx_graph.reports.kernels.cuda_document import CudaDocument
 from frx_graph.reports.kernels.kernel_document import NcuDocument, NcuResult
@@ -26,17 +25,17 @@ _NOTHING = "Nothing that this evidence tells holds it back."
 _WINNERS = {"a": "A is better", "b": "B is better", "tie": "Neither is better"}
 
 
-def html_report(document: BaseModel) -> str:
+def html_report(document: BaseModel | Advice) -> str:
     """The whole page."""
     name, context = _page(document)
     return page_environment().get_template(f"{name}.html.j2").render(context)
 
 
-def _page(document: BaseModel) -> tuple[str, dict[str, object]]:
+def _page(document: BaseModel | Advice) -> tuple[str, dict[str, object]]:
     """The template, and what it is given."""
     match document:
-        case AdviceDocument():
-            return "advice", advice_context(advice_of(document), None, Path("/"), shipped_cards())
+        case Advice():
+            return "advice", advice_context(document, None, Path("/"), shipped_cards())
         case TraceDocument():
             result = document.result
             return "trace", {"result": result, "outcome": _held_back(result.primary_bottleneck)}

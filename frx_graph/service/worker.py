@@ -16,12 +16,12 @@ import sys
 import tempfile
 import traceback
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import BinaryIO, Final
 
 import psutil
-from pydantic import BaseModel
 
 from frx_graph.errors import FrxError, first_line
+from frx_graph.reports.render.document import to_json
 from frx_graph.service.analysis import analyse
 from frx_graph.service.analysis_job import (
     READY,
@@ -48,7 +48,7 @@ def answer(job: AnalysisJob) -> Answer:
         _keep_temporary_files_in(Path(job.folder) / TEMPORARY)
         document = analyse(job)
         html = job.form is ResultForm.HTML
-        text = html_report(document) if html else json.dumps(_as_json(document), allow_nan=False)
+        text = html_report(document) if html else json.dumps(to_json(document), allow_nan=False)
         (Path(job.folder) / RESULT).write_text(text, encoding="utf-8")
         return Done(media_type="text/html; charset=utf-8" if html else "application/json")
     except FrxError as error:
@@ -64,10 +64,6 @@ def _keep_temporary_files_in(folder: Path) -> None:
     """Those of this process, and of the programs that it starts: a worker that is killed removes none."""
     folder.mkdir(exist_ok=True)
     tempfile.tempdir = os.environ["TMPDIR"] = str(folder)
-
-
-def _as_json(document: BaseModel) -> dict[str, Any]:
-    return document.model_dump(mode="json", by_alias=True)
 
 
 def main() -> None:

@@ -20,12 +20,11 @@ from pydantic import TypeAdapter, ValidationError
 from frx_graph.advice import Advice
 from frx_graph.errors import EvidenceError, FrxError
 from frx_graph.records import Severity
-from frx_graph.reports.advice.advice_file import advice_of, is_advice, read_advice_document
-from frx_graph.reports.advice.json_report import to_document
+from frx_graph.reports.advice.advice_file import is_advice, read_advice
+from frx_graph.reports.render.document import to_json
 from frx_graph.reports.render.plain_text import one_line
 from frx_graph.reports.render.quantities import finite
 from frx_graph.reports.trials.trial_document import TrialDocument
-from frx_graph.reports.trials.trial_document import as_json as trial_as_json
 from frx_graph.reports.trials.trial_matrix_document import TrialMatrixDocument
 
 try:
@@ -63,8 +62,7 @@ def log_advice(advice: Advice) -> str:
         "frx.torch": environment.torch_version,
         "frx.version": environment.frx_version,
     }
-    document = to_document(advice).model_dump(mode="json", by_alias=True)
-    return _log("frx advice", parameters, figures, {"frx.kind": "advice"}, ADVICE_FILE, document)
+    return _log("frx advice", parameters, figures, {"frx.kind": "advice"}, ADVICE_FILE, to_json(advice))
 
 
 def log_trial(trial: TrialDocument) -> str:
@@ -86,14 +84,14 @@ def log_trial(trial: TrialDocument) -> str:
         "frx.rewrites": ", ".join(candidate.rewrite for arm in trial.arms for candidate in arm.candidates),
     }
     tags = {"frx.kind": "trial", "frx.verdict": trial.verdict, "frx.reason": one_line(trial.reason, 1000)}
-    return _log("frx trial", parameters, figures, tags, TRIAL_FILE, trial_as_json(trial))
+    return _log("frx trial", parameters, figures, tags, TRIAL_FILE, to_json(trial))
 
 
 def log_file(path: Path) -> tuple[str, ...]:
     """Log the advice, trial or trials that were written to `path`; the ids of the runs. Of several trials each gets a
     run of its own, within the active one if there is one. Raises `EvidenceError` for another file."""
     if is_advice(path):
-        return (log_advice(advice_of(read_advice_document(path))),)
+        return (log_advice(read_advice(path)),)
     try:
         written = _TRIALS.validate_json(path.read_bytes())
     except OSError as error:

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +25,11 @@ from trial_writer import MARK, marked, seconds_until_gone
 from frx_graph.cli import bench as module
 from frx_graph.cli.bench import bench
 from frx_graph.errors import EvidenceError, OptionError
-from frx_graph.reports.kernels.bench_document import bench_schema
 from frx_graph.support.package_path import package_pythonpath
 from frx_graph.support.supervisor.run import ProgramRun, run_program
 from frx_graph.trials import program_bench
 
+PUBLISHED = resources.files("frx_graph.reports").joinpath("frx_bench_v0.schema.json").read_text(encoding="utf-8")
 FAKE_NCU = Path(__file__).parent / "fake_ncu.py"
 PRINTS = '#include <cstdio>\nint main() {{ std::puts("{0}"); return 0; }}\n'
 SLEEPS = "#include <unistd.h>\nint main() { return sleep(600); }\n"
@@ -237,7 +238,7 @@ def test_what_ncu_says_stands_beside_the_times(
     assert run(path, path, *FEW, "--with-ncu", "--json") in (0, 1)
     out, err = capsys.readouterr()
     document = json.loads(out)
-    jsonschema.Draft202012Validator(json.loads(bench_schema())).validate(document)
+    jsonschema.Draft202012Validator(json.loads(PUBLISHED)).validate(document)
     assert document["arch"] == "sm_90"
     (kernel,) = document["ncu_diff"]["kernels"]
     assert (kernel["kernel_a"], kernel["seconds_a"], kernel["speedup_x"]) == ("void stream(float *)", 9e-5, 1.0)

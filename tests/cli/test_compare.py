@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Callable
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,8 @@ from ncu_exports import SOL, Launch, long_export, metric
 
 from frx_graph.cli import compare as module
 from frx_graph.cli.main import run
-from frx_graph.reports.kernels.compare_document import compare_schema
 
+PUBLISHED = resources.files("frx_graph.reports").joinpath("frx_compare_v1.schema.json").read_text(encoding="utf-8")
 FAKE_NCU = Path(__file__).parent / "fake_ncu.py"
 DATA = Path(__file__).parent.parent / "data"
 ZOO, PTX = DATA / "cuda", DATA / "ptx" / "kernels_sm80.ptx"
@@ -30,7 +31,7 @@ def zoo(rule: str) -> tuple[str, str]:
 
 def result(capsys: pytest.CaptureFixture[str]) -> Any:
     document = json.loads(capsys.readouterr().out)
-    jsonschema.Draft202012Validator(json.loads(compare_schema())).validate(document)
+    jsonschema.Draft202012Validator(json.loads(PUBLISHED)).validate(document)
     assert document["mode"] == "comparison"
     return document["result"]
 

@@ -7,7 +7,6 @@ import typer
 from typer.testing import CliRunner
 
 from frx_graph.cli import doctor as command
-from frx_graph.reports.doctor_document import doctor_schema
 from frx_graph.support.check import Check, Status
 
 app = typer.Typer()
@@ -45,7 +44,6 @@ def test_json(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "check_installation", lambda: (FINE, WARNED))
     document = json.loads(CliRunner().invoke(app, ["--format", "json"]).stdout)
     published = resources.files("frx_graph.reports").joinpath("frx_doctor_v1.schema.json").read_text("utf-8")
-    assert published == doctor_schema()
     jsonschema.Draft202012Validator(json.loads(published)).validate(document)
     assert document["schema"] == "frx_doctor_v1"
     assert document["status"] == "warning"

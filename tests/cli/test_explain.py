@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib import resources
 from pathlib import Path
 
 import jsonschema
@@ -10,8 +11,8 @@ import pytest
 from ncu_exports import SOL, Launch, long_export, metric
 
 from frx_graph.cli.main import run
-from frx_graph.reports.kernels.explain_document import explain_schema
 
+PUBLISHED = resources.files("frx_graph.reports").joinpath("frx_explain_v0.schema.json").read_text(encoding="utf-8")
 DATA = Path(__file__).parent.parent / "data"
 FILES = ["frx_evidence.json", "frx_llm_prompt.txt", "frx_summary.txt"]
 
@@ -41,7 +42,7 @@ def test_three_files_are_written(export: str, capsys: pytest.CaptureFixture[str]
     assert (out, err.count("frx: wrote new/folder/")) == ("", 3)
     assert names("new/folder") == FILES
     document = json.loads(Path("new/folder/frx_evidence.json").read_text())
-    jsonschema.Draft202012Validator(json.loads(explain_schema())).validate(document)
+    jsonschema.Draft202012Validator(json.loads(PUBLISHED)).validate(document)
     assert document["source"]["lines"] == ["__global__ void copy(float *x, int n) {}"]
     assert "    1 | __global__ void copy" in Path("new/folder/frx_llm_prompt.txt").read_text()
     assert document["layers_available"] == ["source", "ncu"]

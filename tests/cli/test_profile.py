@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib import resources
 from pathlib import Path
 
 import jsonschema
@@ -23,8 +24,8 @@ from trial_writer import MARK, seconds_until_gone
 
 from frx_graph.cli.main import run
 from frx_graph.evidence.ncu import profiler
-from frx_graph.reports.kernels.explain_document import explain_schema
 
+PUBLISHED = resources.files("frx_graph.reports").joinpath("frx_explain_v0.schema.json").read_text(encoding="utf-8")
 FAKE = Path(__file__).parent / "fake_ncu.py"
 PTX = Path(__file__).parent.parent / "data" / "ptx" / "kernels_sm80.ptx"
 PYTHON = sys.executable
@@ -257,7 +258,7 @@ def test_an_explanation_is_written_beside_the_export(tmp_path: Path, capfd: pyte
     assert run(["profile", "--explain", "--out", "kept/save.csv", "--", *GREETING]) == 1
     assert sorted(path.name for path in (tmp_path / "kept").iterdir()) == [*EXPLAINED, "save.csv"]
     document = json.loads((tmp_path / "kept" / "frx_evidence.json").read_text())
-    jsonschema.Draft202012Validator(json.loads(explain_schema())).validate(document)
+    jsonschema.Draft202012Validator(json.loads(PUBLISHED)).validate(document)
     assert document["primary_diagnosis"]["label"] == "memory_bandwidth_bound"
     assert shlex.split(document["reprofile_command"])[-3:] == GREETING
     assert "wrote kept/frx_summary.txt" in capfd.readouterr().err

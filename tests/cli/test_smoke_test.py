@@ -10,7 +10,6 @@ import pytest
 
 from frx_graph.cli import smoke_test
 from frx_graph.cli.main import run
-from frx_graph.reports.smoke_document import smoke_schema
 from frx_graph.runs.smoke_test import SmokeCheck
 
 CHECKS = (SmokeCheck("first"), SmokeCheck("second", "\x1b[31mwrong\nhere"))
@@ -31,7 +30,6 @@ def test_each_check_has_a_line(
     assert run(["smoke-test", "--json"]) == code
     document = json.loads(capsys.readouterr().out)
     published = resources.files("frx_graph.reports").joinpath("frx_smoke_test_v1.schema.json").read_text("utf-8")
-    assert published == smoke_schema()
     jsonschema.Draft202012Validator(json.loads(published)).validate(document)
     assert document["mode"] == "smoke_test"
     assert [check["passed"] for check in document["result"]["checks"]] == [check.problem is None for check in checks]

@@ -27,7 +27,7 @@ from frx_graph.ledger.decision import Kind
 from frx_graph.ledger.location import parse_location
 from frx_graph.records import Candidate
 from frx_graph.reports.trials.trial_document import TrialDocument
-from frx_graph.reports.trials.trial_matrix_document import TrialMatrixDocument, matrix_schema
+from frx_graph.reports.trials.trial_matrix_document import TrialMatrixDocument
 from frx_graph.trial_worker.workload import load_workload
 from frx_graph.trials.arm_messages import MadeGraph, TargetWorkload
 from frx_graph.trials.environment import trial_environment
@@ -314,7 +314,3 @@ def test_an_arm_calls_the_target_with_its_shape(workplace: Path) -> None:
     )
     workload = TypeAdapter(TargetWorkload).validate_json(TypeAdapter(TargetWorkload).dump_json(job.asked.workload))
     assert load_workload(workload).args[0].shape == (8, 3)
-
-
-def test_the_published_schema_is_that_of_the_code() -> None:
-    assert matrix_schema() == PUBLISHED

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from frx_graph.advice import Advice, Environment, GraphSummary, LayoutSpan, RooflinePoint, Timings, Totals
+from frx_graph.advice import Advice, Environment, GraphSummary, LayoutSpan, PeakFlops, RooflinePoint, Timings, Totals
 from frx_graph.capture.call_site import UNKNOWN_SITE, CallSite
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.records import (
@@ -41,7 +41,7 @@ ENVIRONMENT = Environment(
     inner="eager",
     threads=2,
     bandwidth_bytes_per_s=23.1e9,
-    peak_flops=(("float32", 1.4e11), ("bfloat16", 5.2e11)),
+    peak_flops=(PeakFlops("float32", 1.4e11), PeakFlops("bfloat16", 5.2e11)),
     contract="cpu-2.15",
 )
 
@@ -242,7 +242,10 @@ def hostile_advice() -> Advice:
         sample_advice(),
         target=HOSTILE,
         environment=replace(
-            ENVIRONMENT, device_name=HOSTILE, bandwidth_bytes_per_s=float("inf"), peak_flops=(("float32", 1e9),)
+            ENVIRONMENT,
+            device_name=HOSTILE,
+            bandwidth_bytes_per_s=float("inf"),
+            peak_flops=(PeakFlops("float32", 1e9),),
         ),
         graphs=(GraphSummary(HOSTILE, HOSTILE, False, 1, (span,), (point,)),),
         findings=(finding,),

@@ -10,7 +10,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from frx_graph.reports.advice.json_report import render_json
+from frx_graph.reports.advice.advice_file import render_json
 
 DATA = Path(__file__).parents[1] / "data"
 SCHEMAS = Path(__file__).parents[2] / "frx_graph" / "reports"

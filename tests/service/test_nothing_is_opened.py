@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from frx_graph.advice import Advice
-from frx_graph.reports.advice.json_report import render_json
+from frx_graph.reports.advice.advice_file import render_json
 
 SECRET = "/etc/hostname"
 WATCH = """

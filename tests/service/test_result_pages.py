@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from frx_graph.reports.advice.json_report import to_document
 from frx_graph.service.analysis import analyse
 from frx_graph.service.analysis_job import AnalysisJob, JobFile, Task
 from frx_graph.service.html_report import html_report
@@ -167,10 +166,10 @@ def test_names_in_a_run(tmp_path, monkeypatch):
 
 
 def test_advice_and_hostile_advice(advice, hostile_advice):
-    page = Page(html_report(to_document(advice)))
+    page = Page(html_report(advice))
     for words in ("Findings, best first", "Where the copies are", "Roofline", "Left alone", "Environment"):
         assert words in page.words
-    page = Page(html_report(to_document(hostile_advice)))
+    page = Page(html_report(hostile_advice))
     assert page.tags.count("script") == 1
     assert "alert(1)" in page.words
     assert "\x1b" not in page.source

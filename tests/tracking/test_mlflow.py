@@ -11,10 +11,10 @@ import pytest
 
 from frx_graph.errors import EvidenceError
 from frx_graph.records import Severity
-from frx_graph.reports.advice.json_report import render_json
-from frx_graph.reports.trials.trial_document import TrialDocument, as_json
+from frx_graph.reports.advice.advice_file import render_json
+from frx_graph.reports.render.document import to_json
+from frx_graph.reports.trials.trial_document import TrialDocument
 from frx_graph.reports.trials.trial_matrix_document import MatrixEntry, matrix_document
-from frx_graph.reports.trials.trial_matrix_document import as_json as matrix_as_json
 
 mlflow = pytest.importorskip("mlflow", reason="MLflow is not installed")
 TESTS = Path(__file__).parents[1]
@@ -82,7 +82,7 @@ def test_a_trial(logged, failed):
     assert ("frx.ratio_median" in figures) is not bool(failed)
     assert figures["frx.gate.process"] == 1.0
     assert "frx.gate.distributed" not in figures
-    assert document(TRIAL_FILE) == as_json(trial)
+    assert document(TRIAL_FILE) == to_json(trial)
 
 
 def test_into_the_active_run(logged):
@@ -114,7 +114,7 @@ def test_several_trials_have_a_run_each(logged, tmp_path):
     entry = {"target": "a", "shape": {}, "dtype": None, "candidate": None}
     entries = (MatrixEntry(**entry, trial=trial, error=None), MatrixEntry(**entry, trial=None, error="void"))
     file = tmp_path / "trials.json"
-    file.write_text(json.dumps(matrix_as_json(matrix_document((*entries, entries[0])))))
+    file.write_text(json.dumps(to_json(matrix_document((*entries, entries[0])))))
     runs = log_file(file)
     assert len(set(runs)) == 2
     assert {logged(run)[2]["frx.kind"] for run in runs} == {"trial"}
@@ -125,7 +125,7 @@ def test_files(logged, tmp_path):
 
     advice, trial, other = tmp_path / "advice.json", tmp_path / "trial.json", tmp_path / "other.json"
     advice.write_text(render_json(ADVICE["sample_advice"]()))
-    trial.write_text(json.dumps(as_json(TRIALS["document"](TRIALS["run"]()))))
+    trial.write_text(json.dumps(to_json(TRIALS["document"](TRIALS["run"]()))))
     other.write_text("{}")
     assert [logged(run)[2]["frx.kind"] for run in log_file(advice)] == ["advice"]
     assert [logged(run)[2]["frx.kind"] for run in log_file(trial)] == ["trial"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -41,6 +42,14 @@ class NcuKernelDiff:
     faster: Winner
     changes: tuple[Change, ...]
     stalls: tuple[Change, ...]
+
+    @property
+    def speedup_x(self) -> float | None:
+        """Return the time of `a` over that of `b`; None if there is no finite number."""
+        if self.seconds_a is None or not self.seconds_b:
+            return None
+        ratio = self.seconds_a / self.seconds_b
+        return ratio if math.isfinite(ratio) else None
 
 
 @dataclass(frozen=True, slots=True)

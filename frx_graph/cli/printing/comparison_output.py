@@ -12,9 +12,10 @@ from frx_graph.analyzers.comparison.sides import Winner
 from frx_graph.cli.printing.report_output import write_report
 from frx_graph.reports.advice.render import DEFAULT_TOP
 from frx_graph.reports.advice.terminal import detect_terminal
-from frx_graph.reports.kernels.compare_document import as_json, compare_document
+from frx_graph.reports.kernels.compare_document import compare_document
 from frx_graph.reports.kernels.compare_gaps import NextCommand
 from frx_graph.reports.kernels.compare_report import render_comparison
+from frx_graph.reports.render.document import to_json
 
 
 def show_comparison(
@@ -25,7 +26,7 @@ def show_comparison(
     terminal = detect_terminal(sys.stdout, os.environ)
     color = terminal.color and output is None and not as_document
     if as_document:
-        text = json.dumps(as_json(document), indent=2, allow_nan=False) + "\n"
+        text = json.dumps(to_json(document), indent=2, allow_nan=False) + "\n"
     else:
         text = render_comparison(document.result, top=top, width=terminal.width, color=color)
     write_report(text, output, color=color, for_people=not as_document)

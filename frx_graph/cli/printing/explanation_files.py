@@ -8,14 +8,14 @@ from pathlib import Path
 from frx_graph.cli.printing.output import notice
 from frx_graph.errors import OptionError
 from frx_graph.reports.kernels import explain_prompt, explain_summary
-from frx_graph.reports.kernels.explain_document import SCHEMA_NAME, ExplainDocument
+from frx_graph.reports.kernels.explain_document import ExplainDocument
 from frx_graph.reports.kernels.explanation_texts import EVIDENCE, PROMPT, SUMMARY, explanation_texts
 from frx_graph.support.atomic_file import write_all_atomically
 
 _BEGINS = {
     SUMMARY: explain_summary.FIRST_WORDS,
     PROMPT: explain_prompt.FIRST_WORDS,
-    EVIDENCE: f'{{\n  "schema": "{SCHEMA_NAME}"',
+    EVIDENCE: '{\n  "schema": "frx_explain_v0"',
 }
 
 

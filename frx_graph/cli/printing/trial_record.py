@@ -13,7 +13,8 @@ from frx_graph.ledger.author import this_process
 from frx_graph.ledger.database.opening import open_ledger
 from frx_graph.ledger.decision import Decision, Kind
 from frx_graph.ledger.location import Location
-from frx_graph.reports.trials.trial_document import PlacePart, TrialDocument, as_json, nothing_tried, trial_document
+from frx_graph.reports.render.document import to_json
+from frx_graph.reports.trials.trial_document import PlacePart, TrialDocument, nothing_tried, trial_document
 
 AUTHOR = "frx trial"
 NOT_EACH = (
@@ -55,7 +56,7 @@ def recorded(tried: Tried | None, job: TrialJob, place: Location, placed: Placed
 
     if asked.against_itself:
         return TrialRecord(document("nothing is recorded of a baseline against itself"))
-    text = json.dumps(as_json(document(f"recorded in {place}")), allow_nan=False)
+    text = json.dumps(to_json(document(f"recorded in {place}")), allow_nan=False)
     wanted = decisions(tried, policy, text, this_process(AUTHOR))
     if not wanted:
         return TrialRecord(document("not recorded: it ended before an arm could say on what machine it runs"))

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from frx_graph.advice import Advice
+from frx_graph.reports.advice.advice_file import render_json
 from frx_graph.reports.advice.cards import Cards, shipped_cards
 from frx_graph.reports.advice.github import render_github
 from frx_graph.reports.advice.html import render_html
-from frx_graph.reports.advice.json_report import render_json
 from frx_graph.reports.advice.markdown import render_markdown
 from frx_graph.reports.advice.report_format import Format
 from frx_graph.reports.advice.sarif import render_sarif

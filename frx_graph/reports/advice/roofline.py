@@ -63,7 +63,9 @@ def roof_of(environment: Environment) -> Roof:
     """The device's roof, numbers that are not positive and finite left out."""
     bandwidth = finite(environment.bandwidth_bytes_per_s)
     peaks = tuple(
-        (dtype_name(dtype), flops) for dtype, flops in environment.peak_flops if math.isfinite(flops) and flops > 0
+        (dtype_name(peak.dtype), peak.flops_per_s)
+        for peak in environment.peak_flops
+        if math.isfinite(peak.flops_per_s) and peak.flops_per_s > 0
     )
     return Roof(bandwidth if bandwidth is not None and bandwidth > 0 else None, peaks)
 

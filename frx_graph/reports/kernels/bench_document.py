@@ -5,20 +5,19 @@ from __future__ import annotations
 import statistics
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import Field
 
 from frx_graph.analyzers.comparison.ncu_diff import NcuDiff
 from frx_graph.reports.kernels.compare_document import ncu_diff_part
 from frx_graph.reports.kernels.compare_parts import NcuDiffPart
+from frx_graph.reports.render.document import Part
 from frx_graph.reports.render.plain_text import encodable, lines, one_line
-from frx_graph.reports.render.published_schema import published_schema
 from frx_graph.reports.render.quantities import finite
 from frx_graph.trials.program_bench import WORDS, BenchRun, BenchSide
 from frx_graph.trials.program_outputs import ABSOLUTE, RELATIVE, OutputComparison
 from frx_graph.trials.program_times import CONFIDENCE, ProgramComparison
 from frx_graph.trials.schedule import Arm
 
-SCHEMA_NAME: Literal["frx_bench_v0"] = "frx_bench_v0"
 NEEDS_MAIN = (
     "it needs a main: frx bench runs whole programs. Add an `int main()` that launches the kernel, waits for it "
     "(cudaDeviceSynchronize), prints what it has computed, and returns 0"
@@ -29,11 +28,7 @@ _ERROR_LINES = 40
 _Word = Literal["before", "after"]
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class BenchKernelPart(_Part):
+class BenchKernelPart(Part):
     """A kernel as the assembler made it."""
 
     name: str
@@ -44,7 +39,7 @@ class BenchKernelPart(_Part):
     shared_bytes: int = Field(description="declared, not what a launch adds")
 
 
-class TimingPart(_Part):
+class TimingPart(Part):
     """Runs of one program; null: it was not timed."""
 
     median_ms: float | None
@@ -66,7 +61,7 @@ class BenchSidePart(TimingPart):
     problem_stderr: tuple[str, ...] = Field(description="what that run wrote to its standard error")
 
 
-class RatioPart(_Part):
+class RatioPart(Part):
     """Ratios of quads of runs, before over after: above 1 after is faster."""
 
     ratio_median: float
@@ -76,7 +71,7 @@ class RatioPart(_Part):
     quads: int
 
 
-class KernelTimePart(_Part):
+class KernelTimePart(Part):
     """Sums over the launches of a run, by CUDA events, in runs of their own."""
 
     before: TimingPart
@@ -88,7 +83,7 @@ class KernelTimePart(_Part):
     verdict: Literal["faster", "slower", "no difference shown"]
 
 
-class OutputsPart(_Part):
+class OutputsPart(Part):
     """What the two printed to standard output in their first runs."""
 
     agreement: Literal["identical", "within_tolerance", "different", "nothing_printed"]
@@ -104,17 +99,17 @@ class OutputsPart(_Part):
     varying: tuple[_Word, ...] = Field(description="whose output changes from run to run of the same program")
 
 
-class CompileErrors(_Part):
+class CompileErrors(Part):
     """By side; null: it was compiled."""
 
     before: str | None
     after: str | None
 
 
-class BenchDocument(_Part):
+class BenchDocument(Part):
     """Two programs."""
 
-    schema_: Literal["frx_bench_v0"] = Field(default=SCHEMA_NAME, alias="schema")
+    schema_: Literal["frx_bench_v0"] = Field(default="frx_bench_v0", alias="schema")
     arch: str | None = Field(description="that was asked for; null: the GPUs that are here")
     build_flags: tuple[str, ...]
     gpus: tuple[str, ...] = Field(description="names, in the order of the bus")
@@ -139,7 +134,6 @@ def bench_document(run: BenchRun, ncu: NcuDiff | str | None = None) -> BenchDocu
     """The document of what was compiled and run, and of what Nsight Compute has measured, or why it has not."""
     wall, kernels = run.wall, run.kernels
     return BenchDocument(
-        schema=SCHEMA_NAME,
         arch=run.options.arch,
         build_flags=tuple(map(encodable, run.options.flags)),
         gpus=tuple(one_line(name) for name in run.gpus),
@@ -167,17 +161,6 @@ def bench_document(run: BenchRun, ncu: NcuDiff | str | None = None) -> BenchDocu
         compile_errors=CompileErrors(before=_errors(run.before), after=_errors(run.after)),
         not_run_because=None if run.not_run_because is None else encodable(run.not_run_because),
     )
-
-
-def bench_schema() -> str:
-    """The text of `frx_bench_v0.schema.json`."""
-    return published_schema(SCHEMA_NAME, BenchDocument)
-
-
-def as_json(document: BenchDocument) -> dict[str, Any]:
-    """What is written."""
-    found: dict[str, Any] = TypeAdapter(BenchDocument).dump_python(document, mode="json", by_alias=True)
-    return found
 
 
 def _side(run: BenchRun, side: BenchSide, seconds: tuple[float, ...]) -> BenchSidePart:

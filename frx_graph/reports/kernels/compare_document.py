@@ -5,27 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from pydantic import TypeAdapter
-
 from frx_graph.analyzers.comparison.comparison import Comparison
 from frx_graph.analyzers.comparison.finding_changes import FindingChange, Layer
 from frx_graph.analyzers.comparison.measured_time import MeasuredTime
-from frx_graph.analyzers.comparison.ncu_diff import NcuDiff, NcuKernelDiff
-from frx_graph.analyzers.comparison.ptx_diff import PtxDiff, PtxKernelDiff
-from frx_graph.analyzers.comparison.scorecard import Dimension
-from frx_graph.analyzers.comparison.sides import Change
-from frx_graph.analyzers.comparison.source_diff import SourceDiff, SourceKernelDiff
+from frx_graph.analyzers.comparison.ncu_diff import NcuDiff
+from frx_graph.analyzers.comparison.ptx_diff import PtxDiff
+from frx_graph.analyzers.comparison.source_diff import SourceDiff
 from frx_graph.analyzers.comparison.tradeoffs import Tradeoff
 from frx_graph.analyzers.kernels.label_titles import label_title
 from frx_graph.analyzers.layers import Layers
 from frx_graph.reports.kernels.compare_gaps import NextCommand, still_unknown, upgrade_hints
 from frx_graph.reports.kernels.compare_parts import (
-    SCHEMA_NAME,
     AvailabilityPart,
     ChangePart,
     CompareDocument,
     CompareResult,
-    ComponentPart,
     DimensionPart,
     FindingPart,
     LayersPart,
@@ -36,7 +30,6 @@ from frx_graph.reports.kernels.compare_parts import (
     ReadingPart,
     StaticDiffPart,
     StaticKernelPart,
-    StridePart,
     TimePart,
     TradeoffPart,
     VerdictPart,
@@ -44,7 +37,6 @@ from frx_graph.reports.kernels.compare_parts import (
 from frx_graph.reports.kernels.reconcile_document import reconcile_document
 from frx_graph.reports.kernels.tradeoff_text import tradeoff_text
 from frx_graph.reports.render.plain_text import encodable
-from frx_graph.reports.render.published_schema import published_schema
 from frx_graph.reports.render.quantities import finite
 from frx_graph.rules.cuda_card import cuda_cards
 
@@ -56,14 +48,13 @@ def compare_document(found: Comparison, again: NextCommand) -> CompareDocument:
     causes_b = reconcile_document(found.b, found.causes_b).result
     return CompareDocument(
         result=CompareResult(
-            schema=SCHEMA_NAME,
             label_a=encodable(found.label_a),
             label_b=encodable(found.label_b),
             data_availability=AvailabilityPart(a=_layers(found.a), b=_layers(found.b), compared=_compared(found)),
             static_diff=None if found.source is None else _static(found.source),
             ptx_diff=None if found.ptx is None else _ptx(found.ptx),
             ncu_diff=None if found.ncu is None else ncu_diff_part(found.ncu),
-            scorecard={one.name: _dimension(one) for one in found.scorecard},
+            scorecard={one.name: DimensionPart.from_record(one) for one in found.scorecard},
             verdict=VerdictPart(
                 overall_winner=verdict.winner,
                 basis=verdict.basis,
@@ -85,17 +76,6 @@ def compare_document(found: Comparison, again: NextCommand) -> CompareDocument:
     )
 
 
-def compare_schema() -> str:
-    """The text of `frx_compare_v1.schema.json`."""
-    return published_schema(SCHEMA_NAME, CompareDocument)
-
-
-def as_json(document: CompareDocument) -> dict[str, Any]:
-    """What is written."""
-    found: dict[str, Any] = TypeAdapter(CompareDocument).dump_python(document, mode="json", by_alias=True)
-    return found
-
-
 def _layers(layers: Layers) -> LayersPart:
     source, ptx, ncu = layers.source, layers.ptx, layers.ncu
     return LayersPart(
@@ -111,66 +91,21 @@ def _compared(found: Comparison) -> tuple[Layer, ...]:
 
 
 def _static(diff: SourceDiff) -> StaticDiffPart:
-    return StaticDiffPart(
-        kernels=tuple(
-            StaticKernelPart(
-                **_kernel(one),
-                strides=tuple(
-                    StridePart(
-                        array=encodable(stride.array), space=stride.space, a=_names(stride.a), b=_names(stride.b)
-                    )
-                    for stride in one.strides
-                ),
-            )
-            for one in diff.kernels
-        ),
-        **_common(diff),
-    )
+    return StaticDiffPart(kernels=tuple(map(StaticKernelPart.from_record, diff.kernels)), **_common(diff))
 
 
 def _ptx(diff: PtxDiff) -> PtxDiffPart:
     return PtxDiffPart(
         target_a=diff.target_a,
         target_b=diff.target_b,
-        kernels=tuple(
-            PtxKernelPart(**_kernel(one), assembled=one.assembled, instruction_mix=_changes(one.mix))
-            for one in diff.kernels
-        ),
+        kernels=tuple(map(PtxKernelPart.from_record, diff.kernels)),
         **_common(diff),
     )
 
 
 def ncu_diff_part(diff: NcuDiff) -> NcuDiffPart:
-    """What a document says of it."""
-    return NcuDiffPart(
-        kernels=tuple(
-            NcuKernelPart(
-                **_kernel(one),
-                device_a=encodable(one.device_a),
-                device_b=encodable(one.device_b),
-                launches_a=one.launches_a,
-                launches_b=one.launches_b,
-                seconds_a=one.seconds_a,
-                seconds_b=one.seconds_b,
-                speedup_x=_ratio(one.seconds_a, one.seconds_b),
-                faster=one.faster,
-                bound_a=one.bound_a.value,
-                bound_b=one.bound_b.value,
-                warp_stalls=_changes(one.stalls),
-            )
-            for one in diff.kernels
-        ),
-        **_common(diff),
-    )
-
-
-def _kernel(one: SourceKernelDiff | PtxKernelDiff | NcuKernelDiff) -> dict[str, Any]:
-    return {
-        "kernel_a": encodable(one.kernel_a),
-        "kernel_b": encodable(one.kernel_b),
-        "matched_by": one.matched_by,
-        "changes": _changes(one.changes),
-    }
+    """Return the part of a document on measurements."""
+    return NcuDiffPart(kernels=tuple(map(NcuKernelPart.from_record, diff.kernels)), **_common(diff))
 
 
 def _common(diff: SourceDiff | PtxDiff | NcuDiff) -> dict[str, Any]:
@@ -198,29 +133,6 @@ def _findings(changes: Iterable[FindingChange]) -> tuple[FindingPart, ...]:
     )
 
 
-def _changes(changes: Iterable[Change]) -> tuple[ChangePart, ...]:
-    return tuple(
-        ChangePart(
-            metric=encodable(one.metric), title=encodable(one.title), unit=one.unit, a=one.a, b=one.b, delta=one.delta
-        )
-        for one in changes
-    )
-
-
-def _dimension(one: Dimension) -> DimensionPart:
-    return DimensionPart(
-        score_a=one.score_a,
-        score_b=one.score_b,
-        weight=one.weight,
-        available=one.available,
-        winner=one.winner,
-        components=tuple(
-            ComponentPart(name=part.name, a=part.a, b=part.b, evidence_a=part.evidence_a, evidence_b=part.evidence_b)
-            for part in one.components
-        ),
-    )
-
-
 def _time(time: MeasuredTime) -> TimePart:
     return TimePart(
         winner=time.winner,
@@ -238,7 +150,7 @@ def _tradeoff(one: Tradeoff) -> TradeoffPart:
         kind=one.kind,
         text=encodable(tradeoff_text(one)),
         winner=one.winner,
-        changes=_changes(one.changes),
+        changes=tuple(map(ChangePart.from_record, one.changes)),
         kernel_a=None if one.kernel_a is None else encodable(one.kernel_a),
         kernel_b=None if one.kernel_b is None else encodable(one.kernel_b),
         only_a=_names(one.only_a),

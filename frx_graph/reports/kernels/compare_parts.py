@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AliasChoices, Field
 
 from frx_graph.analyzers.comparison.finding_changes import Layer
 from frx_graph.analyzers.comparison.matching import MatchedBy
@@ -15,27 +15,23 @@ from frx_graph.analyzers.comparison.tradeoffs import Kind
 from frx_graph.analyzers.comparison.verdict import Basis
 from frx_graph.evidence.cuda.source import Space
 from frx_graph.reports.kernels.reconcile_document import MissingEvidencePart, ReconciledDiagnosisPart
+from frx_graph.reports.render.document import Part, Text
 
-SCHEMA_NAME: Literal["frx_compare_v1"] = "frx_compare_v1"
-_Names = tuple[str, ...]
-
-
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+_Names = tuple[Text, ...]
 
 
-class ChangePart(_Part):
+class ChangePart(Part):
     """A number of both; null: not known of that side."""
 
-    metric: str
-    title: str
+    metric: Text
+    title: Text
     unit: str = Field(description="s, byte, byte/s, hz, %, or empty")
     a: float | None
     b: float | None
     delta: float | None = Field(description="b - a")
 
 
-class FindingPart(_Part):
+class FindingPart(Part):
     """A finding that one side has more often."""
 
     layer: Layer
@@ -47,25 +43,25 @@ class FindingPart(_Part):
     count_b: int
 
 
-class _FindingsPart(_Part):
+class _FindingsPart(Part):
     findings_resolved: tuple[FindingPart, ...]
     findings_introduced: tuple[FindingPart, ...]
 
 
-class _KernelPart(_Part):
-    kernel_a: str
-    kernel_b: str
+class _KernelPart(Part):
+    kernel_a: Text
+    kernel_b: Text
     matched_by: MatchedBy
     changes: tuple[ChangePart, ...] = Field(description="what is equal, too")
 
 
-class StridePart(_Part):
+class StridePart(Part):
     """How far neighbouring threads of a warp lie apart in an array, in elements, for each way in which it is used."""
 
-    array: str
+    array: Text
     space: Space
-    a: tuple[str, ...] = Field(description="0: all the same element; ?: not known")
-    b: tuple[str, ...]
+    a: _Names = Field(description="0: all the same element; ?: not known")
+    b: _Names
 
 
 class StaticKernelPart(_KernelPart):
@@ -86,7 +82,7 @@ class PtxKernelPart(_KernelPart):
     """Two versions of a kernel's PTX."""
 
     assembled: bool = Field(description="false: registers are virtual, of low confidence, and spills are not known")
-    instruction_mix: tuple[ChangePart, ...]
+    instruction_mix: tuple[ChangePart, ...] = Field(validation_alias=AliasChoices("instruction_mix", "mix"))
 
 
 class PtxDiffPart(_FindingsPart):
@@ -102,8 +98,8 @@ class PtxDiffPart(_FindingsPart):
 class NcuKernelPart(_KernelPart):
     """Two versions of a kernel as it was measured, all launches of each together."""
 
-    device_a: str
-    device_b: str
+    device_a: Text
+    device_b: Text
     launches_a: int
     launches_b: int
     seconds_a: float | None = Field(description="of all launches; null: not measured of each")
@@ -112,7 +108,10 @@ class NcuKernelPart(_KernelPart):
     faster: Winner
     bound_a: Literal["memory", "compute", "balanced", "latency", "unknown"]
     bound_b: Literal["memory", "compute", "balanced", "latency", "unknown"]
-    warp_stalls: tuple[ChangePart, ...] = Field(description="percent of the time that warps are resident")
+    warp_stalls: tuple[ChangePart, ...] = Field(
+        validation_alias=AliasChoices("warp_stalls", "stalls"),
+        description="percent of the time that warps are resident",
+    )
 
 
 class NcuDiffPart(_FindingsPart):
@@ -123,7 +122,7 @@ class NcuDiffPart(_FindingsPart):
     only_b: _Names
 
 
-class LayersPart(_Part):
+class LayersPart(Part):
     """The files of a side; null: that layer is not at hand."""
 
     source: str | None
@@ -131,7 +130,7 @@ class LayersPart(_Part):
     ncu: str | None
 
 
-class AvailabilityPart(_Part):
+class AvailabilityPart(Part):
     """What there is of each side, and which layers could be compared."""
 
     a: LayersPart
@@ -139,7 +138,7 @@ class AvailabilityPart(_Part):
     compared: tuple[Layer, ...]
 
 
-class ComponentPart(_Part):
+class ComponentPart(Part):
     """One thing that a score is made of, 0..1."""
 
     name: str
@@ -149,7 +148,7 @@ class ComponentPart(_Part):
     evidence_b: Evidence
 
 
-class DimensionPart(_Part):
+class DimensionPart(Part):
     """An efficiency of both sides, 0..1."""
 
     score_a: float | None
@@ -162,7 +161,7 @@ class DimensionPart(_Part):
     components: tuple[ComponentPart, ...]
 
 
-class ReadingPart(_Part):
+class ReadingPart(Part):
     """Times of both."""
 
     of: str
@@ -172,7 +171,7 @@ class ReadingPart(_Part):
     winner: Winner
 
 
-class TimePart(_Part):
+class TimePart(Part):
     """What the clock says; where readings do not agree, the winner is unknown."""
 
     winner: Winner
@@ -181,7 +180,7 @@ class TimePart(_Part):
     gpus_b: tuple[str, ...]
 
 
-class VerdictPart(_Part):
+class VerdictPart(Part):
     """Which is better."""
 
     overall_winner: Winner
@@ -193,7 +192,7 @@ class VerdictPart(_Part):
     time: TimePart | None = Field(description="null: times were not measured of both")
 
 
-class TradeoffPart(_Part):
+class TradeoffPart(Part):
     """What speaks against the verdict, or has to be known to trust it."""
 
     kind: Kind
@@ -206,10 +205,10 @@ class TradeoffPart(_Part):
     only_b: _Names
 
 
-class CompareResult(_Part):
+class CompareResult(Part):
     """Two programs."""
 
-    schema_: Literal["frx_compare_v1"] = Field(default=SCHEMA_NAME, alias="schema")
+    schema_: Literal["frx_compare_v1"] = Field(default="frx_compare_v1", alias="schema")
     label_a: str
     label_b: str
     data_availability: AvailabilityPart
@@ -228,7 +227,7 @@ class CompareResult(_Part):
     upgrade_hints: tuple[str, ...] = Field(description="commands that would tell")
 
 
-class CompareDocument(_Part):
+class CompareDocument(Part):
     """The wrapper that all analyses share."""
 
     mode: Literal["comparison"] = "comparison"

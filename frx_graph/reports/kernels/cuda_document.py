@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import Field
 
 from frx_graph.analyzers.cuda.analysis import CudaAnalysis, CudaFinding
 from frx_graph.analyzers.cuda.launch_advice import LaunchAdvice
 from frx_graph.analyzers.kernels.occupancy_limit import Limiter
-from frx_graph.evidence.cuda.source import Access, Array, BarrierKind, CudaSource, Kernel, Space, StrideKind, Use
-from frx_graph.reports.render.published_schema import published_schema
+from frx_graph.evidence.cuda.source import Access, BarrierKind, CudaSource, Kernel, Space, StrideKind, Use
+from frx_graph.reports.render.document import Part
 from frx_graph.rules.cuda_card import Category, CudaCard, Severity
 from frx_graph.rules.recommendation_card import Direction
 
-SCHEMA_NAME: Literal["frx_cuda_v1"] = "frx_cuda_v1"
 
-
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class ParameterPart(_Part):
+class ParameterPart(Part):
     """Of a kernel."""
 
     name: str
@@ -31,7 +25,7 @@ class ParameterPart(_Part):
     restrict: bool
 
 
-class ArrayPart(_Part):
+class ArrayPart(Part):
     """Shared or local memory that a kernel declares."""
 
     name: str
@@ -43,7 +37,7 @@ class ArrayPart(_Part):
     dynamic: bool = Field(description="as large as the launch says")
 
 
-class AccessPart(_Part):
+class AccessPart(Part):
     """An element that each thread uses."""
 
     line: int
@@ -63,7 +57,7 @@ class AccessPart(_Part):
     )
 
 
-class BarrierPart(_Part):
+class BarrierPart(Part):
     """Where threads wait for each other."""
 
     line: int
@@ -72,7 +66,7 @@ class BarrierPart(_Part):
     below: tuple[str, ...] = Field(description="the conditions that it stands below")
 
 
-class KernelPart(_Part):
+class KernelPart(Part):
     """A `__global__` function."""
 
     name: str
@@ -86,7 +80,7 @@ class KernelPart(_Part):
     barriers: tuple[BarrierPart, ...]
 
 
-class ResidencyPart(_Part):
+class ResidencyPart(Part):
     """What finds place on a multiprocessor at most. Registers are not known, and not in it."""
 
     gpu: str
@@ -96,7 +90,7 @@ class ResidencyPart(_Part):
     waves: float | None = Field(description="how often the grid fills the GPU; null: not known")
 
 
-class LaunchPart(_Part):
+class LaunchPart(Part):
     """A launch. Sizes are null where the source has no number."""
 
     kernel: str
@@ -115,7 +109,7 @@ class LaunchPart(_Part):
     suggestion: str | None
 
 
-class FindingPart(_Part):
+class FindingPart(Part):
     """A rule, and where it applies."""
 
     rule: str
@@ -129,7 +123,7 @@ class FindingPart(_Part):
     access: AccessPart | None
 
 
-class ConfirmPart(_Part):
+class ConfirmPart(Part):
     """What a measurement would show."""
 
     metric: str
@@ -138,7 +132,7 @@ class ConfirmPart(_Part):
     expected: str
 
 
-class RulePart(_Part):
+class RulePart(Part):
     """What a rule that was found is about."""
 
     id: str
@@ -153,10 +147,10 @@ class RulePart(_Part):
     findings: int
 
 
-class CudaResult(_Part):
+class CudaResult(Part):
     """What was found in one file."""
 
-    schema_: Literal["frx_cuda_v1"] = Field(default=SCHEMA_NAME, alias="schema")
+    schema_: Literal["frx_cuda_v1"] = Field(default="frx_cuda_v1", alias="schema")
     source: str
     gpu_model: str | None = Field(description="the GPU that it is judged by; null: any")
     bytes: int
@@ -171,7 +165,7 @@ class CudaResult(_Part):
     rules: tuple[RulePart, ...]
 
 
-class CudaDocument(_Part):
+class CudaDocument(Part):
     """The wrapper that all analyses share."""
 
     mode: Literal["cuda_source"] = "cuda_source"
@@ -186,7 +180,6 @@ def cuda_document(source: CudaSource, analysis: CudaAnalysis) -> CudaDocument:
     cards = {finding.card.id: finding.card for finding in analysis.findings}
     return CudaDocument(
         result=CudaResult(
-            schema=SCHEMA_NAME,
             source=source.source,
             gpu_model=None if analysis.gpu is None else analysis.gpu.name,
             bytes=source.coverage.bytes,
@@ -203,29 +196,15 @@ def cuda_document(source: CudaSource, analysis: CudaAnalysis) -> CudaDocument:
     )
 
 
-def cuda_schema() -> str:
-    """The text of `frx_cuda_v1.schema.json`."""
-    return published_schema(SCHEMA_NAME, CudaDocument)
-
-
-def as_json(document: CudaDocument) -> dict[str, Any]:
-    """What is written."""
-    found: dict[str, Any] = TypeAdapter(CudaDocument).dump_python(document, mode="json", by_alias=True)
-    return found
-
-
 def _kernel(kernel: Kernel) -> KernelPart:
     return KernelPart(
         name=kernel.name,
         line=kernel.line,
         template=kernel.template,
-        parameters=tuple(
-            ParameterPart(name=one.name, type=one.type, pointer=one.pointer, const=one.const, restrict=one.restrict)
-            for one in kernel.parameters
-        ),
+        parameters=tuple(map(ParameterPart.from_record, kernel.parameters)),
         launch_bounds=None if kernel.launch_bounds is None else kernel.launch_bounds.text,
         complete=kernel.complete,
-        arrays=tuple(map(_array, kernel.arrays)),
+        arrays=tuple(map(ArrayPart.from_record, kernel.arrays)),
         accesses=tuple(map(_access, kernel.accesses)),
         barriers=tuple(
             BarrierPart(
@@ -236,18 +215,6 @@ def _kernel(kernel: Kernel) -> KernelPart:
             )
             for one in kernel.barriers
         ),
-    )
-
-
-def _array(array: Array) -> ArrayPart:
-    return ArrayPart(
-        name=array.name,
-        line=array.line,
-        space=array.space,
-        element=array.element,
-        sizes=array.sizes,
-        bytes=array.bytes,
-        dynamic=array.dynamic,
     )
 
 
@@ -318,11 +285,6 @@ def _rule(card: CudaCard, findings: int) -> RulePart:
         fix=card.fix,
         actions=card.actions,
         confidence=card.confidence,
-        confirm=ConfirmPart(
-            metric=card.confirm.metric,
-            direction=card.confirm.direction,
-            threshold=card.confirm.threshold,
-            expected=card.confirm.expected,
-        ),
+        confirm=ConfirmPart.from_record(card.confirm),
         findings=findings,
     )

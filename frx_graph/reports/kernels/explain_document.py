@@ -6,25 +6,19 @@ It holds what the analysis has measured, and bounds that follow from it; what is
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import Field
 
 from frx_graph.analyzers.kernels.metric_levels import Level
 from frx_graph.analyzers.reconcile.confidence import ConfidenceLabel
 from frx_graph.analyzers.reconcile.signal import Layer
-from frx_graph.reports.render.published_schema import published_schema
+from frx_graph.reports.render.document import Part
 from frx_graph.reports.render.recommendation_part import ValidationPart
 from frx_graph.rules.cuda_card import Severity
 
-SCHEMA_NAME: Literal["frx_explain_v0"] = "frx_explain_v0"
 
-
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class DiagnosisPart(_Part):
+class DiagnosisPart(Part):
     """A label, of all kernels together, with how sure it is."""
 
     label: str
@@ -36,7 +30,7 @@ class DiagnosisPart(_Part):
     kernels: tuple[str, ...]
 
 
-class KeyMetricPart(_Part):
+class KeyMetricPart(Part):
     """A headline metric of the most promising kernel, beside the line that it is judged by."""
 
     name: str
@@ -47,7 +41,7 @@ class KeyMetricPart(_Part):
     line: str
 
 
-class StaticFindingPart(_Part):
+class StaticFindingPart(Part):
     """What a kernel's instructions, or its source, show without its having run."""
 
     layer: Literal["ptx", "source"]
@@ -64,7 +58,7 @@ class StaticFindingPart(_Part):
     contradicted: bool = Field(description="true: the report says otherwise, and knows as well or better")
 
 
-class ReconciledPart(_Part):
+class ReconciledPart(Part):
     """What the source and the report say together of one kernel, as `frx reconcile` has it."""
 
     diagnosis: str
@@ -76,14 +70,14 @@ class ReconciledPart(_Part):
     lines: tuple[int, ...] = Field(description="of the source")
 
 
-class ScoredLabelPart(_Part):
+class ScoredLabelPart(Part):
     """A label and its score."""
 
     label: str
     score: float = Field(description="0..1")
 
 
-class TopKernelPart(_Part):
+class TopKernelPart(Part):
     """A kernel; the first is the one to look at first."""
 
     rank: int
@@ -98,7 +92,7 @@ class TopKernelPart(_Part):
     registers: int | None = Field(description="a thread's")
 
 
-class RooflinePart(_Part):
+class RooflinePart(Part):
     """Where the most promising kernel stands."""
 
     kernel_name: str
@@ -109,7 +103,7 @@ class RooflinePart(_Part):
     mfu_pct: float | None
 
 
-class OccupancyPart(_Part):
+class OccupancyPart(Part):
     """What occupancy the most promising kernel has, and what limits it."""
 
     kernel_name: str
@@ -120,7 +114,7 @@ class OccupancyPart(_Part):
     threads_per_block: int | None
 
 
-class TopRecommendationPart(_Part):
+class TopRecommendationPart(Part):
     """A card, as short as it can be acted on."""
 
     id: str
@@ -139,7 +133,7 @@ class TopRecommendationPart(_Part):
     risks: tuple[str, ...]
 
 
-class MissingPart(_Part):
+class MissingPart(Part):
     """Evidence that would tell more."""
 
     layer: Literal["ncu", "ptx", "source", "run"]
@@ -147,7 +141,7 @@ class MissingPart(_Part):
     command: str | None
 
 
-class SourcePart(_Part):
+class SourcePart(Part):
     """Lines of a file, as they stand there but for what cannot be printed."""
 
     path: str
@@ -156,10 +150,10 @@ class SourcePart(_Part):
     lines: tuple[str, ...]
 
 
-class ExplainDocument(_Part):
+class ExplainDocument(Part):
     """What is known, and what is not, about the kernels of one file of evidence."""
 
-    schema_: Literal["frx_explain_v0"] = Field(default=SCHEMA_NAME, alias="schema")
+    schema_: Literal["frx_explain_v0"] = Field(default="frx_explain_v0", alias="schema")
     evidence_file: str
     layers_available: tuple[Literal["source", "ptx", "ncu", "run"], ...]
     primary_diagnosis: DiagnosisPart | None = Field(
@@ -177,14 +171,3 @@ class ExplainDocument(_Part):
     missing_data: tuple[MissingPart, ...]
     reprofile_command: str
     source: SourcePart | None = Field(description="what was given with --source")
-
-
-def explain_schema() -> str:
-    """The text of `frx_explain_v0.schema.json`."""
-    return published_schema(SCHEMA_NAME, ExplainDocument)
-
-
-def as_json(document: ExplainDocument) -> dict[str, Any]:
-    """What is written."""
-    found: dict[str, Any] = TypeAdapter(ExplainDocument).dump_python(document, mode="json", by_alias=True)
-    return found

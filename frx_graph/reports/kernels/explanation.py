@@ -15,7 +15,6 @@ from frx_graph.analyzers.reconcile.reconciliation import Diagnosis, Reconciliati
 from frx_graph.analyzers.reconcile.signal import Layer
 from frx_graph.evidence.quoted_source import QuotedSource
 from frx_graph.reports.kernels.explain_document import (
-    SCHEMA_NAME,
     DiagnosisPart,
     ExplainDocument,
     KeyMetricPart,
@@ -59,7 +58,6 @@ def explain_ncu(result: NcuResult, *, measured: Sequence[str] = _YOURS) -> Expla
         reason, command = f"not measured: {', '.join(unmeasured)}", encodable(rerun_command(None, measured))
         missing.insert(0, MissingPart(layer="ncu", reason=reason, command=command))
     return ExplainDocument(
-        schema=SCHEMA_NAME,
         evidence_file=_printable(result.source),
         layers_available=("ncu",),
         primary_diagnosis=known[0] if known else None,
@@ -93,7 +91,6 @@ def explain_ptx(result: PtxResult) -> ExplainDocument:
         missing.append(MissingPart(layer="ptx", reason=reason, command=None))
     missing.append(_no_source(result.source))
     return ExplainDocument(
-        schema=SCHEMA_NAME,
         evidence_file=_printable(result.source),
         layers_available=("ptx",),
         primary_diagnosis=diagnoses[0] if diagnoses else None,

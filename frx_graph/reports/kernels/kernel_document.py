@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import Field
 
 from frx_graph.analyzers.kernels.analysis import KernelAnalysis, LabelledKernel
 from frx_graph.analyzers.kernels.attribution import Attribution
 from frx_graph.analyzers.kernels.gpu_view import GpuView
 from frx_graph.analyzers.kernels.metric_levels import measured_values
-from frx_graph.analyzers.kernels.recommendations import Bottleneck
 from frx_graph.analyzers.kernels.speed_of_light import speed_of_light
 from frx_graph.analyzers.kernels.warp_stalls import warp_stalls
 from frx_graph.evidence.ncu.export import Form, NcuExport
 from frx_graph.evidence.ncu.presets import PRESETS
-from frx_graph.reports.render.published_schema import published_schema
+from frx_graph.reports.render.document import Part
 from frx_graph.reports.render.recommendation_part import RecommendationPart, recommendation_part
 
-SCHEMA_NAME: Literal["frx_ncu_v1"] = "frx_ncu_v1"
 
-
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class BottleneckPart(_Part):
+class BottleneckPart(Part):
     """A label, of all kernels together."""
 
     label: str
@@ -35,7 +28,7 @@ class BottleneckPart(_Part):
     kernels: tuple[str, ...] = Field(description="those that it weighs most in")
 
 
-class OpportunityPart(_Part):
+class OpportunityPart(Part):
     """A kernel, and how much is to be had there."""
 
     kernel_name: str
@@ -47,14 +40,14 @@ class OpportunityPart(_Part):
     opportunity_score: float
 
 
-class AttributionPart(_Part):
+class AttributionPart(Part):
     """All kernels, the most promising first."""
 
     has_runtime_share: bool = Field(description="false: scores of different kernels do not compare")
     top_opportunities: tuple[OpportunityPart, ...]
 
 
-class LabelPart(_Part):
+class LabelPart(Part):
     """A bottleneck of one kernel."""
 
     label: str
@@ -62,7 +55,7 @@ class LabelPart(_Part):
     evidence: str
 
 
-class RulePart(_Part):
+class RulePart(Part):
     """What Nsight Compute's own rule said."""
 
     name: str
@@ -73,7 +66,7 @@ class RulePart(_Part):
     speedup_kind: str = Field(description="global: of the kernel; local: of what the rule looks at; empty: none")
 
 
-class GpuPart(_Part):
+class GpuPart(Part):
     """What limits and peaks of the GPU add to the counters; null: not measured, or not known of that GPU."""
 
     name: str
@@ -93,7 +86,7 @@ class GpuPart(_Part):
     peaks_source: str | None
 
 
-class KernelPart(_Part):
+class KernelPart(Part):
     """One kernel: all its launches on one device together, weighted by their time."""
 
     kernel_name: str
@@ -116,10 +109,10 @@ class KernelPart(_Part):
     ncu_rules: tuple[RulePart, ...]
 
 
-class NcuResult(_Part):
+class NcuResult(Part):
     """What was found in one export."""
 
-    schema_: Literal["frx_ncu_v1"] = Field(default=SCHEMA_NAME, alias="schema")
+    schema_: Literal["frx_ncu_v1"] = Field(default="frx_ncu_v1", alias="schema")
     source: str
     form: Literal["long", "wide", "report"]
     number_format: Literal["point", "comma"]
@@ -138,7 +131,7 @@ class NcuResult(_Part):
     )
 
 
-class NcuDocument(_Part):
+class NcuDocument(Part):
     """The wrapper that all analyses share."""
 
     mode: Literal["ncu"] = "ncu"
@@ -152,7 +145,6 @@ def ncu_document(export: NcuExport, analysis: KernelAnalysis) -> NcuDocument:
     place = "launch" if export.form is Form.REPORT else "line"
     return NcuDocument(
         result=NcuResult(
-            schema=SCHEMA_NAME,
             source=export.source,
             form=export.form.value,
             number_format=export.number_format.value,
@@ -161,7 +153,7 @@ def ncu_document(export: NcuExport, analysis: KernelAnalysis) -> NcuDocument:
             kernels_with_warp_stall_data=analysis.with_stalls,
             primary_bottleneck=None if primary is None else primary.label,
             secondary_bottlenecks=tuple(label for label in labels if primary is not None and label != primary.label),
-            bottlenecks=tuple(map(_bottleneck, analysis.bottlenecks)),
+            bottlenecks=tuple(map(BottleneckPart.from_record, analysis.bottlenecks)),
             recommendations=tuple(map(recommendation_part, analysis.recommendations)),
             kernel_attribution=AttributionPart(
                 has_runtime_share=analysis.timed,
@@ -177,17 +169,6 @@ def ncu_document(export: NcuExport, analysis: KernelAnalysis) -> NcuDocument:
     )
 
 
-def ncu_schema() -> str:
-    """The text of `frx_ncu_v1.schema.json`."""
-    return published_schema(SCHEMA_NAME, NcuDocument)
-
-
-def as_json(document: NcuDocument) -> dict[str, Any]:
-    """What is written."""
-    found: dict[str, Any] = TypeAdapter(NcuDocument).dump_python(document, mode="json", by_alias=True)
-    return found
-
-
 def _missing(analysis: KernelAnalysis) -> dict[str, tuple[str, ...]]:
     seen = {name for kernel in analysis.kernels for name in measured_values(kernel.summary.values)}
     missing = {
@@ -196,16 +177,6 @@ def _missing(analysis: KernelAnalysis) -> dict[str, tuple[str, ...]]:
         for preset in PRESETS.values()
     }
     return {name: metrics for name, metrics in missing.items() if metrics}
-
-
-def _bottleneck(found: Bottleneck) -> BottleneckPart:
-    return BottleneckPart(
-        label=found.label,
-        score=found.score,
-        confidence=found.confidence,
-        evidence=found.evidence,
-        kernels=found.kernels,
-    )
 
 
 def _opportunity(found: Attribution) -> OpportunityPart:
@@ -258,17 +229,7 @@ def _kernel(kernel: LabelledKernel) -> KernelPart:
         memory_part=sol.part,
         limiters={limiter.value: share for limiter, share in summary.limiters.items()},
         warp_stalls=None if stalls is None else dict(stalls.shares),
-        labels=tuple(LabelPart(label=one.label, score=one.score, evidence=one.evidence) for one in kernel.labels),
+        labels=tuple(map(LabelPart.from_record, kernel.labels)),
         metrics=dict(summary.values),
-        ncu_rules=tuple(
-            RulePart(
-                name=rule.name,
-                section=rule.section,
-                kind=rule.kind,
-                text=rule.text,
-                speedup_pct=rule.speedup_pct,
-                speedup_kind=rule.speedup_kind,
-            )
-            for rule in summary.rules
-        ),
+        ncu_rules=tuple(map(RulePart.from_record, summary.rules)),
     )

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import Field
 
 from frx_graph.analyzers.kernels.ptx_analysis import PtxAnalysis, StaticKernel
 from frx_graph.evidence.ptx.instruction import Kind
 from frx_graph.evidence.ptx.module import PtxModule
-from frx_graph.reports.render.published_schema import published_schema
+from frx_graph.reports.render.document import Part
 from frx_graph.reports.render.recommendation_part import RecommendationPart, recommendation_part
 
-SCHEMA_NAME: Literal["frx_ptx_v1"] = "frx_ptx_v1"
 BUNDLE = "ptx_static"
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class RiskPart(_Part):
+class RiskPart(Part):
     """A label, of one kernel or of the worst of all."""
 
     label: str
@@ -30,7 +25,7 @@ class RiskPart(_Part):
     kernels: tuple[str, ...]
 
 
-class LoopPart(_Part):
+class LoopPart(Part):
     """Instructions between a label and the last branch back to it."""
 
     label: str
@@ -40,7 +35,7 @@ class LoopPart(_Part):
     instruction_mix: dict[Kind, int]
 
 
-class PtxKernelPart(_Part):
+class PtxKernelPart(Part):
     """One entry."""
 
     name: str
@@ -64,7 +59,7 @@ class PtxKernelPart(_Part):
     tuning: tuple[str, ...]
 
 
-class PtxGpuPart(_Part):
+class PtxGpuPart(Part):
     """The GPU that the file was assembled for."""
 
     name: str
@@ -77,10 +72,10 @@ class PtxGpuPart(_Part):
     missing_features: tuple[str, ...] = Field(description="what needs a target of this architecture alone: sm_90a")
 
 
-class PtxResult(_Part):
+class PtxResult(Part):
     """What was found in one file."""
 
-    schema_: Literal["frx_ptx_v1"] = Field(default=SCHEMA_NAME, alias="schema")
+    schema_: Literal["frx_ptx_v1"] = Field(default="frx_ptx_v1", alias="schema")
     source: str
     version: str
     target: str
@@ -96,7 +91,7 @@ class PtxResult(_Part):
     bundles: tuple[str, ...]
 
 
-class PtxDocument(_Part):
+class PtxDocument(Part):
     """The wrapper that all analyses share."""
 
     mode: Literal["ptx"] = "ptx"
@@ -108,7 +103,6 @@ def ptx_document(module: PtxModule, analysis: PtxAnalysis, not_assembled_because
     labels = [bottleneck.label for bottleneck in analysis.bottlenecks]
     return PtxDocument(
         result=PtxResult(
-            schema=SCHEMA_NAME,
             source=module.source,
             version=module.version,
             target=module.target,
@@ -119,31 +113,11 @@ def ptx_document(module: PtxModule, analysis: PtxAnalysis, not_assembled_because
             kernels=tuple(map(_kernel, analysis.kernels)),
             primary_bottleneck=labels[0] if labels else None,
             secondary_bottlenecks=tuple(labels[1:]),
-            bottlenecks=tuple(
-                RiskPart(
-                    label=one.label,
-                    score=one.score,
-                    confidence=one.confidence,
-                    evidence=one.evidence,
-                    kernels=one.kernels,
-                )
-                for one in analysis.bottlenecks
-            ),
+            bottlenecks=tuple(map(RiskPart.from_record, analysis.bottlenecks)),
             recommendations=tuple(map(recommendation_part, analysis.recommendations)),
             bundles=(BUNDLE,),
         )
     )
-
-
-def ptx_schema() -> str:
-    """The text of `frx_ptx_v1.schema.json`."""
-    return published_schema(SCHEMA_NAME, PtxDocument)
-
-
-def as_json(document: PtxDocument) -> dict[str, Any]:
-    """What is written."""
-    found: dict[str, Any] = TypeAdapter(PtxDocument).dump_python(document, mode="json", by_alias=True)
-    return found
 
 
 def _gpu(analysis: PtxAnalysis) -> PtxGpuPart | None:

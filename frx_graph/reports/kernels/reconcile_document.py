@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import Field
 
 from frx_graph.analyzers.layers import Layers
 from frx_graph.analyzers.reconcile.confidence import ConfidenceLabel
@@ -14,17 +14,11 @@ from frx_graph.analyzers.reconcile.matched_kernels import MatchedKernel
 from frx_graph.analyzers.reconcile.missing_evidence import MissingEvidence
 from frx_graph.analyzers.reconcile.reconciliation import Diagnosis, Reconciliation, Unreconciled, Why
 from frx_graph.analyzers.reconcile.signal import GradeLabel, Layer, Signal
+from frx_graph.reports.render.document import Part
 from frx_graph.reports.render.plain_text import encodable
-from frx_graph.reports.render.published_schema import published_schema
-
-SCHEMA_NAME: Literal["frx_reconcile_v1"] = "frx_reconcile_v1"
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class ReconciledKernelPart(_Part):
+class ReconciledKernelPart(Part):
     """A kernel, with the names that each layer has for it."""
 
     name: str
@@ -33,7 +27,7 @@ class ReconciledKernelPart(_Part):
     runtime_share_pct: float | None = Field(description="of all kernels that were measured, or of the run")
 
 
-class SignalPart(_Part):
+class SignalPart(Part):
     """What one layer says for a diagnosis, or against it."""
 
     layer: Layer
@@ -44,7 +38,7 @@ class SignalPart(_Part):
     line: int | None = Field(description="of the source")
 
 
-class ReconciledDiagnosisPart(_Part):
+class ReconciledDiagnosisPart(Part):
     """What holds one kernel back."""
 
     diagnosis: str
@@ -57,7 +51,7 @@ class ReconciledDiagnosisPart(_Part):
     contradicting: tuple[SignalPart, ...]
 
 
-class UnreconciledPart(_Part):
+class UnreconciledPart(Part):
     """A finding of one layer that is in no diagnosis."""
 
     why: Why
@@ -70,7 +64,7 @@ class UnreconciledPart(_Part):
     line: int | None
 
 
-class MissingEvidencePart(_Part):
+class MissingEvidencePart(Part):
     """What would make a diagnosis surer."""
 
     diagnosis: str
@@ -84,10 +78,10 @@ class MissingEvidencePart(_Part):
     fallback: str | None = Field(description="collects more than is needed")
 
 
-class ReconcileResult(_Part):
+class ReconcileResult(Part):
     """What was found."""
 
-    schema_: Literal["frx_reconcile_v1"] = Field(default=SCHEMA_NAME, alias="schema")
+    schema_: Literal["frx_reconcile_v1"] = Field(default="frx_reconcile_v1", alias="schema")
     layers_available: tuple[Layer, ...]
     files: dict[Layer, str]
     kernels: tuple[ReconciledKernelPart, ...]
@@ -97,7 +91,7 @@ class ReconcileResult(_Part):
     missing_evidence: tuple[MissingEvidencePart, ...]
 
 
-class ReconcileDocument(_Part):
+class ReconcileDocument(Part):
     """The wrapper that all analyses share."""
 
     mode: Literal["reconciliation"] = "reconciliation"
@@ -109,7 +103,6 @@ def reconcile_document(layers: Layers, found: Reconciliation) -> ReconcileDocume
     diagnoses = tuple(map(_diagnosis, found.diagnoses))
     return ReconcileDocument(
         result=ReconcileResult(
-            schema=SCHEMA_NAME,
             layers_available=found.layers_available,
             files=_files(layers),
             kernels=tuple(map(_kernel, found.kernels)),
@@ -119,17 +112,6 @@ def reconcile_document(layers: Layers, found: Reconciliation) -> ReconcileDocume
             missing_evidence=tuple(map(_missing, found.missing)),
         )
     )
-
-
-def reconcile_schema() -> str:
-    """The text of `frx_reconcile_v1.schema.json`."""
-    return published_schema(SCHEMA_NAME, ReconcileDocument)
-
-
-def as_json(document: ReconcileDocument) -> dict[str, Any]:
-    """What is written."""
-    found: dict[str, Any] = TypeAdapter(ReconcileDocument).dump_python(document, mode="json", by_alias=True)
-    return found
 
 
 def _files(layers: Layers) -> dict[Layer, str]:

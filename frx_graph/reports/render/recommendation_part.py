@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from frx_graph.analyzers.kernels.recommendations import Check, Recommendation
+from frx_graph.reports.render.document import FinitePart
 from frx_graph.rules.recommendation_card import Direction
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-class ValidationPart(_Part):
+class ValidationPart(FinitePart):
     """What to measure again."""
 
     metric: str
@@ -25,7 +22,7 @@ class ValidationPart(_Part):
     current_value: float | None = Field(description="null: not measured")
 
 
-class RecommendationPart(_Part):
+class RecommendationPart(FinitePart):
     """A card, as it applies here."""
 
     id: str

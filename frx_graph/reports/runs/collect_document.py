@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import Field
 
-from frx_graph.reports.render.published_schema import published_schema
+from frx_graph.reports.render.document import Part
 from frx_graph.reports.runs.run_parts import RunResult
 
-SCHEMA_NAME: Literal["frx_collect_v1"] = "frx_collect_v1"
 
-
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class CapturedPart(_Part):
+class CapturedPart(Part):
     """A file of the bundle."""
 
     path: str = Field(description="within the bundle")
@@ -24,10 +18,10 @@ class CapturedPart(_Part):
     imported_from: str | None = Field(description="where it was copied from; null: it was written there")
 
 
-class CollectDocument(_Part):
+class CollectDocument(Part):
     """A run and its bundle."""
 
-    schema_: Literal["frx_collect_v1"] = Field(default=SCHEMA_NAME, alias="schema")
+    schema_: Literal["frx_collect_v1"] = Field(default="frx_collect_v1", alias="schema")
     run_id: str
     job_name: str
     bundle: str = Field(description="the folder")
@@ -38,14 +32,3 @@ class CollectDocument(_Part):
     files: tuple[CapturedPart, ...]
     warnings: tuple[str, ...]
     result: RunResult | None = Field(description="what was found in it, as in derived/summary.json; null: nothing")
-
-
-def collect_schema() -> str:
-    """The text of `frx_collect_v1.schema.json`."""
-    return published_schema(SCHEMA_NAME, CollectDocument)
-
-
-def as_json(document: CollectDocument) -> dict[str, Any]:
-    """What is written."""
-    found: dict[str, Any] = TypeAdapter(CollectDocument).dump_python(document, mode="json", by_alias=True)
-    return found

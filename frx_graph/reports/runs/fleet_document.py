@@ -5,27 +5,21 @@ What is not known of a run is left out of a sum, and counted beside it: a sum of
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import Field
 
-from frx_graph.reports.render.published_schema import published_schema
-
-SCHEMA_NAME: Literal["frx_fleet_v1"] = "frx_fleet_v1"
+from frx_graph.reports.render.document import Part
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class ProblemPart(_Part):
+class ProblemPart(Part):
     """What could not be read."""
 
     place: str
     reason: str
 
 
-class BundlesPart(_Part):
+class BundlesPart(Part):
     """What was found, and what became of it."""
 
     read: int = Field(description="bundles, those that are there twice included")
@@ -36,7 +30,7 @@ class BundlesPart(_Part):
     rows_left_out: int = Field(description="findings, labels and cards of runs that have more than are read of one")
 
 
-class RunsPart(_Part):
+class RunsPart(Part):
     """The runs, each counted once."""
 
     runs: int
@@ -48,7 +42,7 @@ class RunsPart(_Part):
     runs_not_timed: int = Field(description="which have no part in `seconds`")
 
 
-class CostPart(_Part):
+class CostPart(Part):
     """What something costs in all runs that have it, and so the most that mending it could save: a prediction, until a
     trial has measured it."""
 
@@ -59,7 +53,7 @@ class CostPart(_Part):
     runs_unknown: int = Field(description="runs that have it, of which it is not known what it costs")
 
 
-class BottleneckPart(_Part):
+class BottleneckPart(Part):
     """What is named as holding runs back; `label` is null where nothing is."""
 
     label: str | None
@@ -67,7 +61,7 @@ class BottleneckPart(_Part):
     seconds: float | None = Field(description="of the timed steps of these runs")
 
 
-class LabelPart(_Part):
+class LabelPart(Part):
     """A label, over all runs."""
 
     label: str
@@ -78,7 +72,7 @@ class LabelPart(_Part):
     cost: CostPart
 
 
-class RulePart(_Part):
+class RulePart(Part):
     """A layout rule, over all runs."""
 
     rule: str
@@ -91,7 +85,7 @@ class RulePart(_Part):
     cost: CostPart
 
 
-class SitePart(_Part):
+class SitePart(Part):
     """One place of the program, or one tensor, at which a rule found something."""
 
     rule: str
@@ -109,7 +103,7 @@ class SitePart(_Part):
     cost: CostPart
 
 
-class AdvicePart(_Part):
+class AdvicePart(Part):
     """A card of advice, over all runs that it is given to."""
 
     card: str
@@ -120,10 +114,10 @@ class AdvicePart(_Part):
     saving: CostPart = Field(description="the most that can be saved: a bound, no forecast")
 
 
-class FleetDocument(_Part):
+class FleetDocument(Part):
     """Which rules, call sites and bottlenecks many runs have, and what these cost in total."""
 
-    schema_: Literal["frx_fleet_v1"] = Field(default=SCHEMA_NAME, alias="schema")
+    schema_: Literal["frx_fleet_v1"] = Field(default="frx_fleet_v1", alias="schema")
     source: str
     frx_version: str
     bundles: BundlesPart
@@ -138,14 +132,3 @@ class FleetDocument(_Part):
     sites_not_listed: int
     advice: tuple[AdvicePart, ...] = Field(description="most to save first")
     advice_not_listed: int
-
-
-def fleet_schema() -> str:
-    """The text of `frx_fleet_v1.schema.json`."""
-    return published_schema(SCHEMA_NAME, FleetDocument)
-
-
-def as_json(document: FleetDocument) -> dict[str, Any]:
-    """What is written."""
-    found: dict[str, Any] = TypeAdapter(FleetDocument).dump_python(document, mode="json", by_alias=True)
-    return found

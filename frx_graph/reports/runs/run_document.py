@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from typing import Any, Literal
-
-from pydantic import TypeAdapter
+from typing import Literal
 
 from frx_graph.analyzers.run.abstraction_tax import AbstractionTax
 from frx_graph.analyzers.run.analysis import RunRecord, ScopeAnalysis
@@ -19,11 +17,10 @@ from frx_graph.analyzers.run.steps import Activity, RunStep
 from frx_graph.analyzers.timeline.labels import RunLabel
 from frx_graph.facts.layout import is_channels_last, is_contiguous
 from frx_graph.reports.kernels.explanation import confidence_label
+from frx_graph.reports.render.document import to_json
 from frx_graph.reports.render.plain_text import one_line
-from frx_graph.reports.render.published_schema import published_schema
 from frx_graph.reports.render.recommendation_part import recommendation_part
 from frx_graph.reports.runs.run_parts import (
-    SCHEMA_NAME,
     ComparisonPart,
     ContributorPart,
     DeviceUsePart,
@@ -40,8 +37,7 @@ from frx_graph.reports.runs.run_parts import (
     TaxPart,
     WhyNotPart,
 )
-from frx_graph.reports.runs.trace_document import label_part
-from frx_graph.reports.runs.trace_parts import MissingPart, TraceResult
+from frx_graph.reports.runs.trace_parts import LabelPart, MissingPart, TraceResult
 from frx_graph.version import __version__
 
 _STEPS_LISTED = 1000
@@ -63,14 +59,13 @@ def run_document(
     source: Literal["events", "trace"] = "trace" if record.from_trace else "events"
     return RunDocument(
         result=RunResult(
-            schema=SCHEMA_NAME,
             run_id=one_line(run_id),
             frx_version=__version__,
             sources=tuple(sources),
             steps_from=source if timed else None,
             event_count=record.event_count,
             step_count=len(record.run.figures.steps),
-            selector=SelectorPart(skip_first_n=record.selector.skip_first_n, last_k=record.selector.last_k),
+            selector=SelectorPart.from_record(record.selector),
             auto_scope=record.automatic.scope,
             run=_scope(record.run),
             steady_state=_scope(record.steady_state),
@@ -83,20 +78,9 @@ def run_document(
     )
 
 
-def run_schema() -> str:
-    """The text of `frx_run_v1.schema.json`."""
-    return published_schema(SCHEMA_NAME, RunDocument)
-
-
-def as_json(document: RunDocument) -> dict[str, Any]:
-    """What is written."""
-    found: dict[str, Any] = TypeAdapter(RunDocument).dump_python(document, mode="json", by_alias=True)
-    return found
-
-
 def summary_text(document: RunDocument) -> str:
     """The text of `derived/summary.json`: the result by itself."""
-    return json.dumps(as_json(document)["result"], indent=2, allow_nan=False) + "\n"
+    return json.dumps(to_json(document)["result"], indent=2, allow_nan=False) + "\n"
 
 
 def _comparison(record: RunRecord) -> ComparisonPart:
@@ -122,7 +106,7 @@ def _name(label: RunLabel | None) -> str | None:
 
 def _scope(found: ScopeAnalysis) -> ScopePart:
     steps = found.figures.steps
-    labels = tuple(map(label_part, found.labels))
+    labels = tuple(map(LabelPart.from_record, found.labels))
     return ScopePart(
         scope=found.scope,
         per_step=tuple(map(_step, steps[-_STEPS_LISTED:])),
@@ -226,7 +210,7 @@ def _diagnosis(found: Diagnosis) -> DiagnosisPart:
         confidence_label=None if found.confidence is None else confidence_label(found.confidence),
         reason=found.reason,
         evidence=found.evidence,
-        why_not=tuple(WhyNotPart(label=one.label, answer=one.answer, reason=one.reason) for one in found.why_not),
+        why_not=tuple(map(WhyNotPart.from_record, found.why_not)),
         recommendations=tuple(map(recommendation_part, found.recommendations)),
     )
 
@@ -239,9 +223,7 @@ def _tax(tax: AbstractionTax) -> TaxPart:
         explained_share=tax.explained,
         fragmentation=tax.fragmentation,
         sampled=tax.sampled,
-        contributors=tuple(
-            ContributorPart(name=one.name, inferred=one.inferred, evidence=one.evidence) for one in tax.contributors
-        ),
+        contributors=tuple(map(ContributorPart.from_record, tax.contributors)),
     )
 
 

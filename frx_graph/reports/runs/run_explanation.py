@@ -9,7 +9,6 @@ from frx_graph.analyzers.kernels.metric_levels import Level
 from frx_graph.analyzers.run.scopes import Scope
 from frx_graph.analyzers.timeline import labels as lines
 from frx_graph.reports.kernels.explain_document import (
-    SCHEMA_NAME,
     DiagnosisPart,
     ExplainDocument,
     KeyMetricPart,
@@ -43,7 +42,6 @@ def explain_run(result: RunResult, scope: Scope) -> ExplainDocument:
         )
     kernels = () if result.trace is None else result.trace.kernels
     return ExplainDocument(
-        schema=SCHEMA_NAME,
         evidence_file=one_line(result.run_id, NAME_LIMIT),
         layers_available=("run",),
         primary_diagnosis=primary,

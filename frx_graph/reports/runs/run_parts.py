@@ -4,24 +4,19 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from frx_graph.analyzers.run.abstraction_tax import TaxSeverity
 from frx_graph.analyzers.run.scopes import Scope
 from frx_graph.analyzers.timeline.labels import Answer
 from frx_graph.evidence.run.events import SnapshotOf
 from frx_graph.records import Severity
+from frx_graph.reports.render.document import FinitePart
 from frx_graph.reports.render.recommendation_part import RecommendationPart
 from frx_graph.reports.runs.trace_parts import LabelPart, MissingPart, TraceResult
 
-SCHEMA_NAME: Literal["frx_run_v1"] = "frx_run_v1"
 
-
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-class SourcePart(_Part):
+class SourcePart(FinitePart):
     """A file of the bundle that was read."""
 
     role: Literal["events", "trace", "samples"]
@@ -30,14 +25,14 @@ class SourcePart(_Part):
     sha256: str
 
 
-class SelectorPart(_Part):
+class SelectorPart(FinitePart):
     """How the steady state is chosen, of each process."""
 
     skip_first_n: int = Field(description="steps left out, or every fifth where that is fewer")
     last_k: int = Field(description="of the others, the last ones that are used")
 
 
-class StepPart(_Part):
+class StepPart(FinitePart):
     """One step. Times may overlap; null: not recorded of its process."""
 
     process: int | None
@@ -59,7 +54,7 @@ class StepPart(_Part):
     loss: float | None = Field(description="null: not recorded, or not finite")
 
 
-class ProcessPart(_Part):
+class ProcessPart(FinitePart):
     """One process that ran steps."""
 
     process: int | None
@@ -68,7 +63,7 @@ class ProcessPart(_Part):
     loader_wait_share: float | None
 
 
-class DeviceUsePart(_Part):
+class DeviceUsePart(FinitePart):
     """One device, by samples."""
 
     device: int | None
@@ -78,7 +73,7 @@ class DeviceUsePart(_Part):
     peak_memory_share: float | None
 
 
-class SummaryPart(_Part):
+class SummaryPart(FinitePart):
     """A scope in figures. Shares are of the time of its steps that are complete and did not fail."""
 
     steps: int
@@ -110,7 +105,7 @@ class SummaryPart(_Part):
     losses_not_finite: int
 
 
-class WhyNotPart(_Part):
+class WhyNotPart(FinitePart):
     """A label that is not the diagnosis."""
 
     label: str
@@ -118,7 +113,7 @@ class WhyNotPart(_Part):
     reason: str
 
 
-class DiagnosisPart(_Part):
+class DiagnosisPart(FinitePart):
     """What holds the run back."""
 
     primary_bottleneck: str | None = Field(description="of the highest score, symptoms included; null: nothing is seen")
@@ -132,7 +127,7 @@ class DiagnosisPart(_Part):
     recommendations: tuple[RecommendationPart, ...]
 
 
-class ContributorPart(_Part):
+class ContributorPart(FinitePart):
     """What the tax may come from."""
 
     name: str
@@ -140,7 +135,7 @@ class ContributorPart(_Part):
     evidence: str
 
 
-class TaxPart(_Part):
+class TaxPart(FinitePart):
     """Time of devices that is lost to launching work in small pieces: a reasoned score, not calibrated by speed-ups."""
 
     score: float = Field(description="0..100")
@@ -152,7 +147,7 @@ class TaxPart(_Part):
     contributors: tuple[ContributorPart, ...]
 
 
-class StrideChangePart(_Part):
+class StrideChangePart(FinitePart):
     """A tensor whose strides changed between steps while its shape did not."""
 
     rule: Literal["FRX006"] = "FRX006"
@@ -171,7 +166,7 @@ class StrideChangePart(_Part):
     fix: str
 
 
-class ScopePart(_Part):
+class ScopePart(FinitePart):
     """All of one scope."""
 
     scope: Scope
@@ -185,7 +180,7 @@ class ScopePart(_Part):
     layout_findings: tuple[StrideChangePart, ...]
 
 
-class ComparisonPart(_Part):
+class ComparisonPart(FinitePart):
     """Whether the scopes agree."""
 
     primary_changed: bool
@@ -194,10 +189,10 @@ class ComparisonPart(_Part):
     reading: str
 
 
-class RunResult(_Part):
+class RunResult(FinitePart):
     """What was found in one run: what `derived/summary.json` holds."""
 
-    schema_: Literal["frx_run_v1"] = Field(default=SCHEMA_NAME, alias="schema")
+    schema_: Literal["frx_run_v1"] = Field(default="frx_run_v1", alias="schema")
     run_id: str
     frx_version: str = Field(description="that analysed it")
     sources: tuple[SourcePart, ...]
@@ -220,7 +215,7 @@ class RunResult(_Part):
         return self.run if chosen is Scope.RUN else self.steady_state
 
 
-class RunDocument(_Part):
+class RunDocument(FinitePart):
     """The wrapper that all analyses share."""
 
     mode: Literal["run_bundle"] = "run_bundle"

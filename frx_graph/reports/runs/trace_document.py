@@ -4,26 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
-
-from pydantic import TypeAdapter
 
 from frx_graph.analyzers.timeline.analysis import RunAnalysis
 from frx_graph.analyzers.timeline.device_time import DeviceTime, TransferTotal
 from frx_graph.analyzers.timeline.kernel_table import KernelTotal, Launcher, OperatorTotal
-from frx_graph.analyzers.timeline.labels import RunLabel
 from frx_graph.analyzers.timeline.layout_work import LayoutWork
 from frx_graph.analyzers.timeline.program_parts import Part
 from frx_graph.analyzers.timeline.timeline import Timeline
 from frx_graph.analyzers.trace.analysis import TraceAnalysis
 from frx_graph.analyzers.trace.gaps import gaps
 from frx_graph.capture.call_site import CallSite
+from frx_graph.evidence.trace.steps import Step
 from frx_graph.records import Finding
 from frx_graph.reports.advice.fingerprint import fingerprints
-from frx_graph.reports.render.published_schema import published_schema
 from frx_graph.reports.render.recommendation_part import recommendation_part
 from frx_graph.reports.runs.trace_parts import (
-    SCHEMA_NAME,
     AttributionPart,
     CallPart,
     DevicePart,
@@ -34,10 +29,10 @@ from frx_graph.reports.runs.trace_parts import (
     LauncherPart,
     LaunchPart,
     LayoutPart,
+    MarkedStepPart,
     MissingPart,
     OperatorPart,
     SitePart,
-    StepPart,
     StreamPart,
     TraceDocument,
     TraceResult,
@@ -58,17 +53,12 @@ def trace_document(trace: TraceAnalysis, run: RunAnalysis, findings: Sequence[Fi
     primary = run.primary
     return TraceDocument(
         result=TraceResult(
-            schema=SCHEMA_NAME,
             source=str(source.path),
             rank=source.rank,
             world_size=source.world_size,
             window=WindowPart(
-                steps=tuple(
-                    StepPart(number=one.number or 0, ms=_ms(one.end_ns - one.start_ns)) for one in windows.used
-                ),
-                left_out=tuple(
-                    StepPart(number=one.number or 0, ms=_ms(one.end_ns - one.start_ns)) for one in windows.left_out
-                ),
+                steps=tuple(map(_marked_step, windows.used)),
+                left_out=tuple(map(_marked_step, windows.left_out)),
                 host_ms=_ms(windows.host_ns),
                 span_ms=_ms(windows.span_ns),
                 step_ms=_ms(windows.span_ns) / windows.steps if windows.steps else None,
@@ -78,7 +68,7 @@ def trace_document(trace: TraceAnalysis, run: RunAnalysis, findings: Sequence[Fi
                 label.label for label in run.present if not label.symptom and label is not primary
             ),
             symptom=None if run.symptom is None else run.symptom.label,
-            labels=tuple(map(label_part, run.labels)),
+            labels=tuple(map(LabelPart.from_record, run.labels)),
             recommendations=tuple(map(recommendation_part, run.recommendations)),
             devices=tuple(map(_device, line.devices)),
             transfers=tuple(map(_transfer, line.transfers)),
@@ -99,27 +89,18 @@ def trace_document(trace: TraceAnalysis, run: RunAnalysis, findings: Sequence[Fi
             layout=_layout(line.layout.work, findings, root),
             layout_findings=len(findings),
             missing=tuple(
-                MissingPart(subject=gap.subject, reason=gap.reason)
-                for gap in gaps(trace, peaks=None)
-                if gap.subject != "ridge point"
+                MissingPart.from_record(gap) for gap in gaps(trace, peaks=None) if gap.subject != "ridge point"
             ),
         )
     )
 
 
-def trace_schema() -> str:
-    """The text of `frx_trace_v1.schema.json`."""
-    return published_schema(SCHEMA_NAME, TraceDocument)
-
-
-def as_json(document: TraceDocument) -> dict[str, Any]:
-    """What is written."""
-    found: dict[str, Any] = TypeAdapter(TraceDocument).dump_python(document, mode="json", by_alias=True)
-    return found
-
-
 def _ms(time_ns: int) -> float:
     return time_ns / 1e6
+
+
+def _marked_step(step: Step) -> MarkedStepPart:
+    return MarkedStepPart(number=step.number or 0, ms=_ms(step.end_ns - step.start_ns))
 
 
 def _share(part: int, whole: int) -> float | None:
@@ -130,19 +111,7 @@ def _site(site: CallSite | None) -> SitePart | None:
     # Line 0 stands for the trace itself: no stack was recorded.
     if site is None or site.line == 0:
         return None
-    return SitePart(file=site.file, line=site.line, function=site.function, module_path=site.module_path)
-
-
-def label_part(label: RunLabel) -> LabelPart:
-    """A label as documents have it, of a trace or of a run."""
-    return LabelPart(
-        label=label.label,
-        answer=label.answer,
-        score=label.score,
-        confidence=label.confidence,
-        symptom=label.symptom,
-        evidence=label.evidence,
-    )
+    return SitePart.from_record(site)
 
 
 def _device(device: DeviceTime) -> DevicePart:

@@ -4,38 +4,33 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from frx_graph.analyzers.timeline.kernel_family import KernelFamily
 from frx_graph.analyzers.timeline.labels import Answer
 from frx_graph.analyzers.timeline.program_parts import Part
+from frx_graph.reports.render.document import FinitePart
 from frx_graph.reports.render.recommendation_part import RecommendationPart
 
-SCHEMA_NAME: Literal["frx_trace_v1"] = "frx_trace_v1"
 
-
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-class StepPart(_Part):
+class MarkedStepPart(FinitePart):
     """One step that the program marked."""
 
     number: int
     ms: float
 
 
-class WindowPart(_Part):
+class WindowPart(FinitePart):
     """What part of the trace all figures are of."""
 
-    steps: tuple[StepPart, ...] = Field(description="that are used; empty: the program marked none, all is used")
-    left_out: tuple[StepPart, ...] = Field(description="a first step that takes far longer than the others")
+    steps: tuple[MarkedStepPart, ...] = Field(description="that are used; empty: the program marked none, all is used")
+    left_out: tuple[MarkedStepPart, ...] = Field(description="a first step that takes far longer than the others")
     host_ms: float = Field(description="of the used steps")
     span_ms: float = Field(description="the same, up to the end of what was launched in the last one")
     step_ms: float | None = Field(description="span_ms a step; null: no steps")
 
 
-class StreamPart(_Part):
+class StreamPart(FinitePart):
     """One stream."""
 
     stream: str
@@ -45,7 +40,7 @@ class StreamPart(_Part):
     busy_ms: float
 
 
-class DevicePart(_Part):
+class DevicePart(FinitePart):
     """One device. Times are of unions of intervals: what overlaps counts once."""
 
     device: int | None
@@ -64,7 +59,7 @@ class DevicePart(_Part):
     streams: tuple[StreamPart, ...]
 
 
-class TransferPart(_Part):
+class TransferPart(FinitePart):
     """All copies of one kind. `total_ms` is a sum."""
 
     direction: str | None = Field(description="HtoD, DtoH, DtoD, PtoP, HtoH")
@@ -75,7 +70,7 @@ class TransferPart(_Part):
     bytes_per_s: float | None
 
 
-class LauncherPart(_Part):
+class LauncherPart(FinitePart):
     """The operators around a launch."""
 
     inner: str = Field(description="the innermost dispatched operator")
@@ -83,7 +78,7 @@ class LauncherPart(_Part):
     total_ms: float
 
 
-class SitePart(_Part):
+class SitePart(FinitePart):
     """A line of the program, or the module that it stands in."""
 
     file: str
@@ -92,7 +87,7 @@ class SitePart(_Part):
     module_path: str
 
 
-class KernelPart(_Part):
+class KernelPart(FinitePart):
     """All launches of one kernel. Times are sums."""
 
     name: str
@@ -105,7 +100,7 @@ class KernelPart(_Part):
     operators: tuple[LauncherPart, ...] = Field(description="those of most time")
 
 
-class FamilyPart(_Part):
+class FamilyPart(FinitePart):
     """All kernels of one family."""
 
     family: KernelFamily
@@ -114,7 +109,7 @@ class FamilyPart(_Part):
     share: float | None = Field(description="0..1 of the summed time of all kernels")
 
 
-class OperatorPart(_Part):
+class OperatorPart(FinitePart):
     """The kernels that one operator launched, in one part of the step."""
 
     inner: str
@@ -128,7 +123,7 @@ class OperatorPart(_Part):
     sites: int = Field(description="how many there are; 1 where stacks were not recorded")
 
 
-class AttributionPart(_Part):
+class AttributionPart(FinitePart):
     """How much is known of who launched what."""
 
     kernels: int
@@ -136,7 +131,7 @@ class AttributionPart(_Part):
     attributed_share: float | None = Field(description="0..1 of the summed time; null: there are no kernels")
 
 
-class LaunchPart(_Part):
+class LaunchPart(FinitePart):
     """How kernels follow each other."""
 
     kernel_count: int
@@ -155,7 +150,7 @@ class LaunchPart(_Part):
     median_gap_us: float | None
 
 
-class WaitPart(_Part):
+class WaitPart(FinitePart):
     """Calls in which the host waits for a device."""
 
     call: str
@@ -165,7 +160,7 @@ class WaitPart(_Part):
     total_ms: float
 
 
-class CallPart(_Part):
+class CallPart(FinitePart):
     """A function of the runtime or driver."""
 
     name: str
@@ -173,7 +168,7 @@ class CallPart(_Part):
     total_ms: float
 
 
-class HostPart(_Part):
+class HostPart(FinitePart):
     """What the host did within the used steps. Times are of unions over its threads."""
 
     dataloader_wait_ms: float | None = Field(description="null: neither a range nor a frame of a DataLoader is there")
@@ -191,7 +186,7 @@ class HostPart(_Part):
     calls: tuple[CallPart, ...] = Field(description="the longest")
 
 
-class LabelPart(_Part):
+class LabelPart(FinitePart):
     """One label, and what speaks for it or against it."""
 
     label: str
@@ -202,7 +197,7 @@ class LabelPart(_Part):
     evidence: str
 
 
-class LayoutPart(_Part):
+class LayoutPart(FinitePart):
     """Copies and conversions of one operator, and the finding of `frx analyze --trace` on them."""
 
     operator: str
@@ -217,17 +212,17 @@ class LayoutPart(_Part):
     total_ms: float
 
 
-class MissingPart(_Part):
+class MissingPart(FinitePart):
     """What the trace does not tell."""
 
     subject: str
     reason: str
 
 
-class TraceResult(_Part):
+class TraceResult(FinitePart):
     """What was found in one trace."""
 
-    schema_: Literal["frx_trace_v1"] = Field(default=SCHEMA_NAME, alias="schema")
+    schema_: Literal["frx_trace_v1"] = Field(default="frx_trace_v1", alias="schema")
     source: str
     rank: int | None
     world_size: int | None
@@ -251,7 +246,7 @@ class TraceResult(_Part):
     missing: tuple[MissingPart, ...]
 
 
-class TraceDocument(_Part):
+class TraceDocument(FinitePart):
     """The wrapper that all analyses share."""
 
     mode: Literal["trace"] = "trace"

@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-import math
-from typing import Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import BeforeValidator, Field
 
 from frx_graph.passes.inner_choice import inner_with
 from frx_graph.records import Candidate
-from frx_graph.reports.render.published_schema import published_schema
+from frx_graph.reports.render.document import Part
+from frx_graph.reports.render.quantities import finite
 from frx_graph.trials.environment_record import TrialEnvironment
 from frx_graph.trials.policy import TrialPolicy
 from frx_graph.trials.samples import MeasuredQuad
 from frx_graph.trials.trial_run import TrialRun
-from frx_graph.trials.verdict import TrialStatistics
 
-SCHEMA_NAME: Literal["frx_trial_v1"] = "frx_trial_v1"
 NOTHING_TRIED = "measured times speak for no rewrite; nothing was tried"
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class ArmPart(_Part):
+class ArmPart(Part):
     """One of the two programs."""
 
     name: Literal["baseline", "candidate"]
@@ -32,7 +26,7 @@ class ArmPart(_Part):
     candidates: tuple[Candidate, ...] = Field(description="rewrites that it has; none: as without us")
 
 
-class BlockPart(_Part):
+class BlockPart(Part):
     """Steps that one arm ran in a row."""
 
     arm: Literal["baseline", "candidate"]
@@ -40,7 +34,7 @@ class BlockPart(_Part):
     disturbance: str | None = Field(description="what made it void; null: nothing")
 
 
-class QuadPart(_Part):
+class QuadPart(Part):
     """Four blocks, two of each arm, in one pair of processes."""
 
     pair: int
@@ -50,7 +44,7 @@ class QuadPart(_Part):
     blocks: tuple[BlockPart, ...]
 
 
-class GatePart(_Part):
+class GatePart(Part):
     """One gate, in the order in which they were passed."""
 
     name: str
@@ -58,19 +52,19 @@ class GatePart(_Part):
     detail: str
 
 
-class StatsPart(_Part):
+class StatsPart(Part):
     """Ratios of times, baseline over candidate: 1.1 is 10 % faster."""
 
     ratio_median: float
     ci_low: float
-    ci_high: float | None = Field(description="null: no bound yet")
+    ci_high: Annotated[float | None, BeforeValidator(finite)] = Field(description="null: no bound yet")
     quads: int
     processes: int
     pair_medians: tuple[float, ...]
     void: int
 
 
-class PlacePart(_Part):
+class PlacePart(Part):
     """Where in a cluster a trial ran, and by which attempt; what it ran on is the environment."""
 
     attempt: str = Field(description="no other attempt has this id")
@@ -79,10 +73,10 @@ class PlacePart(_Part):
     lost: tuple[str, ...] = Field(description="attempts before it that came to no result; nothing of them counts")
 
 
-class TrialDocument(_Part):
+class TrialDocument(Part):
     """One trial."""
 
-    schema_: Literal["frx_trial_v1"] = Field(default=SCHEMA_NAME, alias="schema")
+    schema_: Literal["frx_trial_v1"] = Field(default="frx_trial_v1", alias="schema")
     target: str
     train: bool
     signatures: tuple[str, ...] = Field(description="of the program's graphs, in the order in which they are compiled")
@@ -115,7 +109,6 @@ def trial_document(
 ) -> TrialDocument:
     """The document of a trial that was run."""
     return TrialDocument(
-        schema=SCHEMA_NAME,
         target=target,
         train=train,
         signatures=run.signatures,
@@ -125,8 +118,8 @@ def trial_document(
         ),
         in_process=run.in_process,
         samples=tuple(map(_quad, run.quads)),
-        gates=tuple(GatePart(name=gate.name.value, passed=gate.passed, detail=gate.detail) for gate in run.gates),
-        stats=None if run.verdict.statistics is None else _stats(run.verdict.statistics),
+        gates=tuple(map(GatePart.from_record, run.gates)),
+        stats=None if run.verdict.statistics is None else StatsPart.from_record(run.verdict.statistics),
         verdict=run.verdict.outcome.value,
         reason=run.verdict.reason,
         decision=decision,
@@ -139,7 +132,6 @@ def trial_document(
 def nothing_tried(*, target: str, train: bool, inner: str, policy: TrialPolicy) -> TrialDocument:
     """The document where there was no candidate: it has the one arm that there is."""
     return TrialDocument(
-        schema=SCHEMA_NAME,
         target=target,
         train=train,
         signatures=(),
@@ -153,17 +145,6 @@ def nothing_tried(*, target: str, train: bool, inner: str, policy: TrialPolicy) 
         policy=policy,
         environment=None,
     )
-
-
-def trial_schema() -> str:
-    """The text of `frx_trial_v1.schema.json`."""
-    return published_schema(SCHEMA_NAME, TrialDocument)
-
-
-def as_json(document: TrialDocument) -> dict[str, Any]:
-    """What is written."""
-    found: dict[str, Any] = TypeAdapter(TrialDocument).dump_python(document, mode="json", by_alias=True)
-    return found
 
 
 def _quad(measured: MeasuredQuad) -> QuadPart:
@@ -180,16 +161,4 @@ def _quad(measured: MeasuredQuad) -> QuadPart:
     quad = measured.quad
     return QuadPart(
         pair=quad.pair, number=quad.number, log_ratio=measured.log_ratio, void=measured.void, blocks=tuple(blocks)
-    )
-
-
-def _stats(found: TrialStatistics) -> StatsPart:
-    return StatsPart(
-        ratio_median=found.ratio_median,
-        ci_low=found.ci_low,
-        ci_high=found.ci_high if math.isfinite(found.ci_high) else None,
-        quads=found.quads,
-        processes=found.processes,
-        pair_medians=found.pair_medians,
-        void=found.void,
     )

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import Field
 
-from frx_graph.reports.render.published_schema import published_schema
+from frx_graph.reports.render.document import Part
 from frx_graph.reports.trials.trial_document import TrialDocument
 
-SCHEMA_NAME: Literal["frx_trial_matrix_v1"] = "frx_trial_matrix_v1"
 
-
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class MatrixEntry(_Part):
+class MatrixEntry(Part):
     """One trial of a matrix."""
 
     target: str
@@ -27,24 +21,13 @@ class MatrixEntry(_Part):
     error: str | None = Field(description="why it came to nothing; null: it did not")
 
 
-class TrialMatrixDocument(_Part):
+class TrialMatrixDocument(Part):
     """All trials that were asked for at once, in the order in which they were."""
 
-    schema_: Literal["frx_trial_matrix_v1"] = Field(default=SCHEMA_NAME, alias="schema")
+    schema_: Literal["frx_trial_matrix_v1"] = Field(default="frx_trial_matrix_v1", alias="schema")
     trials: tuple[MatrixEntry, ...]
 
 
 def matrix_document(entries: tuple[MatrixEntry, ...]) -> TrialMatrixDocument:
     """The document of these trials."""
-    return TrialMatrixDocument(schema=SCHEMA_NAME, trials=entries)
-
-
-def matrix_schema() -> str:
-    """The text of `frx_trial_matrix_v1.schema.json`."""
-    return published_schema(SCHEMA_NAME, TrialMatrixDocument)
-
-
-def as_json(document: TrialMatrixDocument) -> dict[str, Any]:
-    """What is written."""
-    found: dict[str, Any] = TypeAdapter(TrialMatrixDocument).dump_python(document, mode="json", by_alias=True)
-    return found
+    return TrialMatrixDocument(trials=entries)

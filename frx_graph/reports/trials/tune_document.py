@@ -1,28 +1,22 @@
 """A tune as JSON: the document `frx_tune_v1`.
 
-The published file `frx_tune_v1.schema.json` is generated from these models:
-
-    python -m frx_graph.reports.trials.tune_document > frx_graph/reports/frx_tune_v1.schema.json
-
 Unknown is null. Within v1 fields may be added; none is removed and none changes its meaning.
 """
 
 from __future__ import annotations
 
-import sys
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
-from frx_graph.reports.render.published_schema import published_schema
+from frx_graph.reports.render.document import Part
 from frx_graph.trials.configuration_trial import ConfigurationTrial, Fate, Kind, RunSeen
 
-SCHEMA_NAME: Literal["frx_tune_v1"] = "frx_tune_v1"
 Status = Literal["running", "complete", "interrupted", "failed"]
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+class _Part(Part):
+    model_config = ConfigDict(use_attribute_docstrings=True)
 
 
 class RulePart(_Part):
@@ -57,7 +51,7 @@ class WinnerPart(_Part):
 class TuneDocument(_Part):
     """One tune."""
 
-    schema_: Literal["frx_tune_v1"] = Field(default=SCHEMA_NAME, alias="schema")
+    schema_: Literal["frx_tune_v1"] = Field(default="frx_tune_v1", alias="schema")
     id: str
     job: str
     command: tuple[str, ...]
@@ -92,17 +86,3 @@ def winner_part(trials: tuple[ConfigurationTrial, ...]) -> WinnerPart | None:
         steps_per_second=1 / step if step else None,
         step_ms=1e3 * step if step else None,
     )
-
-
-def as_json(document: TuneDocument) -> dict[str, Any]:
-    """Plain data, with the published names."""
-    return document.model_dump(mode="json", by_alias=True)
-
-
-def generate_schema() -> str:
-    """The JSON Schema, as the published file has it."""
-    return published_schema(SCHEMA_NAME, TuneDocument)
-
-
-if __name__ == "__main__":
-    sys.stdout.write(generate_schema())

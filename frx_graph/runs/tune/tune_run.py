@@ -7,7 +7,8 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Literal
 
-from frx_graph.reports.trials.tune_document import RulePart, TuneDocument, as_json, winner_part
+from frx_graph.reports.render.document import to_json
+from frx_graph.reports.trials.tune_document import RulePart, TuneDocument, winner_part
 from frx_graph.reports.trials.tune_report import render_markdown_report
 from frx_graph.runs.tune.bench import TuneBench
 from frx_graph.runs.tune.cluster_bench import ClusterBench, EngineOn
@@ -111,7 +112,7 @@ class TuneRun:
 
     def _write(self, status: Status) -> TuneDocument:
         document = self.document(status)
-        text = json.dumps(as_json(document), indent=2, allow_nan=False) + "\n"
+        text = json.dumps(to_json(document), indent=2, allow_nan=False) + "\n"
         write_atomically(self._folder.path / REPORT, text)
         write_atomically(self._folder.path / MARKDOWN, render_markdown_report(document))
         return document

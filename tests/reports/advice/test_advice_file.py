@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import json
 import math
+import re
 
 import pytest
 
 from frx_graph.errors import EvidenceError
-from frx_graph.reports.advice.advice_file import advice_of, is_advice, read_advice_document
-from frx_graph.reports.advice.json_report import render_json
+from frx_graph.reports.advice.advice_file import is_advice, read_advice, render_json
 
 
 @pytest.mark.parametrize("name", ["advice", "observed", "empty", "failed"])
@@ -16,7 +16,7 @@ def test_what_was_written_is_read_again(name, request, tmp_path):
     file = tmp_path / "advice.json"
     file.write_text(render_json(advice))
     assert is_advice(file)
-    read = advice_of(read_advice_document(file))
+    read = read_advice(file)
     assert read == advice
     assert render_json(read) == file.read_text()
 
@@ -24,7 +24,7 @@ def test_what_was_written_is_read_again(name, request, tmp_path):
 def test_hostile_advice_is_as_it_was_written(hostile, tmp_path):
     file = tmp_path / "advice.json"
     file.write_text(render_json(hostile))
-    assert render_json(advice_of(read_advice_document(file))) == file.read_text()
+    assert render_json(read_advice(file)) == file.read_text()
 
 
 def test_a_number_that_was_not_finite_is_not_a_number(observed, tmp_path):
@@ -35,7 +35,7 @@ def test_a_number_that_was_not_finite_is_not_a_number(observed, tmp_path):
     document["findings"][0]["evidence"] = [fact]
     file = tmp_path / "advice.json"
     file.write_text(json.dumps(document))
-    (read,) = advice_of(read_advice_document(file)).findings[0].evidence
+    (read,) = read_advice(file).findings[0].evidence
     assert math.isnan(read.measurements[0].value)
 
 
@@ -51,7 +51,33 @@ def test_what_is_none_says_where(advice, tmp_path, change, said):
     file = tmp_path / "advice.json"
     file.write_text(json.dumps({**json.loads(render_json(advice)), **change}))
     with pytest.raises(EvidenceError, match=f"is no frx_advice_v1: {said}"):
-        read_advice_document(file)
+        read_advice(file)
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("findings", 0, "confidence"), 2),
+        (("findings", 0, "bytes_per_step"), -1),
+        (("findings", 0, "site", "line"), 0),
+        (("findings", 0, "severity"), "dire"),
+        (("copies", 0, "count"), 2**63),
+        (("graphs", 0, "roofline", 0, "seconds"), -1.0),
+        (("environment", "bandwidth_bytes_per_s"), 1e25),
+        (("environment", "peak_flops", 0, "flops_per_s"), 0),
+        (("totals", "ops_scanned"), "many"),
+    ],
+)
+def test_what_is_out_of_bounds_is_refused(advice, tmp_path, path, value):
+    document = json.loads(render_json(advice))
+    part = document
+    for key in path[:-1]:
+        part = part[key]
+    part[path[-1]] = value
+    file = tmp_path / "advice.json"
+    file.write_text(json.dumps(document))
+    with pytest.raises(EvidenceError, match=re.escape(".".join(map(str, path)))):
+        read_advice(file)
 
 
 @pytest.mark.parametrize("content", [b"", b'{"schema": "frx_trace_v1"}', b'["frx_advice_v1"]', b'{"traceEvents": []}'])

@@ -20,8 +20,9 @@ from frx_graph.evidence.ncu.launch import KernelLaunch
 from frx_graph.evidence.ptx.ptxas import Assembled
 from frx_graph.measure.kernel_clock import KernelTime
 from frx_graph.measure.nvcc import Compiled
-from frx_graph.reports.kernels.bench_document import NEEDS_MAIN, BenchDocument, as_json, bench_document, bench_schema
+from frx_graph.reports.kernels.bench_document import NEEDS_MAIN, BenchDocument, bench_document
 from frx_graph.reports.kernels.bench_report import render_bench
+from frx_graph.reports.render.document import to_json
 from frx_graph.trials.program_bench import BenchOptions, BenchRun, BenchSide, KernelComparison
 from frx_graph.trials.program_outputs import compare_outputs
 from frx_graph.trials.program_times import ProgramComparison
@@ -89,11 +90,10 @@ def rendered(run: BenchRun) -> str:
 
 @pytest.mark.parametrize("run", ALL.values(), ids=ALL)
 def test_documents_are_what_the_schema_says(run: BenchRun) -> None:
-    assert bench_schema() == PUBLISHED
     published = json.loads(PUBLISHED)
     jsonschema.Draft202012Validator.check_schema(published)
     found = bench_document(run)
-    text = json.dumps(as_json(found), allow_nan=False)
+    text = json.dumps(to_json(found), allow_nan=False)
     jsonschema.Draft202012Validator(published).validate(json.loads(text))
     assert BenchDocument.model_validate_json(text) == found
 
@@ -108,7 +108,7 @@ def test_what_people_see_fits_and_holds_nothing_hostile(run: BenchRun, color: bo
 
 
 def test_times_and_their_names() -> None:
-    found = as_json(bench_document(RUN))
+    found = to_json(bench_document(RUN))
     assert found["schema"] == "frx_bench_v0"
     assert {"median_ms", "min_ms", "max_ms", "stdev_ms", "runs", "warmup", "source"} <= set(found["before"])
     assert found["before"]["median_ms"] == pytest.approx(12.6)
@@ -124,12 +124,12 @@ def test_times_and_their_names() -> None:
 
 
 def test_unknown_is_null() -> None:
-    found = as_json(bench_document(NOT_RUN))
+    found = to_json(bench_document(NOT_RUN))
     assert found["before"]["median_ms"] is None
     assert found["before"]["runs"] == found["before"]["warmup"] == 0
     assert [found[name] for name in ("speedup_x", "ci", "verdict", "kernel_time", "outputs")] == [None] * 5
     assert found["before"]["kernels"][0]["registers"] == 255
-    unbounded = as_json(bench_document(UNBOUNDED))
+    unbounded = to_json(bench_document(UNBOUNDED))
     assert (unbounded["ci"]["high"], unbounded["outputs"]["largest_absolute"]) == (None, 0.0)
 
 
@@ -148,7 +148,7 @@ def test_what_people_read() -> None:
 
 def test_a_name_that_is_no_text_can_be_written() -> None:
     run = replace(NOT_RUN, before=side("a\udcff.cu"), not_run_because="a\udcff.cu: ended")
-    assert json.dumps(as_json(bench_document(run)), ensure_ascii=False).encode()
+    assert json.dumps(to_json(bench_document(run)), ensure_ascii=False).encode()
     assert rendered(run).encode()
 
 
@@ -187,7 +187,7 @@ def test_what_ncu_has_measured_of_both() -> None:
     slow = layer(name, duration=2e-3, compute_throughput=20.0, memory_throughput=30.0, achieved_occupancy=20.0)
     fast = layer(name, duration=1e-3, compute_throughput=20.0, memory_throughput=90.0, dram_throughput=90.0)
     document = bench_document(RUN, ncu_diff(slow, fast, match_measured(slow, fast)))
-    found = json.loads(json.dumps(as_json(document), allow_nan=False))
+    found = json.loads(json.dumps(to_json(document), allow_nan=False))
     jsonschema.Draft202012Validator(json.loads(PUBLISHED)).validate(found)
     assert found["ncu_diff"]["kernels"][0]["speedup_x"] == 2.0
     text = render_bench(document, width=80, color=False)
@@ -198,4 +198,4 @@ def test_what_ncu_has_measured_of_both() -> None:
     assert max(map(len, text.splitlines())) <= 80
     refused = bench_document(RUN, f"ncu: {HOSTILE}")
     assert "Nsight Compute\n    not known: ncu: [31mred[0m[bold]" in render_bench(refused, width=80, color=False)
-    assert as_json(refused)["ncu_diff"] is None
+    assert to_json(refused)["ncu_diff"] is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib import resources
 from pathlib import Path
 
 import jsonschema
@@ -11,14 +12,15 @@ from written_runs import WrittenRun, waiting_run
 
 from frx_graph.analyze.run import analyze_bundle
 from frx_graph.analyzers.run.scopes import Scope
-from frx_graph.reports.kernels.explain_document import as_json, explain_schema
 from frx_graph.reports.kernels.explain_prompt import render_prompt
 from frx_graph.reports.kernels.explain_summary import render_summary
+from frx_graph.reports.render.document import to_json
 from frx_graph.reports.runs.run_explanation import explain_run
 from frx_graph.reports.runs.run_parts import RunResult
 from frx_graph.reports.runs.run_report import render_run
 from frx_graph.runs.smoke_test import synthetic_trace
 
+PUBLISHED = resources.files("frx_graph.reports").joinpath("frx_explain_v0.schema.json").read_text(encoding="utf-8")
 GOLDEN = Path(__file__).parents[1] / "golden" / "run.txt"
 HOSTILE = "\x1b[31m\u202e=cmd|'[red]<b>\n" + "x" * 3000
 
@@ -104,7 +106,7 @@ def test_a_brief_of_a_run(tmp_path: Path, kind: str) -> None:
         folder = tmp_path
         (folder / "host_metrics.csv").write_text("timestamp\n")
     document = explain_run(result(folder), Scope.AUTO)
-    jsonschema.Draft202012Validator(json.loads(explain_schema())).validate(as_json(document))
+    jsonschema.Draft202012Validator(json.loads(PUBLISHED)).validate(to_json(document))
     assert document.layers_available == ("run",)
     prompt, summary = render_prompt(document), render_summary(document)
     assert "frx collect --explain -- python train.py" in prompt

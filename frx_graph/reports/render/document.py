@@ -1,0 +1,89 @@
+"""JSON documents: how they are written, and the JSON Schema that is published for them."""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+from collections.abc import Container
+from dataclasses import is_dataclass
+from typing import Annotated, Any, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, TypeAdapter
+from pydantic.json_schema import GenerateJsonSchema
+
+from frx_graph.reports.render.plain_text import encodable
+
+Text = Annotated[str, BeforeValidator(encodable)]
+"""Text of a stranger's: lone surrogates are spelt out."""
+
+
+class Part(BaseModel):
+    """Base of the documents and their parts. Validators are built on first use, since most commands need few."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+
+    @classmethod
+    def from_record(cls, record: object) -> Self:
+        """Return the part that has the attributes of a record, its parts those of the records within."""
+        return cls.model_validate(record, from_attributes=True)
+
+
+class FinitePart(Part):
+    """A part whose numbers must be finite, both when it is made and when it is read."""
+
+    model_config = ConfigDict(allow_inf_nan=False)
+
+
+@functools.cache
+def adapter(document: Any) -> TypeAdapter[Any]:
+    """Return the reader and writer of a type of document."""
+    return TypeAdapter(document)
+
+
+def to_json(document: object) -> Any:
+    """Return the document as plain JSON values.
+
+    A number that is not finite becomes null. Lone surrogates are spelt out, so that UTF-8 can hold all text.
+    """
+    kind: Any = type(document)
+    return _portable(adapter(kind).dump_python(document, mode="json", by_alias=True))
+
+
+def _portable(value: Any) -> Any:
+    match value:
+        case str():
+            return value if value.isascii() else encodable(value)
+        case float():
+            return value if math.isfinite(value) else None
+        case dict():
+            return {_portable(key): _portable(item) for key, item in value.items()}
+        case list():
+            return [_portable(item) for item in value]
+        case _:
+            return value
+
+
+class _EveryFieldRequired(GenerateJsonSchema):
+    def field_is_required(self, field: Any, total: bool) -> bool:  # noqa: ARG002 - as pydantic calls it
+        return True
+
+
+def published_schema(name: str, document: Any, added_later: Container[str] = ()) -> str:
+    """Return the text of `{name}.schema.json`.
+
+    A record writes every field, so its schema requires those with a default too. The fields in `added_later` are not
+    required, since documents of earlier versions lack them.
+    """
+    generator = _EveryFieldRequired if is_dataclass(document) else GenerateJsonSchema
+    schema = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": f"urn:frx-graph:schema:{name}",
+        **adapter(document).json_schema(by_alias=True, mode="serialization", schema_generator=generator),
+    }
+    for part in (schema, *schema.get("$defs", {}).values()):
+        if "required" in part:
+            part["required"] = [field for field in part["required"] if field not in added_later]
+            for field in part["required"]:
+                part["properties"][field].pop("default", None)
+    return json.dumps(schema, indent=2, ensure_ascii=True) + "\n"
