@@ -33,6 +33,7 @@ import httpx
 import psutil
 from tabulate import tabulate
 
+from frx_graph.reports.render.document import to_json
 from frx_graph.service.analysis import analyse
 from frx_graph.service.analysis_job import AnalysisJob, JobFile, Task
 
@@ -62,7 +63,7 @@ def expected() -> dict[str, Any]:
             before = Path.cwd()
             os.chdir(folder)
             job = AnalysisJob(task=Task.FILE, folder=folder, files=(JobFile(name=path.name),))
-            found[name] = json.loads(json.dumps(analyse(job).model_dump(mode="json", by_alias=True)))
+            found[name] = json.loads(json.dumps(to_json(analyse(job))))
             os.chdir(before)
     return found
 

@@ -37,14 +37,14 @@ def build():
 PROGRAM = """
 import sys
 import torch
-from frx_graph import autopilot
+from frx_graph.autopilot import search
 from frx_graph.records import Candidate
 from frx_graph.trials.arm_messages import MadeGraph
 from model import build
 
 # What measured times speak for is the machine's to say: here they do for something.
 candidate = Candidate("propagate_layout", "0" * 16, ("convolution",), ("0,2,3,1",), 1e-3)
-autopilot.proposed = lambda *_: (MadeGraph("0" * 16, (candidate,)),)
+search.proposed = lambda *_: (MadeGraph("0" * 16, (candidate,)),)
 model, (x,) = build()
 expected = model(x)
 compiled = torch.compile(model, backend="frx", options={"mode": "autopilot", "inner": "eager"})

@@ -134,7 +134,7 @@ def test_writers_in_many_processes_lose_nothing(tmp_path: Path) -> None:
     program = (
         "import sys\n"
         "from pathlib import Path\n"
-        "from frx_graph.evidence import measurement_cache as cache\n"
+        "from frx_graph.measure import measurement_cache as cache\n"
         "from frx_graph.measure.operators.operator_measurement import OperatorMeasurement\n"
         "from frx_graph.facts.operator_signature import OperatorSignature\n"
         "cache.measure_operators = lambda signatures, **_: {s: OperatorMeasurement(()) for s in signatures}\n"
