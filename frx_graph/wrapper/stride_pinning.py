@@ -113,7 +113,7 @@ class PinnedStrides:
 
 def _memory(value: object) -> int | None:
     if isinstance(value, Tensor) and value.layout is torch.strided:
-        return value.untyped_storage()._cdata
+        return int(value.untyped_storage()._cdata)
     return None
 
 
