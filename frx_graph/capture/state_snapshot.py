@@ -126,8 +126,9 @@ def _same_bytes(one: Tensor, other: Tensor) -> bool:
     """Compare bytes: NaN is not equal to itself, and some types have no comparison."""
     if one.shape != other.shape:
         return False
-    flat = [t.resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8) for t in (one, other)]
-    return torch.equal(*flat)
+    plain = [t.resolve_conj().resolve_neg().contiguous() for t in (one, other)]
+    # A single element counts as contiguous whatever its stride.
+    return torch.equal(*[t.as_strided((t.numel(),), (1,)).view(torch.uint8) for t in plain])
 
 
 def _find_state(program: object) -> tuple[list[nn.Module], list[Tensor]]:

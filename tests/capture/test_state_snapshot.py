@@ -356,3 +356,11 @@ def test_a_variable_that_is_not_assigned_yet_is_passed_over() -> None:
     assert StateSnapshot(program).parameters == ()
     net = nn.Linear(2, 2)
     assert set(StateSnapshot(program).parameters) == set(net.parameters())
+
+
+def test_a_single_element_with_a_stride() -> None:
+    x = torch.zeros(4)[::4]
+    with preserve_state(x):
+        x.fill_(1)
+    assert x.item() == 0
+    assert x.stride() == (4,)

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -98,11 +98,22 @@ def no_process_is_left(folder: Path) -> None:
     wait_until(lambda: not any(map(alive, processes_of(folder))))
 
 
+@pytest.fixture
+def own_threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Use as many threads as a new process without `OMP_NUM_THREADS`: this one has read the variable already."""
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    before = torch.get_num_threads()
+    program = [sys.executable, "-c", "import torch; print(torch.get_num_threads())"]
+    torch.set_num_threads(int(subprocess.run(program, capture_output=True, text=True, check=True).stdout))
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("own_threads")
 def test_what_jobs_return_is_what_they_return_here(
     cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     jobs = (*(PlayedTrial(seed) for seed in range(2)), Doubled(7), Failing())
     there, here = ran(cluster, jobs, tmp_path), list(LocalEngine().run(jobs, lambda _: None))
     for number in range(2):
