@@ -78,7 +78,7 @@ def read_markdown(path: Path) -> Passages:
 SOURCES: dict[str, Callable[[Path], Passages]] = {
     "README.md": read_markdown,
     "CONTRIBUTING.md": read_markdown,
-    "docs/internals/*.md": read_markdown,
+    "docs/**/*.md": read_markdown,
 }
 """Globs from the root, and how their files are read. A new kind of source is one line here."""
 
