@@ -9,6 +9,7 @@ from statistics import mean
 from typing import Any
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).parent.parent
 LONGEST, MEAN = 40, 20
@@ -75,10 +76,25 @@ def read_markdown(path: Path) -> Passages:
             paragraph.append(re.sub(r"^(?:[-*]|\d+\.|>) +", "", stripped))
 
 
+def read_card(path: Path) -> Passages:
+    """Yield the texts of a rule's card that people read."""
+    card = yaml.safe_load(path.read_text())
+    validations = [*card.get("validation", ()), card.get("confirm", {})]
+    for text in (card["title"], *(each["expected"] for each in validations if "expected" in each)):
+        yield text, False
+    for key in ("what", "why", "fix", "safety", "actions", "risks"):
+        value = card.get(key, ())
+        for text in value.split("\n\n") if isinstance(value, str) else value:
+            yield text, True
+
+
 SOURCES: dict[str, Callable[[Path], Passages]] = {
     "README.md": read_markdown,
     "CONTRIBUTING.md": read_markdown,
     "docs/**/*.md": read_markdown,
+    "rules/layout/*.yaml": read_card,
+    "rules/cuda/*.yaml": read_card,
+    "rules/recommendations/*.yaml": read_card,
 }
 """Globs from the root, and how their files are read. A new kind of source is one line here."""
 
