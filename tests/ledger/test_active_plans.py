@@ -188,7 +188,7 @@ def test_only_what_was_promoted_can_be_rolled_back():
 
 
 def test_the_documented_table_is_the_one_in_the_code():
-    text = (Path(__file__).parents[2] / "docs" / "ledger.md").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[2] / "docs" / "internals" / "ledger.md").read_text(encoding="utf-8")
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("|")]
     kinds = [Kind(name) for name in rows[0][1:]]
     assert set(kinds) == set(Kind)
