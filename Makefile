@@ -31,7 +31,7 @@ BIN := $(VENV)/bin
 PIN := $(VENV)/constraints.txt
 PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --constraint $(PIN)
-SOURCES := benchmarks/*.py examples/*.py docs/*.py
+SOURCES := benchmarks/*.py benchmarks/*/*.py examples/*.py docs/*.py
 DEMO_LEDGER := FRX_LEDGER=demo-ledger.sqlite3
 comma := ,
 define say

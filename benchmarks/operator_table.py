@@ -13,12 +13,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
+from operator_samples.observation import observe, sample_calls
+from operator_samples.sample import OperatorSample
+from operator_samples.verification import contradictions
 
 from frx_graph.rules.layout_operator import LayoutOperator
-from frx_graph.rules.operator_observation import observe, sample_calls
-from frx_graph.rules.operator_samples import OperatorSample
 from frx_graph.rules.operator_table import layout_operators
-from frx_graph.rules.operator_verification import contradictions
 
 
 @dataclass(frozen=True, slots=True)

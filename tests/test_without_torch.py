@@ -24,10 +24,8 @@ for room in rooms.split():
     package = importlib.import_module(f"frx_graph.{room}")
     found = pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
     names += [module.name for module in found]
-# Migrations are run by Alembic alone; the samples of the operator table run operators of torch.
-others = ("ledger.migrations", "rules.operator_observation", "rules.operator_samples", "rules.operator_verification",
-          "rules.sample_")
-names = [name for name in names if not name.startswith(tuple(f"frx_graph.{other}" for other in others))]
+# Migrations are run by Alembic alone.
+names = [name for name in names if not name.startswith("frx_graph.ledger.migrations")]
 for name in names:
     importlib.import_module(name)
 print(len(names))

@@ -1,7 +1,7 @@
 import operator_table
 import pytest
+from operator_samples.observation import sample_calls
 
-from frx_graph.rules.operator_observation import sample_calls
 from frx_graph.rules.operator_table import layout_operators
 
 

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 import torch
+from operator_samples.observation import sample_calls
+from operator_samples.sample import OperatorSample
 from torch import Tensor
 from torch._dispatch.python import enable_python_dispatcher
 from torch._inductor import lowering
@@ -17,8 +19,6 @@ from torch.utils.flop_counter import flop_registry
 
 from frx_graph.facts.operator_overload import find_overload
 from frx_graph.rules.layout_operator import DimensionMap, LayoutOperator
-from frx_graph.rules.operator_observation import sample_calls
-from frx_graph.rules.operator_samples import OperatorSample
 from frx_graph.rules.operator_table import layout_operators
 
 FALLS_BACK_INSIDE = {"aten.sort", "aten.bernoulli_"}

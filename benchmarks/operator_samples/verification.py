@@ -20,7 +20,7 @@ from frx_graph.passes.layouts.dimension_map import (
     stored_orders,
 )
 from frx_graph.rules.layout_operator import DimensionMap, Keeps, LayoutOperator, LayoutRole, Needs
-from frx_graph.rules.operator_observation import Observation
+from operator_samples.observation import Observation
 
 
 def contradictions(row: LayoutOperator, observations: Sequence[Observation], *, device: str = "cpu") -> tuple[str, ...]:

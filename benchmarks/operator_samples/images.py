@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import torch
 
-from frx_graph.rules.operator_samples import OperatorSample, SampleTensors, call
+from operator_samples.sample import OperatorSample, SampleTensors, call
 
 aten = torch.ops.aten
 _IMAGES = ((2, 8, 5, 6), (1, 8, 5, 6), (2, 8, 6, 1), (2, 1, 5, 6), (2, 8, 6), (2, 8, 3, 4, 5))

@@ -7,7 +7,7 @@ between dimensions, so that a swapped dimension shows, and some are 1.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,6 +69,3 @@ def call(target: str, *args: Any, only_strides: bool = False, **kwargs: Any) -> 
     """A sample; `target` is without `aten.`, and `.default` may be left out."""
     name = target if "." in target else f"{target}.default"
     return OperatorSample(f"aten.{name}", args, kwargs, only_strides)
-
-
-SampleFamily = Callable[[SampleTensors], Iterable[OperatorSample]]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import torch
 
-from frx_graph.rules.operator_samples import OperatorSample, SampleTensors, call
+from operator_samples.sample import OperatorSample, SampleTensors, call
 
 aten = torch.ops.aten
 _SHAPES = ((2, 4, 6), (2, 4, 6, 3), (1, 4, 6, 3), (2, 4, 6, 1), (2, 4, 3, 6, 5))

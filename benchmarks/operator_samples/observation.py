@@ -21,10 +21,10 @@ from frx_graph.facts.operator_overload import find_overload
 from frx_graph.passes.layouts.dimension_map import Order, Shape, canonical, strides_in_order
 from frx_graph.passes.layouts.operator_layout import layout_results
 from frx_graph.rules.layout_operator import LayoutOperator
-from frx_graph.rules.operator_samples import OperatorSample, SampleTensors
-from frx_graph.rules.sample_contractions import CONTRACTION_SAMPLES
-from frx_graph.rules.sample_images import IMAGE_SAMPLES
-from frx_graph.rules.sample_shapes import SHAPE_SAMPLES
+from operator_samples.contractions import CONTRACTION_SAMPLES
+from operator_samples.images import IMAGE_SAMPLES
+from operator_samples.sample import OperatorSample, SampleTensors
+from operator_samples.shapes import SHAPE_SAMPLES
 
 _RANK_5 = (
     (0, 1, 2, 3, 4),

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 import torch
+from operator_samples.observation import Observation, observe, orders_to_try, sample_calls
+from operator_samples.sample import OperatorSample
+from operator_samples.verification import contradictions
 
 from frx_graph.facts.operator_overload import find_overload
 from frx_graph.passes.layouts.dimension_map import canonical
 from frx_graph.rules.layout_operator import DimensionMap, Keeps, LayoutOperator, LayoutRole, Needs
-from frx_graph.rules.operator_observation import Observation, observe, orders_to_try, sample_calls
-from frx_graph.rules.operator_samples import OperatorSample
 from frx_graph.rules.operator_table import layout_operators
-from frx_graph.rules.operator_verification import contradictions
 
 ROWS = [row for row in layout_operators().values() if row.only_on is None]
 ELSEWHERE = [row for row in layout_operators().values() if row.only_on is not None]
