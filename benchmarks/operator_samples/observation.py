@@ -16,9 +16,9 @@ from torch.utils.flop_counter import FlopCounterMode
 from frx_graph.capture.call_site import UNKNOWN_SITE
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.facts.graph_facts import Argument, OpFacts, ValueRef
-from frx_graph.facts.layout import dimension_order, is_expanded
+from frx_graph.facts.layout import dimension_order, is_expanded, strides_for_order
 from frx_graph.facts.operator_overload import find_overload
-from frx_graph.passes.layouts.dimension_map import Order, Shape, canonical, strides_in_order
+from frx_graph.passes.layouts.dimension_map import Order, Shape, canonical, named_order
 from frx_graph.passes.layouts.operator_layout import layout_results
 from frx_graph.rules.layout_operator import LayoutOperator
 from operator_samples.contractions import CONTRACTION_SAMPLES
@@ -175,7 +175,7 @@ def _relaid(args: tuple[Any, ...], positions: tuple[int, ...] | None, order: Ord
 def _laid_out(value: Any, order: Order) -> Any:
     if isinstance(value, Tensor) and value.dim() == len(order):
         shape = tuple(value.shape)
-        strides = strides_in_order(shape, order)
+        strides = strides_for_order(shape, named_order(shape, order))
         return torch.empty_strided(shape, strides, dtype=value.dtype, device=value.device).copy_(value)
     if isinstance(value, (list, tuple)):
         return tuple(_laid_out(item, order) for item in value)

@@ -17,10 +17,10 @@ from frx_graph.passes.layouts.dimension_map import (
     dimension_sources,
     mapped_order,
     plain_order,
-    stored_orders,
 )
 from frx_graph.rules.layout_operator import DimensionMap, Keeps, LayoutOperator, LayoutRole, Needs
 from operator_samples.observation import Observation
+from operator_samples.stored_orders import stored_orders
 
 
 def contradictions(row: LayoutOperator, observations: Sequence[Observation], *, device: str = "cpu") -> tuple[str, ...]:

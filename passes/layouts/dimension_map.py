@@ -3,7 +3,7 @@
 An order names a tensor's dimensions from the outermost to the innermost in memory: `(0, 2, 3, 1)` is channels-last.
 A dimension of size 1 has no place of its own, so two orders are the same if they are the same without those;
 `canonical` gives the one spelling that `facts.layout.dimension_order` has, too. Operands are taken to be dense, with
-the strides of `strides_in_order`: views that merge dimensions refuse tensors with gaps, and kernels that look for
+the strides of `named_order`: views that merge dimensions refuse tensors with gaps, and kernels that look for
 channels-last look at the strides of dimensions of size 1. Sizes may be the hints of symbolic ones.
 """
 
@@ -14,72 +14,17 @@ from collections.abc import Callable, Mapping, Sequence
 from frx_graph.facts.graph_facts import Argument, OpFacts
 from frx_graph.facts.layout import CHANNELS_LAST_ORDER, dimension_order, strides_for_order
 from frx_graph.facts.operator_overload import argument_of
-from frx_graph.passes.layouts.operator_layout import in_place
-from frx_graph.rules.layout_operator import DimensionMap, Keeps, LayoutOperator, Needs
+from frx_graph.rules.layout_operator import DimensionMap, LayoutOperator, Needs
 
 Order = tuple[int, ...]
 Shape = tuple[int, ...]
 
 
-def carried_orders(
-    row: LayoutOperator,
-    op: OpFacts,
-    shape: Shape,
-    order: Order,
-    results: Sequence[Shape],
-    *,
-    device: str = "cpu",
-    inner: str = "eager",
-) -> tuple[Order | None, ...]:
-    """The order of each result, if the operands whose layout counts have `shape` and lie in `order`.
-
-    `results` are the shapes of the results that carry the layout (`layout_results`). None where a result does not carry
-    it: a view would need a copy, the kernel does not keep the order on `device` under the compiler `inner`, or that is
-    not known. Raises `ValueError` if `order` is no order of `shape`.
-    """
-    _check(shape, order)
-    kept = Keeps.ANY if in_place(op) else row.kept(device, inner)
-    if not (inner == "inductor" and row.generated) and not computes_right(row, shape, order):
-        kept = Keeps.UNKNOWN
-    # Whatever an operator makes out of place, in place it writes into what is there.
-    kind = DimensionMap.SAME if in_place(op) and row.dimensions is DimensionMap.NONE else row.dimensions
-    found: list[Order | None] = []
-    for result in results:
-        mapped = mapped_order(kind, op, shape, order, result)
-        if kept is Keeps.UNKNOWN or mapped is None:
-            carried = False
-        elif kept is Keeps.CHANNELS_LAST:
-            carried = _keeps_channels_last(shape, order, result)
-        elif kept is Keeps.NONE:
-            carried = mapped == _made(row, result)
-        else:
-            carried = not _grows_from_one(kind, shape, result)
-        found.append(mapped if carried else None)
-    return tuple(found)
-
-
-def stored_orders(
-    row: LayoutOperator, op: OpFacts, shape: Shape, order: Order, results: Sequence[Shape], *, device: str = "cpu"
-) -> tuple[Order | None, ...]:
-    """The order in which eager stores each result on `device`: the carried one, or the one that the kernel makes
-    instead. None where neither is known, and where a view is impossible."""
-    carried = carried_orders(row, op, shape, order, results, device=device)
-    kept = Keeps.ANY if in_place(op) else row.kept(device, "eager")
-    if not computes_right(row, shape, order):
-        return carried
-    if kept is Keeps.NONE:
-        return tuple(_made(row, result) for result in results)
-    if kept is Keeps.CHANNELS_LAST and not _is_both(shape, order):
-        return tuple(
-            order if order is not None else plain_order(result) for order, result in zip(carried, results, strict=True)
-        )
-    return carried
-
-
 def mapped_order(kind: DimensionMap, op: OpFacts, shape: Shape, order: Order, result: Shape) -> Order | None:
     """The result's order by the map alone, whatever kernels do; None where the sizes do not fit the map, or a view of
-    that shape would need a copy."""
-    _check(shape, order)
+    that shape would need a copy. Raises `ValueError` if `order` is no order of `shape`."""
+    if sorted(order) != list(range(len(shape))):
+        raise ValueError(f"{order} is no order of the dimensions of {shape}")
     if kind is DimensionMap.REGROUP:
         return _regrouped(shape, order, result)
     sources = dimension_sources(kind, op, shape, len(result))
@@ -109,7 +54,7 @@ def computes_right(row: LayoutOperator, shape: Shape, order: Order) -> bool:
     if row.needs is Needs.LAST_INNERMOST:
         return order[-1] == len(order) - 1
     if row.needs is Needs.MEMORY_FORMAT:
-        return canonical(shape, order) in _memory_formats(shape)
+        return canonical(shape, order) in list_memory_formats(shape)
     return True
 
 
@@ -127,50 +72,15 @@ def named_order(shape: Shape, order: Order) -> Order:
     """The same order, as torch's own copies make it where it is channels-last for `shape`: kernels recognise
     channels-last by the strides of dimensions of size 1, too."""
     own = canonical(shape, order)
-    if own != plain_order(shape) and own in _memory_formats(shape):
+    if own != plain_order(shape) and own in list_memory_formats(shape):
         return CHANNELS_LAST_ORDER[len(shape)]
     return own
 
 
-def strides_in_order(shape: Shape, order: Order) -> tuple[int, ...]:
-    """The dense strides that are meant by `order`."""
-    return strides_for_order(shape, named_order(shape, order))
-
-
-def _check(shape: Shape, order: Order) -> None:
-    if sorted(order) != list(range(len(shape))):
-        raise ValueError(f"{order} is no order of the dimensions of {shape}")
-
-
-def _made(row: LayoutOperator, result: Shape) -> Order:
-    return (
-        canonical(result, row.makes) if row.makes is not None and len(row.makes) == len(result) else plain_order(result)
-    )
-
-
-def _keeps_channels_last(shape: Shape, order: Order, result: Shape) -> bool:
-    """A kernel that asks whether its operand is channels-last can only be foreseen where that is not also plain."""
-    if _is_both(shape, order):
-        return _is_both(result, plain_order(result))
-    return canonical(shape, order) in _memory_formats(shape)
-
-
-def _is_both(shape: Shape, order: Order) -> bool:
-    """True if `order` is plain as well as channels-last."""
-    return len(shape) in (4, 5) and _memory_formats(shape) == {canonical(shape, order)}
-
-
-def _memory_formats(shape: Shape) -> set[Order]:
+def list_memory_formats(shape: Shape) -> set[Order]:
     """Plain and, for ranks 4 and 5, channels-last: the orders that torch's kernels ask for. They can be the same."""
     orders = {plain_order(shape)}
     return orders | {canonical(shape, CHANNELS_LAST_ORDER[len(shape)])} if len(shape) in (4, 5) else orders
-
-
-def _grows_from_one(kind: DimensionMap, shape: Shape, result: Shape) -> bool:
-    """A dimension that had no place among the operand's has got a size: its place is not known."""
-    if kind is not DimensionMap.SAME:
-        return False
-    return any(before == 1 < after for before, after in zip(shape, result, strict=True))
 
 
 def _put_outside_next(mapped: list[int], dim: int, result: Shape) -> bool:
