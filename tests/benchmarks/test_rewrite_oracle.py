@@ -369,7 +369,8 @@ def test_a_program_is_compared_with_eager_on_weights_that_are_stored_so(train: b
 
 def test_what_is_wrong_on_stored_weights_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch, _other_values)
-    verdict = check_program(STRIDES_ASKED, STORED)
+    with_tanh = replace(STRIDES_ASKED, lines=("v0 = self.m0(i0)", "v1 = torch.tanh(v0)", "v2 = self.m1(v1)"))
+    verdict = check_program(with_tanh, STORED)
     assert (verdict.outcome, verdict.applied["preconvert_weights"]) == (Outcome.WRONG, 2)
 
 

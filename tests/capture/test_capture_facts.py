@@ -21,7 +21,7 @@ from frx_graph.capture import capture_facts
 from frx_graph.capture.capture_changes import STRIDES, Allowance, CaptureChange, worse_capture
 from frx_graph.capture.capture_facts import CaptureFacts, normalised_guard, observe_capture
 
-BACKENDS = ("eager", "inductor")
+BACKENDS = ("eager", pytest.param("inductor", marks=pytest.mark.integration))
 FACTS = TypeAdapter(CaptureFacts)
 
 

@@ -30,6 +30,7 @@ def runs(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.integration
 def test_reports_and_codes(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("duckdb")
     assert run(["fleet", str(runs)]) == 1

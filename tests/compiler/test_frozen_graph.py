@@ -67,7 +67,7 @@ def fresh() -> Any:
     LOG.clear()
 
 
-@pytest.fixture(params=CHOICES)
+@pytest.fixture(params=[pytest.param("freezing", marks=pytest.mark.integration), "eager_freezing"])
 def compiler(request: pytest.FixtureRequest) -> Compiler:
     return Compiler(request.param)
 
@@ -235,6 +235,7 @@ class WithNumber(nn.Module):
         return normed
 
 
+@pytest.mark.integration
 def test_a_frame_that_dynamo_begins_again() -> None:
     compiler = Compiler("eager_freezing")
     model = WithNumber().eval()

@@ -217,6 +217,7 @@ def may_choose(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     return asked
 
 
+@pytest.mark.integration
 @pytest.mark.filterwarnings("ignore:frx applies rewrites")
 def test_inductor_chooses_where_we_do_not(may_choose: list[bool]) -> None:
     """A graph that nothing was decided for is compiled with Inductor's own layout choice."""

@@ -125,6 +125,7 @@ def same(found: CostPart, expected: CostPart) -> bool:
     return close and found.runs_unknown == expected.runs_unknown
 
 
+@pytest.mark.integration
 @given(st.data())
 def test_totals_are_those_of_plain_python(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     found = [data.draw(runs(place)) for place in range(data.draw(st.integers(1, 6)))]

@@ -49,6 +49,7 @@ def test_new_ledgers_that_all_open_at_once_are_made_once(new_location):
     assert {verify(open_to_read(location)) for location in locations} == {Verification(8, None)}
 
 
+@pytest.mark.integration
 def test_killed_at_random_moments():
     # In a process of its own: the writers are forked from one without threads.
     program = [sys.executable, ledger_kills.__file__, "--kills", "10", "--trials", "2", "--seed", "1"]

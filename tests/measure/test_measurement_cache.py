@@ -130,6 +130,7 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path, measured: list[Operator
         assert operators.measurement(relu(1)) == MEASUREMENT
 
 
+@pytest.mark.integration
 def test_writers_in_many_processes_lose_nothing(tmp_path: Path) -> None:
     program = (
         "import sys\n"

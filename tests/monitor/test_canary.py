@@ -87,6 +87,7 @@ def test_a_plan_that_is_slower_is_found(whole_steps: bool) -> None:
         assert regression.startswith("its steps take 1.")
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("slower", [-0.03, -0.12, 0.0])
 def test_a_plan_that_is_not_slower_stays(slower: float) -> None:
     for seed in range(300):

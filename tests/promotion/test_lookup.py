@@ -526,6 +526,7 @@ def test_what_was_rejected_is_known_without_a_database(model, ledger: Ledger, tm
     subprocess.run([sys.executable, "-c", script], env=environment, cwd=tmp_path, check=True, timeout=120)
 
 
+@pytest.mark.integration
 def test_with_options_of_inductors_nothing_is_looked_up(model, ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lookup.PromotedPlans, "find", never)
     program, x = model

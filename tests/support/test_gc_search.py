@@ -92,6 +92,7 @@ def others_build_tuples(element: object) -> Iterator[list[SystemError]]:
         sys.setswitchinterval(interval)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("of_types", [False, True])
 @pytest.mark.parametrize(
     "search",

@@ -56,6 +56,7 @@ def tried(inner: str, fault: str | None, cache: Path) -> TrialRun:
     return run_trial(Programs(base, replace(base, candidates=candidates)), POLICY, start, pause=lambda _: None)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("inner", "fault", "gate"),
     [

@@ -68,6 +68,7 @@ def test_a_policy_beside_what_contradicts_it(options: object, said: str) -> None
         frx_graph.compile(network(), policy={"seed": 2}, options=options)  # type: ignore[arg-type]
 
 
+@pytest.mark.integration
 def test_frozen_weights_follow_their_changes() -> None:
     model = network()
     compiled = frx_graph.compile(model, options={"freeze": True})
@@ -85,6 +86,7 @@ def test_frozen_weights_follow_their_changes() -> None:
     check()
 
 
+@pytest.mark.integration
 def test_frozen_weights_may_give_way_to_other_tensors() -> None:
     model = nn.Sequential(nn.Conv2d(8, 16, 3), nn.BatchNorm2d(16)).eval()
     compiled = frx_graph.compile(model, options={"freeze": True})
@@ -100,7 +102,9 @@ def test_frozen_weights_may_give_way_to_other_tensors() -> None:
                 torch.testing.assert_close(compiled(IMAGE), model(IMAGE), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("options", [{}, {"inner": "eager", "plan": "all"}])
+@pytest.mark.parametrize(
+    "options", [pytest.param({}, marks=pytest.mark.integration), {"inner": "eager", "plan": "all"}]
+)
 def test_frozen_weights_may_be_turned_where_they_lie(options: dict[str, str]) -> None:
     model = nn.Sequential(nn.Conv2d(8, 8, 3), nn.Conv2d(8, 8, 3)).eval()
     compiled = frx_graph.compile(model, options={"freeze": True, **options})
@@ -135,6 +139,7 @@ def test_tensors_that_are_no_buffers_are_watched_too(options: dict[str, str]) ->
             torch.testing.assert_close(compiled(image), model(image), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.integration
 def test_tensors_whose_writes_nobody_counts_are_frozen_for_one_call() -> None:
     model = Attributed().eval()
     with torch.inference_mode():
@@ -191,6 +196,7 @@ def test_a_model_in_train_mode_is_not_frozen(monkeypatch: pytest.MonkeyPatch) ->
         torch.testing.assert_close(compiled(IMAGE), model(IMAGE), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.integration
 def test_training_is_not_frozen() -> None:
     model = network().train()
     compiled = frx_graph.compile(model, options={"freeze": True})

@@ -43,6 +43,7 @@ def test_a_compiled_model_is_freed(freeze: bool) -> None:
     assert alive() is None
 
 
+@pytest.mark.integration
 @torch.no_grad()
 @pytest.mark.parametrize("first_call", ["prepared", "compiled", "frozen"])
 def test_weights_and_arguments_are_freed(first_call: str) -> None:

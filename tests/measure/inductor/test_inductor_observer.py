@@ -102,6 +102,7 @@ def test_layout_optimization_can_be_switched_off() -> None:
     assert any(c.role == "output" for c in copies)
 
 
+@pytest.mark.integration
 def test_backward_kernels_belong_to_the_forward_call_site() -> None:
     copies = observe(TwoConvolutions(), torch.randn(2, 3, 8, 8), train=True)
     backward = [c for c in copies if c.phase is Phase.BACKWARD and c.operator != OUTSIDE]

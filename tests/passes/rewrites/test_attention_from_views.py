@@ -186,7 +186,7 @@ def test_blocks_as_people_write_them(inner: str, train: bool) -> None:
     assert (outcome.applied, outcome.refused) == (4, [])
 
 
-@pytest.mark.parametrize("inner", ["eager", "inductor"])
+@pytest.mark.parametrize("inner", ["eager", pytest.param("inductor", marks=pytest.mark.integration)])
 def test_half_precision(inner: str) -> None:
     assert run(copy.deepcopy(FIRES["causal"]).bfloat16(), *(t.bfloat16() for t in QKV), inner=inner).applied == 1
 

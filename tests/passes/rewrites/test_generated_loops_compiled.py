@@ -148,6 +148,7 @@ def test_a_step_of_training_gives_the_same(between: str, last_is_faster: list[Ge
         assert {tuple(read.position for read in call.results) for call in last_is_faster} == {(0, 1)}
 
 
+@pytest.mark.integration
 def test_a_program_whose_loops_cannot_be_timed_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[object] = []
 
