@@ -38,6 +38,11 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_sessionfinish() -> None:
+    """Let the interpreter collect everything when it ends."""
+    gc.unfreeze()
+
+
 LONGEST_UNMARKED_SECONDS = 3.0
 """Longer tests belong to a slower tier, so that `make test` keeps answering in minutes."""
 SLOWER_TIERS = ("integration", "nightly")

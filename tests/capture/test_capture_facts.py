@@ -189,6 +189,7 @@ def test_the_strides_allowance_does_not_explain_another_guard() -> None:
         assert kinds(baseline, candidate, STRIDES) == [CaptureChange.GUARD]
 
 
+@pytest.mark.integration
 def test_a_backward_is_no_second_graph(nothing_compiled: None) -> None:
     assert captured(Net(), "inductor", train=True).graphs == 1
 
