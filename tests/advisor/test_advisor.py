@@ -104,6 +104,7 @@ def test_what_a_higher_order_operator_does_inside_is_said_to_be_unknown() -> Non
     assert any("not known" in refusal.reason and "cond" in refusal.subject for refusal in report.refusals)
 
 
+@pytest.mark.integration
 def test_a_root_module_of_torchs_own_is_named_by_its_path_predicted_and_observed() -> None:
     model = nn.Sequential(nn.Conv2d(4, 8, 3), nn.ReLU()).eval()
     advice = frx_graph.advise(model, (torch.randn(2, 4, 9, 9),), observe=True).advice

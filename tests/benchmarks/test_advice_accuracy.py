@@ -156,6 +156,7 @@ class Small(nn.Module):
         return self.linear(y.contiguous())
 
 
+@pytest.mark.integration
 @pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="torch without oneDNN")
 @pytest.mark.parametrize("train", [False, True])
 def test_the_advice_on_a_small_network_is_true(

@@ -296,6 +296,7 @@ def test_a_program_that_eager_cannot_run_says_nothing() -> None:
     assert verdict.outcome is Outcome.EAGER
 
 
+@pytest.mark.integration
 def test_a_failing_program_is_cut_down_to_what_it_fails_for(monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch, _other_values)
     long = replace(PROGRAM, lines=("v9 = i0 * 2", *PROGRAM.lines, "v8 = v2 + 1"), outputs=("v8", "v1", "i1"))

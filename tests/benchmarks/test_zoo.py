@@ -39,6 +39,7 @@ def test_unknown_name_is_an_error_that_lists_the_names() -> None:
         zoo_entry("resnet51")
 
 
+@pytest.mark.integration
 def test_importing_the_zoo_imports_none_of_its_libraries() -> None:
     program = "import sys, zoo; sys.exit(sorted({'transformers', 'diffusers', 'monai'} & set(sys.modules)) or 0)"
     folder = Path(__file__).parents[2] / "benchmarks"

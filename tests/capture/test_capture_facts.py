@@ -194,6 +194,7 @@ def test_a_backward_is_no_second_graph(nothing_compiled: None) -> None:
     assert captured(Net(), "inductor", train=True).graphs == 1
 
 
+@pytest.mark.integration
 def test_more_compilations_than_dynamo_remembers_are_counted() -> None:
     class Many(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
@@ -215,6 +216,7 @@ def test_more_compilations_than_dynamo_remembers_are_counted() -> None:
     assert dynamo_utils._compilation_metrics.maxlen == dynamo_utils.DEFAULT_COMPILATION_METRICS_LIMIT
 
 
+@pytest.mark.integration
 def test_a_skipped_cuda_graph_is_counted(nothing_compiled: None) -> None:
     """On the CPU there is nothing to record: torch counts a skip, without a reason."""
     baseline, candidate = captured(Net(), "inductor"), captured(Net(), "inductor", mode="reduce-overhead")

@@ -82,6 +82,7 @@ def test_faster_slower_and_something_else(
     assert (document["verdict"], document["speedup_x"]) == ("slower", 0.25)
 
 
+@pytest.mark.integration
 @needs_nvcc
 def test_without_a_gpu_it_exits_with_2(no_gpu: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = source(tmp_path / "a.cu", HOST + NO_MAIN)

@@ -176,6 +176,7 @@ def survivors(seen: list[Seen | None], victim: int, limit: float) -> list[Seen]:
     return [found["said"] for found in left]
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(("world", "store"), [(2, "tcp"), (4, "tcp"), (4, "file")])
 def test_one_was_killed_before(launch: Launch, world: int, store: str) -> None:
     last = world - 1
@@ -183,6 +184,7 @@ def test_one_was_killed_before(launch: Launch, world: int, store: str) -> None:
     assert found == refused(f"rank {last} has not validated a plan within {SHORT:g} s", last)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(("world", "store"), [(2, "tcp"), (4, "file")])
 def test_one_is_killed_while_it_validates(launch: Launch, world: int, store: str) -> None:
     last = world - 1
@@ -196,6 +198,7 @@ def test_one_is_killed_when_it_has_found_the_plan_valid(launch: Launch) -> None:
     assert found == refused(f"rank 3 has not acknowledged a plan within {SHORT + 2:g} s", 3)
 
 
+@pytest.mark.integration
 def test_the_first_is_killed_and_the_store_is_elsewhere(launch: Launch) -> None:
     found = the_one(survivors(launch("first_killed_validating", 4, "file"), 0, SHORT))
     assert found == refused(f"rank 0 has not validated a plan within {SHORT:g} s", 0)

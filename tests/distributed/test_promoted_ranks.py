@@ -76,6 +76,7 @@ def test_all_ranks_apply_what_the_ledger_of_the_first_has_promoted(launch: Launc
         assert all(rank["kinds"] == [] for rank in ranks[1:])
 
 
+@pytest.mark.integration
 def test_ranks_exchange_in_a_graph_what_they_would_without_a_plan(launch: Launch, tmp_path: Path) -> None:
     first, last = launch(tmp_path / "ranks", "across", 2, "tcp")
     assert "propagate_layout" in first["made"]

@@ -296,6 +296,7 @@ class Middle(nn.Module):
 FREEZING = pytest.mark.parametrize("options", [{}, {"plan": "all", "inner": "eager"}], ids=["inductor", "eager"])
 
 
+@pytest.mark.integration
 @FREEZING
 @pytest.mark.parametrize("broken", [False, True])
 def test_a_weight_that_is_written_in_the_call_that_reads_it(options: dict[str, str], broken: bool) -> None:

@@ -168,6 +168,7 @@ def test_a_step_that_writes_into_its_inputs_is_compared_at_the_next_call() -> No
     assert x.tolist() == [3.0, 3.0]
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("inner", INNER)
 def test_after_going_back_a_training_step_is_the_baselines_bit_for_bit(inner: str) -> None:
     def wrong(right: Callable[..., Any], machine: Machine) -> Callable[..., Any]:
@@ -747,6 +748,7 @@ def test_only_forwards_with_a_backward_each_take_turns(inner: str, forwards: int
     assert (watch.steps["baseline"] > 0) is (forwards == 1)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("inner", INNER)
 def test_what_is_written_into_amid_a_backward_is_computed_once(inner: str) -> None:
     def program(x: Tensor) -> Tensor:

@@ -49,6 +49,7 @@ def trace() -> str:
     return json.dumps({"trace_id": f"file://{SECRET}", "traceEvents": events})
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("name", "content"),
     [

@@ -78,6 +78,7 @@ def test_what_is_judged_is_left_as_it_was(arm: TrialArm, tmp_path: Path) -> None
         assert torch.equal(value, before[name])
 
 
+@pytest.mark.integration
 def test_only_one_draw_is_in_memory_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[weakref.ref[Tensor]] = []
     alive: list[int] = []

@@ -297,6 +297,7 @@ def test_it_goes_when_whoever_has_started_it_is_killed(start, tmp_path: Path) ->
     assert not _runs(arm)
 
 
+@pytest.mark.integration
 def test_it_goes_when_whoever_has_started_it_was_killed_before_it_was_ready(tmp_path: Path) -> None:
     """What was asked for waits in the pipe, and must not be answered to nobody."""
     (tmp_path / "arm.py").write_text(f"import time\ntime.sleep(3)\n{ANSWER}")

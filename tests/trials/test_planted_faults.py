@@ -26,8 +26,6 @@ from frx_graph.trials.trial_run import Gate, TrialRun
 from frx_graph.trials.verdict import Outcome
 
 POLICY = TrialPolicy(process_pairs=2, quads_per_pair=3, steps_per_block=1, void_quads_allowed=0)
-POLICY_HERE = TrialPolicy(process_pairs=1, quads_per_pair=3, steps_per_block=1, void_quads_allowed=0)
-"""In one process another pair of arms shows nothing new."""
 TIMED = TrialPolicy(process_pairs=2, quads_per_pair=7, steps_per_block=1, void_quads_allowed=14, process_bias=0)
 """A simulated clock runs alike in all processes, so that two pairs are enough to promote."""
 
@@ -101,7 +99,7 @@ FAULTS = [
 
 @pytest.mark.parametrize(("fault", "gate"), FAULTS)
 def test_its_gate_rejects_a_fault(fault: str, gate: Gate) -> None:
-    assert failed(tried(fault, policy=POLICY_HERE, start=start_here)) is gate
+    assert failed(tried(fault, start=start_here)) is gate
 
 
 @pytest.mark.integration
@@ -121,12 +119,12 @@ def test_its_gate_rejects_a_fault_in_a_process(fault: str, gate: Gate) -> None:
 
 @pytest.mark.parametrize("start", [start_here, pytest.param(start_process, marks=pytest.mark.integration)])
 def test_gradients_that_are_off_by_a_hundredth(start: Callable[[Limits | None], Any]) -> None:
-    assert failed(tried("gradients", train=True, policy=POLICY_HERE, start=start)) is Gate.NUMERICS
+    assert failed(tried("gradients", train=True, start=start)) is Gate.NUMERICS
 
 
 @pytest.mark.parametrize("train", [False, True], ids=["inference", "training"])
 def test_a_program_without_a_fault_passes_every_gate_here(train: bool) -> None:
-    passes_all(tried("last_place", train=train, policy=POLICY_HERE, start=start_here))
+    passes_all(tried("last_place", train=train, start=start_here))
 
 
 @pytest.mark.integration

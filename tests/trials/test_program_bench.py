@@ -67,6 +67,7 @@ def test_without_a_gpu_nothing_is_run_but_kernels_are_known(bench: Bench, tmp_pa
     assert [len(side.compiled.kernels) for side in (found.before, found.after)] == [1, 1]
 
 
+@pytest.mark.integration
 def test_both_sides_errors_are_kept(bench: Bench, tmp_path: Path) -> None:
     before, after = source(tmp_path / "a.cu", NO_MAIN), source(tmp_path / "b.cu", "int main() { return nothing; }")
     found = bench(before, after)
@@ -101,6 +102,7 @@ def test_a_run_that_is_no_measure_ends_all(bench: Bench, tmp_path: Path, does: s
     assert found.after.errors == (b"bad" if code == "7" else b"")
 
 
+@pytest.mark.integration
 def test_outputs_that_differ_and_outputs_that_vary(bench: Bench, tmp_path: Path) -> None:
     one = source(tmp_path / "one.cu", PRINTS.format('std::printf("sum 1.0000001\\n")', 0))
     two = source(tmp_path / "two.cu", PRINTS.format('std::printf("sum %f %d\\n", 1.0, (int)getpid())', 0))

@@ -131,6 +131,7 @@ class Attention(nn.Module):
         return mixed.transpose(1, 2).contiguous().view(batch, length, width)
 
 
+@pytest.mark.integration
 def test_contiguous_before_attention_is_a_kernel_each() -> None:
     copies = observe(Attention(), torch.randn(2, 32, 64))
     traffic = 2 * FLOAT * 2 * 32 * 64

@@ -80,6 +80,7 @@ def compiled(nothing_compiled: None) -> Iterator[Callable[[nn.Module, Tensor], C
     yield build
 
 
+@pytest.mark.integration
 @WITH_ONEDNN
 def test_a_compiled_step_shows_loops_primitives_and_operators(
     compiled: Callable[[nn.Module, Tensor], Callable[[], object]],

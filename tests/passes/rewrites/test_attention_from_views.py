@@ -154,6 +154,7 @@ def test_a_bias_without_a_gradient(shape: tuple[int, ...], train: bool) -> None:
     assert (outcome.applied, outcome.refused) == (1, [])
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("fill", [-math.inf, LEAST])
 @pytest.mark.parametrize("hidden", [[0], [3, 5], []], ids=str)
 def test_a_query_whose_keys_are_all_hidden_gets_what_it_got(hidden: list[int], fill: float) -> None:

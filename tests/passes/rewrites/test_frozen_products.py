@@ -28,6 +28,7 @@ def frozen(model: nn.Module) -> nn.Module:
     return frx_graph.compile(model, options={"plan": "solved", "freeze": True})
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("faster", [True, False])
 def test_packed_products_give_way_where_they_are_slower(monkeypatch: pytest.MonkeyPatch, faster: bool) -> None:
     asked: list[OperatorSignature] = []

@@ -73,6 +73,7 @@ class Arriving:
         return self.number
 
 
+@pytest.mark.integration
 def test_step_whose_loss_is_on_its_way_is_written_when_it_has_come(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
     writer, loss, never = EventWriter(path, max_bytes=10**9), Arriving(), Arriving()

@@ -144,6 +144,7 @@ def test_a_program_that_ends_says_how_many_steps_it_made(tmp_path):
         assert ended.value.failed
 
 
+@pytest.mark.integration
 def test_a_program_may_run_for_so_long_and_not_longer(tmp_path):
     with arm(tmp_path, limit=2.0, TINY_MS="20") as living:
         living.warm(1)
