@@ -108,7 +108,7 @@ $(VENV)/.installed-docs: pyproject.toml $(PIN)
 
 $(VENV)/.installed-test: pyproject.toml $(PIN)
 	@echo "Installing frx-graph with torch $(TORCH) and its test tools into $(VENV); the first time this downloads torch."
-	$(INSTALL) --editable '.[test,fleet,ncu,serve]'
+	$(INSTALL) --editable '.[test,docs,fleet,ncu,postgres,serve]'
 	touch $@
 
 $(VENV)/.installed-all: pyproject.toml $(PIN)
