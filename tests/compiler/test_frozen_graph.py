@@ -165,6 +165,7 @@ def test_a_program_in_training_mode_writes_its_statistics(compiler: Compiler) ->
 
 
 @torch.no_grad()
+@pytest.mark.integration
 def test_sizes_that_change(compiler: Compiler) -> None:
     program = model()
     compiled = torch.compile(program, backend=compiler, dynamic=True)

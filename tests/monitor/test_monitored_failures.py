@@ -22,7 +22,7 @@ from frx_graph.monitor.step_metrics import StepMetrics, fits_twice
 from frx_graph.support.out_of_memory import out_of_memory
 from frx_graph.trials.policy import TrialPolicy
 
-INNER = ["eager", "aot_eager", "inductor"]
+INNER = ["eager", "aot_eager", pytest.param("inductor", marks=pytest.mark.integration)]
 EVERY_STEP = TrialPolicy(steps_per_block=1, canary_interval_steps=1)
 NO_MEMORY = (
     torch.OutOfMemoryError("a test"),

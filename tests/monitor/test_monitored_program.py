@@ -22,7 +22,7 @@ from frx_graph.monitor.health_signals import CHECK_STEPS, PromisedTimes, Signal,
 from frx_graph.monitor.monitored_program import MonitoredProgram, State
 from frx_graph.trials.policy import TrialPolicy
 
-INNER = ["eager", "aot_eager", "inductor"]
+INNER = ["eager", "aot_eager", pytest.param("inductor", marks=pytest.mark.integration)]
 
 
 class Net(nn.Module):

@@ -154,6 +154,7 @@ def test_tensors_whose_writes_nobody_counts_are_frozen_for_one_call() -> None:
         torch.testing.assert_close(compiled(image), model(image), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.integration
 def test_weights_that_change_all_the_time_are_not_frozen() -> None:
     model = network()
     compiled = frx_graph.compile(model, options={"freeze": True, "inner_options": {"max_autotune": False}})
