@@ -11,7 +11,7 @@ CASES = Path(__file__).with_name("opinfo_sweep_cases.py")
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("selection", ["not slow", pytest.param("slow", marks=pytest.mark.integration)])
+@pytest.mark.parametrize("selection", ["not integration", "integration"])
 def test_operators_of_torchs_own_database(selection: str) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-m", selection, "-p", "no:cacheprovider", str(CASES)]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)

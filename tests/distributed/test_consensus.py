@@ -17,8 +17,9 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis_profiles import FEW_EXAMPLES
 from torch import distributed as dist
 
 from frx_graph.distributed import voting
@@ -334,6 +335,7 @@ def lived(
 
 
 @pytest.mark.integration
+@settings(FEW_EXAMPLES)
 @given(
     earlier=st.lists(lives(3, immortal=False), min_size=1, max_size=2),
     last=lives(3, immortal=True),

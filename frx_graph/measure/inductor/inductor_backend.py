@@ -56,6 +56,10 @@ class ObservingBackend:
         self._entered: list[_CompiledGraph] = []
         self._calls: list[tuple[ExternCall, Phase]] = []
 
+    def __deepcopy__(self, memo: object) -> ObservingBackend:
+        # Lightning replaces `torch.compile` by one that keeps a deep copy of its arguments.
+        return self
+
     def __call__(self, graph: fx.GraphModule, examples: Sequence[Any]) -> Any:
         """Compile one graph."""
         return compile_fx(graph, examples, inner_compile=self._compile, config_patches=_NO_CACHE)
