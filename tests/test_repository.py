@@ -58,6 +58,7 @@ def test_folder_refuses_to_be_imported_under_its_own_name(name: str) -> None:
     assert f"ImportError: import frx_graph.{name}" in ran.stderr
 
 
+@pytest.mark.integration
 def test_every_module_imports() -> None:
     names = [module.name for module in pkgutil.walk_packages(frx_graph.__path__, "frx_graph.")]
     assert len(names) > len(package_folders())

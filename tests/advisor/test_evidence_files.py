@@ -366,7 +366,7 @@ def whole_files(folder: Path) -> dict[str, bytes]:
     }
 
 
-@pytest.mark.parametrize("kind", ["trace", "export", "log", "code"])
+@pytest.mark.parametrize("kind", [pytest.param("trace", marks=pytest.mark.integration), "export", "log", "code"])
 def test_damaged_files_are_read_or_refused_in_one_line(tmp_path: Path, kind: str) -> None:
     whole = whole_files(tmp_path)[kind]
     path = tmp_path / kind

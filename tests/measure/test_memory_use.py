@@ -45,6 +45,7 @@ def training(backend: str) -> Callable[[], object]:
     return step
 
 
+@pytest.mark.integration
 def test_a_steps_peak_is_exact() -> None:
     def step() -> Tensor:
         first, second = block(2), block(3)
@@ -58,6 +59,7 @@ def test_a_steps_peak_is_exact() -> None:
     assert RECORDS.validate_json(RECORDS.dump_json(memory)) == memory
 
 
+@pytest.mark.integration
 def test_what_onednn_has_packed_is_live() -> None:
     before = observe_memory(lambda: None).host.live_bytes
     weight = torch.ones(512, 512, 1, 1)
@@ -69,6 +71,7 @@ def test_what_onednn_has_packed_is_live() -> None:
     assert packed.is_mkldnn
 
 
+@pytest.mark.integration
 def test_what_is_live_before_counts_each_storage_once() -> None:
     before = observe_memory(lambda: None).host.live_bytes
     held = block(4)
@@ -89,6 +92,7 @@ def test_training_grows_in_its_first_step_and_never_again(backend: str, nothing_
     assert memory.host.steps[-1].peak_bytes >= parameters  # of the gradients
 
 
+@pytest.mark.integration
 def test_compiled_code_allocates_what_is_recorded(nothing_compiled: None) -> None:
     program = torch.compile(lambda x: ((x + 1) @ x).relu(), backend="inductor")
     x = torch.randn(256, 256)

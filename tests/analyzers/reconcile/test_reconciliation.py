@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from hypothesis_profiles import FEW_EXAMPLES
 
 from frx_graph.analyzers.layers import Layers
 from frx_graph.analyzers.reconcile import DIAGNOSES
@@ -176,7 +177,7 @@ def test_hostile_names_are_kernels_like_others(program, name: str) -> None:
 KERNELS = ["void k<16>(float const*, float*, int)", "k", "_Z1kPKfPfi", "my::k(float*)", "other"]
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(FEW_EXAMPLES, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.sampled_from(KERNELS), unique=True), st.sampled_from(["k", "other"]))
 def test_each_kernel_of_each_layer_is_in_one_place(program, measured: list[str], written: str) -> None:
     program.source(STRIDED % written).counters(dict.fromkeys(measured, SLOW))

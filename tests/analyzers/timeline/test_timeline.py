@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from hypothesis_profiles import FEW_EXAMPLES
 
 from frx_graph.analyze.trace import analyze_run
 from frx_graph.analyzers.timeline.kernel_family import KernelFamily, kernel_family, on_tensor_cores
@@ -65,7 +66,7 @@ def test_what_overlaps_counts_once_and_transfers_are_told_apart(run: Any) -> Non
     ]
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(FEW_EXAMPLES, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(spans=st.lists(st.tuples(st.integers(0, 120), st.integers(0, 40), st.integers(7, 8)), min_size=1, max_size=12))
 def test_busy_time_is_that_of_each_microsecond(run: Any, spans: list[tuple[int, int, int]]) -> None:
     run.events.clear()
@@ -174,7 +175,7 @@ def test_an_amd_trace_has_sizes_of_its_copies_from_their_calls() -> None:
     assert {wait.call for wait in timeline.host.waits} == {"hipMemcpyWithStream"}
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(FEW_EXAMPLES, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     events=st.lists(
         st.tuples(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from hypothesis_profiles import FEW_EXAMPLES
 from tree_sitter import Range
 
 from frx_graph.evidence.cuda.host_code import parsed_ranges
@@ -117,7 +118,7 @@ PIECES = [
 ]
 
 
-@settings(suppress_health_check=list(HealthCheck))
+@settings(FEW_EXAMPLES, suppress_health_check=list(HealthCheck))
 @given(st.lists(st.sampled_from(PIECES), min_size=1, max_size=8))
 def test_what_is_found_is_the_same(pieces: list[str]) -> None:
     text = KERNEL + "".join(pieces)

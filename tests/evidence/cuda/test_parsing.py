@@ -336,6 +336,7 @@ def test_any_bytes_are_refused(tmp_path: Path) -> None:
             read_cuda(path)
 
 
+@pytest.mark.integration
 def test_the_whole_zoo_is_understood() -> None:
     for path in sorted(SOURCES.glob("*.cu")):
         found = read_cuda(path)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis_profiles import FEW_EXAMPLES
 
 from frx_graph.evidence.cuda.parsing import parse_cuda
 from frx_graph.evidence.cuda.source import Access, Kernel, StrideKind
@@ -161,6 +162,7 @@ def worth(expression: str, lane: int, n: int, m: int, block: int) -> int:
     return int(eval(text.replace("/", "//"), {"n": n, "m": m}))
 
 
+@settings(FEW_EXAMPLES)
 @given(EXPRESSIONS, st.integers(33, 200), st.integers(1, 70), st.integers(0, 5), st.integers(0, 3))
 def test_what_is_said_of_an_index_is_so_for_every_lane(expression: str, n: int, m: int, block: int, warp: int) -> None:
     stride = last(f"a[{expression}] = 0;").stride
