@@ -6,6 +6,7 @@ In this process by default; by arms in processes of their own, as in real trials
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -28,6 +29,10 @@ from frx_graph.trials.verdict import Outcome
 POLICY = TrialPolicy(process_pairs=2, quads_per_pair=3, steps_per_block=1, void_quads_allowed=0)
 TIMED = TrialPolicy(process_pairs=2, quads_per_pair=7, steps_per_block=1, void_quads_allowed=14, process_bias=0)
 """A simulated clock runs alike in all processes, so that two pairs are enough to promote."""
+
+
+PROGRAMS = Path(__file__).with_name("faulty_programs.py")
+sys.path.append(str(PROGRAMS.parent))
 
 
 class ArmHere:
@@ -70,7 +75,9 @@ def tried(
     """Try the program with the fault against the one without, by their names in `faulty_programs.py`."""
 
     def target(name: str) -> TargetWorkload:
-        return TargetWorkload(f"{Path(__file__).with_name('faulty_programs.py')}:{name}", device)
+        # A module is imported once: to register its operator again would leave torch with a handle to the first one.
+        place = "faulty_programs" if start is start_here else PROGRAMS
+        return TargetWorkload(f"{place}:{name}", device)
 
     base = Load(target(baseline), train, "eager", seed=0)
     programs = Programs(base, replace(base, workload=target(fault)))
