@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 Recorded = Callable[..., list[dict[str, Any]]]
 
-pytestmark = pytest.mark.zoo
+pytestmark = [pytest.mark.integration, pytest.mark.zoo]
 
 
 def huggingface_run(folder: Path, *, fail: bool = False, **arguments: Any) -> tuple[Any, Any]:
@@ -57,7 +57,6 @@ def huggingface_run(folder: Path, *, fail: bool = False, **arguments: Any) -> tu
     return trainer, model
 
 
-@pytest.mark.integration
 def test_huggingface_trainer(recorded: Recorded, tmp_path: Path) -> None:
     trainer, model = huggingface_run(tmp_path)
     ends = recorded("step_end")
