@@ -44,6 +44,16 @@ def pytest_sessionfinish() -> None:
     gc.unfreeze()
 
 
+@pytest.fixture
+def program_froze_nothing(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let memory be observed as in a program of a user, who rarely freezes objects: those of earlier tests are not
+    collected in every step."""
+    gc.freeze()
+    monkeypatch.setattr(gc, "get_freeze_count", lambda: 0)
+    yield
+    gc.freeze()
+
+
 LONGEST_UNMARKED_SECONDS = 30.0 if os.environ.get("CI") else 3.0
 """Longer tests belong to a slower tier, so that `make test` keeps answering in minutes. CI may run on slow machines."""
 SLOWER_TIERS = ("integration", "nightly")

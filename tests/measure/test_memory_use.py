@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import gc
 from collections.abc import Callable
+from gc import get_freeze_count
 
 import numpy as np
 import pytest
@@ -17,6 +17,8 @@ from frx_graph.errors import EvidenceError
 from frx_graph.measure import memory_use
 from frx_graph.measure.memory_use import MemoryRecord, MemoryUse, StepMemory, observe_memory
 from frx_graph.measure.worse_memory import MemoryFault, WorseMemory, worse_memory
+
+pytestmark = pytest.mark.usefixtures("program_froze_nothing")
 
 MEGABYTE = 2**20
 RECORDS = TypeAdapter(MemoryRecord)
@@ -191,9 +193,8 @@ def test_garbage_in_cycles_is_not_kept() -> None:
         cycle: list[object] = [block(1)]
         cycle.append(cycle)
 
-    frozen = gc.get_freeze_count()
     assert [found.kept_bytes for found in observe_memory(step).host.steps] == [0] * 5
-    assert gc.get_freeze_count() == frozen
+    assert get_freeze_count() == 0
 
 
 def test_resident_memory_is_watched_for_twice_as_many_steps() -> None:

@@ -26,6 +26,8 @@ from frx_graph.trials.policy import TrialPolicy
 from frx_graph.trials.trial_run import Gate, TrialRun
 from frx_graph.trials.verdict import Outcome
 
+pytestmark = pytest.mark.usefixtures("program_froze_nothing")
+
 POLICY = TrialPolicy(process_pairs=2, quads_per_pair=3, steps_per_block=1, void_quads_allowed=0)
 TIMED = TrialPolicy(process_pairs=2, quads_per_pair=7, steps_per_block=1, void_quads_allowed=14, process_bias=0)
 """A simulated clock runs alike in all processes, so that two pairs are enough to promote."""
