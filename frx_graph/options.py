@@ -7,12 +7,10 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
-import torch._inductor
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, ValidationError
-from torch._inductor import config as inductor_config
 
 from frx_graph.errors import OptionError, first_line
+from frx_graph.support.torch_internals import InductorBackend, inductor_config, list_backends, list_mode_options
 from frx_graph.trials.policy import TrialPolicy, policy_from_mapping, read_policy
 
 
@@ -59,7 +57,7 @@ PLANNED = frozenset({"inductor", "eager", "aot_eager"})
 
 def check_inner(name: str) -> None:
     """Raise `OptionError`, with the nearest name, for an inner backend that torch does not have or that is us."""
-    known = [backend for backend in torch._dynamo.list_backends(None) if backend != "frx"]
+    known = [backend for backend in list_backends(None) if backend != "frx"]
     if name not in known:
         listed = [backend for backend in known if not backend.endswith("TESTING_ONLY")]
         raise OptionError(f"{name!r} cannot be the inner backend", _nearest(name, listed, "known"))
@@ -105,12 +103,12 @@ def _check_autopilot(options: BackendOptions) -> None:
 
 def _check_inductor(mode: str | None, options: Mapping[str, Any]) -> None:
     """Torch looks at them only when it compiles, at the first call."""
-    modes = torch._inductor.list_mode_options()
+    modes = list_mode_options()
     if mode and mode not in modes:
         raise OptionError(f"unknown mode {mode!r} for Inductor", _nearest(mode, modes, "known"))
     for name, value in options.items():
         try:
-            torch._TorchCompileInductorWrapper(None, {name: value}, None)
+            InductorBackend(None, {name: value}, None)
         except RuntimeError as error:
             known = inductor_config.get_config_copy()
             plain = name.replace("-", "_")

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor, fx
-from torch._guards import CompileContext, TracingContext
+
+from frx_graph.support.torch_internals import CompileContext, TracingContext
 
 
 def graph_id() -> str:

@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 from frx_graph.capture.aten_trace import trace_eager
 from frx_graph.facts.build import build_graph_facts
@@ -17,6 +16,7 @@ from frx_graph.facts.operator_signature import OperatorSignature, signature_of
 from frx_graph.measure.measurement_cache import MeasuredOperators
 from frx_graph.passes.copies.view_chain import is_view
 from frx_graph.passes.rewrites.attention_from_views import FusedAttention
+from frx_graph.support.torch_internals import FakeTensorMode
 
 _NO_WORK = frozenset({"aten.ones_like", "aten.empty_like", "aten.detach", "aten.alias"})
 

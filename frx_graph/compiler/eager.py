@@ -9,11 +9,6 @@ from dataclasses import replace
 from typing import Any
 
 from torch import Tensor, fx
-from torch._dynamo.backends.common import aot_autograd
-from torch._functorch.partitioners import default_partition
-from torch._inductor import config as inductor_config
-from torch.fx._lazy_graph_module import _LazyGraphModule
-from torch.fx.graph import _BoxedCodeGen
 
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.capture.whole_upsampling import may_upsample_whole, whole_upsampling
@@ -30,6 +25,13 @@ from frx_graph.passes.rewrites.meta_strides.pinned_views import pin_views
 from frx_graph.passes.rewrites.meta_strides.unreliable_strides import calls_doubtful
 from frx_graph.plan import Plan
 from frx_graph.support.out_of_memory import out_of_memory
+from frx_graph.support.torch_internals import (
+    BoxedCodeGen,
+    LazyGraphModule,
+    aot_autograd,
+    default_partition,
+    inductor_config,
+)
 
 IsConstant = Callable[[Tensor], bool]
 
@@ -221,10 +223,10 @@ def eager_partition(joint: fx.GraphModule, inputs: Sequence[Any], **how: Any) ->
 
 def _boxed(module: fx.GraphModule) -> Compiled:
     """`module` as a function that takes all its arguments in one list, which it empties, as AOTAutograd prefers."""
-    module.graph.set_codegen(_BoxedCodeGen())
+    module.graph.set_codegen(BoxedCodeGen())
     module.recompile()
     # Now, where what fails is caught, and not in the first run.
-    _LazyGraphModule.force_recompile(module)
+    LazyGraphModule.force_recompile(module)
     forward = module.forward
 
     def run(arguments: list[Any]) -> Any:

@@ -15,14 +15,12 @@ from typing import Any
 
 import torch
 from torch import SymBool, SymFloat, SymInt, Tensor, fx
-from torch._ops import OpOverload
-from torch._subclasses.fake_tensor import FakeTensor
-from torch.utils import _pytree as pytree
 
 from frx_graph.compiler.pre_autograd import Compiled, OnFailure
 from frx_graph.facts.operator_overload import draws_random_numbers
 from frx_graph.ops.onednn_linear import LIBRARY
 from frx_graph.support.out_of_memory import out_of_memory
+from frx_graph.support.torch_internals import FakeTensor, OperatorBase, OpOverload, pytree
 
 _NAMESPACES = frozenset({"aten", "prims", "mkldnn", LIBRARY.ns})
 _MAX_GUARDED_SIZES = 64
@@ -177,7 +175,7 @@ def _leaves_no_trace(node: fx.Node) -> bool:
     target = node.target
     if not isinstance(target, OpOverload):
         # Arithmetic on sizes and tuple items; higher-order operators may do anything.
-        return not isinstance(target, torch._ops.OperatorBase)
+        return not isinstance(target, OperatorBase)
     return target.namespace in _NAMESPACES and not (_draws_random_numbers(node) and not _is_on_cpu(node))
 
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from torch import Tensor, fx, nn
-from torch._inductor import config as inductor_config
 
 from frx_graph.capture.graph_copy import graph_as_it_is
 from frx_graph.compiler.baseline import LazyBaseline
@@ -15,6 +14,7 @@ from frx_graph.compiler.pre_autograd import Compiled
 from frx_graph.errors import RewriteError
 from frx_graph.freezing.weight_guard import WeightWatch
 from frx_graph.serialization.tensors import input_kind
+from frx_graph.support.torch_internals import inductor_config
 
 IsConstant = Callable[[Tensor], bool]
 

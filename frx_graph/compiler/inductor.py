@@ -11,8 +11,6 @@ from dataclasses import replace
 from typing import Any
 
 from torch import fx
-from torch._inductor import config as inductor_config
-from torch._inductor.custom_graph_pass import CustomGraphPass
 
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.compiler.aot_context import graph_id, static_inputs, visible_outputs
@@ -26,6 +24,7 @@ from frx_graph.passes.rewrites import DECIDE_LAYOUT
 from frx_graph.passes.rewrites.frozen_products import use_faster_products
 from frx_graph.passes.rewrites.meta_strides.recorded_strides import NoteStrides, return_noted_strides
 from frx_graph.plan import Plan
+from frx_graph.support.torch_internals import CustomGraphPass, inductor_config
 
 
 class InductorPlan(CustomGraphPass):

@@ -6,9 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-import torch
 from torch import Tensor, fx
-from torch._dynamo.exc import RestartAnalysis
 
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.capture.graph_copy import graph_as_it_was
@@ -24,6 +22,7 @@ from frx_graph.options import BackendOptions
 from frx_graph.passes import inner_choice
 from frx_graph.plan import Plan
 from frx_graph.records import Refusal
+from frx_graph.support.torch_internals import InductorBackend, RestartAnalysis, lookup_backend
 
 
 def planned_backend(
@@ -121,15 +120,15 @@ def frozen_planned_backend(
 def _baseline_compiler(options: BackendOptions) -> Compiled:
     if options.inner == "inductor":
         # torch's own wrapper validates mode and options and patches the configuration as backend="inductor" does.
-        return torch._TorchCompileInductorWrapper(options.inner_mode, dict(options.inner_options), None)
-    found: Compiled = torch._dynamo.lookup_backend(options.inner)
+        return InductorBackend(options.inner_mode, dict(options.inner_options), None)
+    found: Compiled = lookup_backend(options.inner)
     return found
 
 
 def _rewriting_inductor(
     options: BackendOptions, planned: dict[str, Any], plan: Plan, on_failure: OnFailure, log: RewriteLog
 ) -> Compiled:
-    inductor = _collect_cached(torch._TorchCompileInductorWrapper(options.inner_mode, planned, None), log)
+    inductor = _collect_cached(InductorBackend(options.inner_mode, planned, None), log)
     return with_pre_autograd_rewrites(inductor, "inductor", plan, log.add, on_failure)
 
 

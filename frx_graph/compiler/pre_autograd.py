@@ -13,9 +13,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx
-from torch._guards import CompileContext
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-from torch.utils import _pytree as pytree
 
 from frx_graph.capture.aten_trace import trace_eager
 from frx_graph.capture.captured_graph import CapturedGraph, Phase
@@ -31,6 +28,7 @@ from frx_graph.passes.rewrites.attention_from_views import NAME, FusedAttention,
 from frx_graph.passes.rewrites.written_attention import WrittenAttention, written_attentions
 from frx_graph.plan import RECORDED, Plan
 from frx_graph.records import Candidate, Refusal
+from frx_graph.support.torch_internals import CompileContext, FakeTensor, FakeTensorMode, pytree
 
 _MATH = frozenset({"aten._softmax", "aten._safe_softmax"})
 """What `scaled_dot_product_attention` comes to where torch has no fused kernel for it."""

@@ -12,11 +12,11 @@ from collections import Counter
 from dataclasses import replace
 
 from pydantic import TypeAdapter, ValidationError
-from torch._dynamo.utils import counters
 
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.compiler.rewrite_pipeline import RewrittenGraph
 from frx_graph.records import Candidate, Refusal
+from frx_graph.support.torch_internals import counters
 
 _PREFIX = "frx_rewritten "
 _REPORTS = TypeAdapter(RewrittenGraph)

@@ -13,10 +13,14 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx
-from torch._guards import TracingContext
-from torch._ops import OpOverload
-from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import _disable_current_modes
+
+from frx_graph.support.torch_internals import (
+    OpOverload,
+    TracingContext,
+    disable_autocast,
+    disable_current_modes,
+    pytree,
+)
 
 _NAMESPACES = frozenset({"aten", "prims", "mkldnn"})
 
@@ -159,7 +163,7 @@ def _is_foldable(node: fx.Node) -> bool:
 @contextlib.contextmanager
 def undisturbed() -> Iterator[None]:
     """Real tensors, as they are, without gradients."""
-    with _disable_current_modes(), torch.no_grad(), torch._C._DisableAutocast():
+    with disable_current_modes(), torch.no_grad(), disable_autocast():
         yield
 
 

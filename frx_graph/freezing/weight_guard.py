@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _NormBase
+
+from frx_graph.support.torch_internals import NormBase
 
 _SAMPLED_TENSORS = 4
 _SAMPLED_ELEMENTS = 4
@@ -81,7 +82,7 @@ def _places(module: nn.Module) -> Iterator[tuple[dict[str, Any], str]]:
             yield from (
                 (place, name)
                 for name, tensor in place.items()
-                if tensor is not None and not (name == "num_batches_tracked" and isinstance(part, _NormBase))
+                if tensor is not None and not (name == "num_batches_tracked" and isinstance(part, NormBase))
             )
 
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch._subclasses.fake_tensor import FakeTensor
 
 from frx_graph.capture.repeatable_graph import repeatable
 from frx_graph.capture.saved_tensor_hooks import has_saved_tensor_hooks
@@ -27,6 +26,7 @@ from frx_graph.monitor.shadow_steps import VALUE_SIGNALS, ShadowSteps
 from frx_graph.monitor.step_metrics import StepMetrics
 from frx_graph.support.out_of_memory import out_of_memory
 from frx_graph.support.process_state import Generators
+from frx_graph.support.torch_internals import FakeTensor
 from frx_graph.trials.environment import device_of
 from frx_graph.trials.policy import TrialPolicy
 

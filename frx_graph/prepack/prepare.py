@@ -25,6 +25,7 @@ from frx_graph.passes.rewrites.preconvert_weights import StoredWeight
 from frx_graph.passes.rewrites.rewrite import RewriteSubject
 from frx_graph.records import Refusal
 from frx_graph.support.gc_search import referring_dicts
+from frx_graph.support.torch_internals import count_storage_users
 
 _ROOT = "model."
 
@@ -147,12 +148,7 @@ def _shares_memory(tensor: Tensor) -> bool:
     part = storage.nbytes() != tensor.numel() * tensor.element_size()
     in_other_processes = tensor.device.type == "cpu" and tensor.is_shared()
     # Private: nothing public tells how many tensors have one memory.
-    return part or in_other_processes or _users(tensor) != _users(torch.empty(1))
-
-
-def _users(tensor: Tensor) -> int:
-    users: int = torch._C._storage_Use_Count(tensor.untyped_storage()._cdata)
-    return users
+    return part or in_other_processes or count_storage_users(tensor) != count_storage_users(torch.empty(1))
 
 
 def _with_optimizer_state(parameters: Collection[nn.Parameter]) -> frozenset[int]:

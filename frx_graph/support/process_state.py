@@ -12,8 +12,8 @@ from typing import Any
 import numpy
 import torch
 from torch import Tensor
-from torch._dynamo import convert_frame
-from torch._dynamo import utils as dynamo_utils
+
+from frx_graph.support.torch_internals import convert_frame, dynamo_utils
 
 
 @contextlib.contextmanager

@@ -20,7 +20,6 @@ from typing import Any
 import torch
 from pydantic import ValidationError
 from torch import Tensor, fx, nn
-from torch.fx._lazy_graph_module import _LazyGraphModule
 
 from frx_graph.errors import TravelError, first_line
 from frx_graph.freezing.constant_folding import undisturbed
@@ -29,6 +28,7 @@ from frx_graph.serialization.schema import FORMAT, GraphDocument, StorageDocumen
 from frx_graph.serialization.tensors import TensorWriter, read_tensors
 from frx_graph.serialization.torch_state import Surroundings, modes_here, surroundings_from, surroundings_here
 from frx_graph.support.atomic_file import write_atomically
+from frx_graph.support.torch_internals import LazyGraphModule
 
 _INDEX = "graph.json"
 _STORAGES = "storages.bin"
@@ -108,7 +108,7 @@ class HeldGraph:
             for part in graph.modules():
                 if isinstance(part, fx.GraphModule):
                     # Else its code is made when it is first called, which Dynamo would try to trace.
-                    _LazyGraphModule.force_recompile(part)
+                    LazyGraphModule.force_recompile(part)
         except Exception as error:
             raise TravelError(f"the graph cannot be copied: {first_line(error)}") from error
         with undisturbed():

@@ -16,13 +16,13 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from torch._C._autograd import _profiler_enabled
 from torch.profiler import ProfilerActivity, profile
 
 from frx_graph.compiler.rewrite_log import RewriteLog
 from frx_graph.measure.console_capture import STDERR, captured
 from frx_graph.measure.profiler_console import not_kineto
 from frx_graph.support.process_state import compiling_given_up, process_state_kept
+from frx_graph.support.torch_internals import is_profiler_enabled
 from frx_graph.trial_worker.graph_file import HeldGraph
 from frx_graph.trial_worker.worker import TrialArm, answer_to
 from frx_graph.trial_worker.workload import Loadable
@@ -38,7 +38,7 @@ class InProcessArms:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="frx-trial")
 
     def __enter__(self) -> InProcessArms:
-        if not _profiler_enabled():
+        if not is_profiler_enabled():
             # Its library says that something is wrong where another thread than the main one is the first to use it.
             with captured(STDERR, not_kineto), profile(activities=[ProfilerActivity.CPU]):
                 pass

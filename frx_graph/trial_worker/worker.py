@@ -16,8 +16,6 @@ from typing import Any
 import torch
 from pydantic import TypeAdapter
 from torch import Tensor, fx, nn
-from torch._inductor import config as inductor_config
-from torch.utils import _pytree as pytree
 
 from frx_graph.capture.capture_facts import observe_capture
 from frx_graph.capture.graph_signature import compiled_signature
@@ -32,6 +30,7 @@ from frx_graph.measure.operators.kernel_identities import observe_kernels
 from frx_graph.options import backend_options
 from frx_graph.plan import Plan
 from frx_graph.support.out_of_memory import out_of_memory
+from frx_graph.support.torch_internals import inductor_config, pytree
 from frx_graph.trial_worker.workload import Loadable, load_workload
 from frx_graph.trials.arm_messages import (
     QUESTION,

@@ -12,10 +12,6 @@ from typing import Any
 
 import torch
 from torch import fx, nn
-from torch._dynamo.eval_frame import remove_from_cache
-from torch._dynamo.exc import BackendCompilerFailed, FailOnRecompileLimitHit, TorchDynamoException
-from torch._inductor import config as inductor_config
-from torch.nn.modules.module import _global_forward_hooks, _global_forward_pre_hooks
 
 from frx_graph.backend import frozen_backend
 from frx_graph.capture.dynamo_reason import short_reason
@@ -23,6 +19,15 @@ from frx_graph.capture.whole_call import NotCompiledError, recompiling_fails, wh
 from frx_graph.errors import first_line
 from frx_graph.freezing.weight_guard import WeightWatch
 from frx_graph.options import BackendOptions
+from frx_graph.support.torch_internals import (
+    BackendCompilerFailed,
+    FailOnRecompileLimitHit,
+    TorchDynamoException,
+    global_forward_hooks,
+    global_forward_pre_hooks,
+    inductor_config,
+    remove_from_cache,
+)
 from frx_graph.support.user_warning import warn_and_go_on
 from frx_graph.wrapper.call_signature import call_signature
 
@@ -191,7 +196,7 @@ def _run_unfrozen(compiled: Callable[..., Any]) -> Callable[..., Any]:
 
 def _called(model: nn.Module) -> tuple[object, ...]:
     """What is called with the model, hooks by their numbers: Dynamo does not guard on that where it has captured it."""
-    hooks = (model._forward_pre_hooks, model._forward_hooks, _global_forward_pre_hooks, _global_forward_hooks)
+    hooks = (model._forward_pre_hooks, model._forward_hooks, global_forward_pre_hooks, global_forward_hooks)
     return (type(model).forward, *itertools.chain.from_iterable(hooks))
 
 
