@@ -32,6 +32,18 @@ def first_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
+_OUT_OF_MEMORY = ("DefaultCPUAllocator: ", "out of memory", "std::bad_alloc", "_STATUS_ALLOC_FAILED")
+"""Texts of torch's allocator for the CPU (`c10/core/impl/alloc_cpu.cpp`), of drivers, C++, and CUDA's libraries."""
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Return True if memory did not suffice, of the processor or of a device."""
+    # Torch has an exception of its own for devices only. This module does without torch.
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return True
+    return isinstance(error, RuntimeError) and any(text in str(error) for text in _OUT_OF_MEMORY)
+
+
 class TargetError(FrxError):
     """The model to advise on could not be loaded or built."""
 

@@ -29,7 +29,7 @@ from pretended_search import PretendedSearch
 from torch import Tensor, fx
 from torch import distributed as dist
 
-from frx_graph.compiler.baseline import LazyBaseline
+from frx_graph.compiler.fallback import LazyBaseline
 from frx_graph.compiler.plans import recorded_plan
 from frx_graph.distributed.consensus import Agreement, negotiate
 from frx_graph.distributed.plan_offer import PlanOffer

@@ -75,21 +75,18 @@ def _with_fallback(planned: Compiled, baseline: Compiled, on_failure: OnFailure,
         try:
             return planned(dynamo, inputs, **how)
         except RestartAnalysis:
-            # No failure: Dynamo traces the frame once more, and comes back.
+            # No failure: Dynamo traces the frame once more, and calls this again.
             raise
-        except Exception as error:  # noqa: BLE001 - what is the program's own, the baseline raises again
+        except Exception as error:  # noqa: BLE001 - the baseline raises the program's own errors again
             failure = error.with_traceback(None)
         # Outside the handler, so that an error of the baseline does not name the failure as its context.
         compiled = baseline(before(), inputs, **how)
-        log.add(RewrittenGraph(graph_id(), Phase.FORWARD, (), (_not_compiled(failure),)))
+        refusal = Refusal("plan", f"the graph could not be compiled with it: {first_line(failure)}")
+        log.add(RewrittenGraph(graph_id(), Phase.FORWARD, (), (refusal,)))
         on_failure(failure)
         return compiled
 
     return compile_or_leave
-
-
-def _not_compiled(error: Exception) -> Refusal:
-    return Refusal("plan", f"the graph could not be compiled with it: {first_line(error)}")
 
 
 def _rewriting_compiler(options: BackendOptions, plan: Plan, on_failure: OnFailure, log: RewriteLog) -> Compiled:

@@ -23,7 +23,7 @@ from frx_graph.errors import EvidenceError
 from frx_graph.measure.console_capture import STDERR, captured
 from frx_graph.measure.operators.copy_recorder import keeping_events
 from frx_graph.measure.profiler_console import not_kineto
-from frx_graph.support.gc_search import instances
+from frx_graph.support.garbage_collection import instances
 from frx_graph.support.torch_internals import EventType, RecordFunctionFast, is_profiler_enabled
 
 _STEP = "frx::memory_step"

@@ -13,11 +13,10 @@ from torch import Tensor
 from torch import distributed as dist
 
 from frx_graph.capture.saved_tensor_hooks import unseen_by_saved_tensor_hooks
-from frx_graph.compiler.baseline import LazyBaseline
-from frx_graph.errors import first_line
+from frx_graph.compiler.fallback import LazyBaseline
+from frx_graph.errors import first_line, out_of_memory
 from frx_graph.monitor.shadow_run import count_copied_bytes, reproduces_failure
 from frx_graph.monitor.step_metrics import StepMetrics
-from frx_graph.support.out_of_memory import out_of_memory
 
 
 @dataclass(frozen=True, slots=True)

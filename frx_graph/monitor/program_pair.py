@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from frx_graph.compiler.baseline import LazyBaseline
+from frx_graph.compiler.fallback import LazyBaseline
 from frx_graph.monitor.step_metrics import StepMetrics
 from frx_graph.support.process_state import Generators
 from frx_graph.trials.policy import TrialPolicy

@@ -14,8 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd import Variable
 
-from frx_graph.errors import first_line
-from frx_graph.support.out_of_memory import out_of_memory
+from frx_graph.errors import first_line, out_of_memory
 from frx_graph.support.process_state import Generators
 
 _PLAINLY_WRONG = {torch.float64: 1e-6, torch.float32: 1e-2}

@@ -13,7 +13,7 @@ from typing import Any
 from torch import fx
 
 from frx_graph.capture.graph_signature import compiled_signature
-from frx_graph.compiler.environment_key import environment_key
+from frx_graph.compiler.code_fingerprint import environment_key
 from frx_graph.config import advise_config, policy_of
 from frx_graph.errors import LedgerError
 from frx_graph.ledger.author import this_process

@@ -30,9 +30,8 @@ import frx_graph
 from frx_graph import backend
 from frx_graph.autopilot.trial_decisions import decisions_without_trial
 from frx_graph.compiler import eager
-from frx_graph.compiler.plans import recorded_plan
+from frx_graph.compiler.plans import permits, recorded_plan
 from frx_graph.compiler.rewrite_pipeline import RewrittenGraph
-from frx_graph.compiler.risk import permits
 from frx_graph.errors import LedgerError, TravelError, TrialError
 from frx_graph.ledger.author import this_process
 from frx_graph.ledger.database.opening import open_ledger
@@ -45,7 +44,7 @@ from frx_graph.promotion import active_plan, autopilot_trials, history, lookup, 
 from frx_graph.promotion.lookup import PromotedPlans
 from frx_graph.promotion.promoted_plan import Promotion
 from frx_graph.records import Candidate, Risk
-from frx_graph.support.package_path import package_pythonpath
+from frx_graph.support.supervisor.process import package_pythonpath
 from frx_graph.trial_worker.launch import start_arm
 from frx_graph.trials.arm_messages import Load, Loaded, TargetWorkload, Warm, Warmed, ask
 from frx_graph.trials.policy import TrialPolicy
