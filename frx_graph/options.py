@@ -15,7 +15,7 @@ from frx_graph.trials.policy import TrialPolicy, policy_from_mapping, read_polic
 
 
 class BackendOptions(BaseModel):
-    """What the backend understands; torch passes the dictionary on unchecked."""
+    """The options of the backend. Torch passes the dictionary on unchecked."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -31,7 +31,7 @@ class BackendOptions(BaseModel):
     )
     plan: Literal["solved", "all"] | None = Field(
         None,
-        description="apply rewrites that no trial has proved: those that measured costs speak for (solved), or every "
+        description="apply rewrites that no trial has proved: those that measured costs favour (solved), or every "
         "one whose check passes (all)",
     )
     freeze: bool = Field(
@@ -56,7 +56,7 @@ PLANNED = frozenset({"inductor", "eager", "aot_eager"})
 
 
 def check_inner(name: str) -> None:
-    """Raise `OptionError`, with the nearest name, for an inner backend that torch does not have or that is us."""
+    """Raise `OptionError`, with the nearest name, for an inner backend that torch does not have, or "frx"."""
     known = [backend for backend in list_backends(None) if backend != "frx"]
     if name not in known:
         listed = [backend for backend in known if not backend.endswith("TESTING_ONLY")]
@@ -64,8 +64,10 @@ def check_inner(name: str) -> None:
 
 
 def check_together(options: BackendOptions) -> None:
-    """Raise `OptionError` for an unknown inner backend, and for one that does not take what it is given: for Inductor
-    also where it does not know a mode, or an option, or not with such a value."""
+    """Raise `OptionError` for an unknown inner backend, and for options that contradict each other.
+
+    Inductor's mode and options are checked as well.
+    """
     check_inner(options.inner)
     if options.policy is not None and options.mode != "autopilot":
         raise OptionError("a policy is for mode 'autopilot'", 'add "mode": "autopilot", or leave it out')
@@ -86,7 +88,7 @@ def check_together(options: BackendOptions) -> None:
 
 
 def _check_autopilot(options: BackendOptions) -> None:
-    """Raise `OptionError` for a program that no trial could speak for."""
+    """Raise `OptionError` for a program that no trial can compile in the same way."""
     if options.freeze:
         raise OptionError("the autopilot does not try frozen weights", "leave out freeze, or mode and policy")
     if options.inner not in PLANNED:
@@ -102,7 +104,7 @@ def _check_autopilot(options: BackendOptions) -> None:
 
 
 def _check_inductor(mode: str | None, options: Mapping[str, Any]) -> None:
-    """Torch looks at them only when it compiles, at the first call."""
+    """Check them now: torch checks them only at the first call."""
     modes = list_mode_options()
     if mode and mode not in modes:
         raise OptionError(f"unknown mode {mode!r} for Inductor", _nearest(mode, modes, "known"))
@@ -120,20 +122,20 @@ def _check_inductor(mode: str | None, options: Mapping[str, Any]) -> None:
 
 
 def _nearest(name: str, known: Collection[str], are: str) -> str:
-    """A hint: the one that may have been meant, or all of them."""
+    """Return a hint: the nearest known name, or all of them."""
     near = difflib.get_close_matches(name, known, n=1)
     return f"did you mean {near[0]!r}?" if near else f"{are}: {', '.join(known)}"
 
 
 def _policy(given: object) -> object:
-    """Raises `PolicyError`."""
+    """Return the policy that a value of the option `policy` means. Raises `PolicyError`."""
     if isinstance(given, (str, Path)):
         return read_policy(Path(given))
     return policy_from_mapping(given, "option 'policy'") if isinstance(given, Mapping) else given
 
 
 def backend_options(options: Mapping[str, Any] | None, mode: str | None) -> BackendOptions:
-    """Options, each checked by itself. `mode` is `torch.compile(mode=...)`, which belongs to the inner backend.
+    """Return the options, each checked by itself. `mode` is `torch.compile(mode=...)`, for the inner backend.
 
     Raises `OptionError` for what is no mapping, and one that names the nearest right key for an unknown one.
     """

@@ -42,10 +42,10 @@ from frx_graph.ledger.fast_path import append
 from frx_graph.ledger.location import parse_location
 from frx_graph.ledger.rollback import rollbacks
 from frx_graph.ledger.verification import verify
-from frx_graph.monitor.canary import Footprint
 from frx_graph.monitor.health_signals import CHECK_STEPS
 from frx_graph.monitor.monitored_program import MonitoredProgram
 from frx_graph.monitor.program_pair import ProgramPair
+from frx_graph.monitor.step_metrics import Footprint
 from frx_graph.options import BackendOptions
 from frx_graph.promotion.history import find_rejected, is_settled
 from frx_graph.promotion.lookup import PromotedPlans

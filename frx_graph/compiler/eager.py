@@ -130,7 +130,7 @@ class _GraphCompiler:
                     self._fallback_state,
                     saves=saves,
                 )
-        except Exception as error:  # noqa: BLE001 - any failure of ours falls back to the graph as it was
+        except Exception as error:  # noqa: BLE001 - any failure of this package falls back to the graph as it was
             self._on_failure(error)
             return None
         if saves:
@@ -159,7 +159,7 @@ class _GraphCompiler:
         try:
             with as_it_was_on_failure(module):
                 change()
-        except Exception as error:  # noqa: BLE001 - any failure of ours falls back to the graph as it was
+        except Exception as error:  # noqa: BLE001 - any failure of this package falls back to the graph as it was
             self._on_failure(error)
 
     def _frozen(self, module: fx.GraphModule, given: Mapping[str, Tensor]) -> RewrittenGraph:

@@ -232,7 +232,7 @@ class LazyBaseline:
         self._lock = threading.Lock()
         self._compiled: Callable[..., Any] | None = None
         computed = (node.meta.get("example_value") for node in dynamo.graph.nodes)
-        if any(map(_is_symbolic, pytree.tree_leaves([*inputs, *computed]))):
+        if any(map(_has_symbolic_size, pytree.tree_leaves([*inputs, *computed]))):
             self._compiled = inner(graph_as_it_is(dynamo), list(inputs))
 
     def get_program(self, args: Sequence[Any]) -> Callable[..., Any]:
@@ -242,13 +242,11 @@ class LazyBaseline:
                 try:
                     with random_numbers_kept(), configured(self._configuration):
                         self._compiled = self._inner(graph_as_it_is(self._dynamo), list(args))
-                except Exception as error:  # noqa: BLE001 - the graph itself is right, if slow
+                except Exception as error:  # noqa: BLE001 - eager runs the graph
                     self._compiled = self._dynamo.forward
                     warn_and_go_on(f"frx could not compile a baseline later on ({first_line(error)}): eager runs it")
             return self._compiled
 
 
-def _is_symbolic(value: Any) -> bool:
-    if isinstance(value, Tensor):
-        return any(isinstance(size, SymInt) for size in value.shape)
-    return isinstance(value, (SymInt, SymFloat, SymBool))
+def _has_symbolic_size(value: Any) -> bool:
+    return any(map(_is_symbolic, value.shape if isinstance(value, Tensor) else [value]))

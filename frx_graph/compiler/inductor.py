@@ -48,7 +48,7 @@ class InductorPlan(CustomGraphPass):
         try:
             with as_it_was_on_failure(module):
                 done = _rewrite_for_inductor(module, self._plan)
-        except Exception as error:  # noqa: BLE001 - any failure of ours falls back to the inner compiler
+        except Exception as error:  # noqa: BLE001 - any failure of this package falls back to the inner compiler
             self._on_failure(error)
             return
         decided = any(candidate.rewrite in DECIDE_LAYOUT for candidate in done.applied)
@@ -92,7 +92,7 @@ class FrozenPlan(CustomGraphPass):
         compiling = graph_id()
         try:
             applied = use_faster_products(graph, compiling, lambda groups: call_seconds(groups, "cpu"))
-        except Exception as error:  # noqa: BLE001 - any failure of ours falls back to the inner compiler
+        except Exception as error:  # noqa: BLE001 - any failure of this package falls back to the inner compiler
             self._on_failure(error)
             return
         self._on_rewrite(RewrittenGraph(compiling, Phase.FORWARD, () if applied is None else (applied,), ()))

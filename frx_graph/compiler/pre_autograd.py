@@ -45,7 +45,7 @@ def rewrite_or_leave(
     """Rewrite `dynamo` for the compiler `inner` and report it to `on_rewrite`; report any failure to `on_failure`."""
     try:
         done = rewrite_dynamo_graph(dynamo, inner=inner, plan=plan)
-    except Exception as error:  # noqa: BLE001 - any failure of ours leaves the graph to the inner compiler as it was
+    except Exception as error:  # noqa: BLE001 - any failure of this package leaves the graph to the inner compiler as it was
         on_failure(error)
         return
     if done is not None:

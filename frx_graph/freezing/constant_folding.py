@@ -136,7 +136,7 @@ def _is_plain(weight: object) -> bool:
 
 
 def _computed(frozen: FrozenWeights, keeps: Callable[[fx.Node, Tensor], bool]) -> dict[fx.Node, Tensor]:
-    """Compute the values that depend on constants alone, except those that `keeps` rejects and what depends on these."""
+    """Compute the values that depend on constants alone, except those that `keeps` rejects and their readers."""
     known = dict(frozen.values)
     with undisturbed():
         for node in frozen.graph.nodes:

@@ -79,7 +79,7 @@ class FailureAttribution:
 
 
 def report_backward_errors(results: Sequence[Tensor], report: Callable[[Exception], None]) -> bool:
-    """Call `report` with what the backward of `results` raises, in each of its runs; the user gets the exception too.
+    """Call `report` with each exception of the backward of `results`; the user gets it, too.
 
     AOTAutograd makes an autograd function for each program, whose `backward` autograd looks up in each run. Returns
     False, and changes nothing, for results that AOTAutograd has compiled no backward of.

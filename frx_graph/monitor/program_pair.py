@@ -19,7 +19,7 @@ Program = Callable[..., Any]
 
 @dataclass(frozen=True, slots=True)
 class ProgramPair:
-    """All that a step of a monitored graph needs.
+    """The two programs of a monitored graph, and the settings of its steps.
 
     `train`: a step has a backward. `repeatable`: a call may be computed twice.
     """

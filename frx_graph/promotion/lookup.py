@@ -20,15 +20,16 @@ from frx_graph.ledger.fast_path import decided
 from frx_graph.options import BackendOptions
 from frx_graph.promotion.active_plan import ActivePlans
 from frx_graph.promotion.autopilot_trials import AutopilotTrials
-from frx_graph.promotion.process_record import PlanWarnings, ProcessRecord
+from frx_graph.promotion.process_record import ProcessRecord
 from frx_graph.promotion.promoted_plan import Promotion, Subject
+from frx_graph.support.user_warning import WarnOnce
 
 
 class PromotedPlans:
     """Look up plans in the ledger; let the autopilot search if nothing was decided; agree with the other ranks."""
 
     def __init__(self) -> None:
-        warnings = PlanWarnings()
+        warnings = WarnOnce()
         self.record = ProcessRecord()
         self.active = ActivePlans(self.record, warnings)
         self.trials = AutopilotTrials(self.record, self.active, warnings)

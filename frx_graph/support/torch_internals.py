@@ -70,7 +70,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._python_dispatch import _disable_current_modes as disable_current_modes
 
-# For type checkers; `_LATE` has the same names.
+# For type checkers; `_LATE` and `_LATE_MODULES` have the same names.
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import PrefixStore, Store
     from torch._dynamo import config as dynamo_config
@@ -107,57 +107,61 @@ if TYPE_CHECKING:
 
 _LATE = {
     # Stores of process groups. Since 1.8.
-    "PrefixStore": ("torch._C._distributed_c10d", "PrefixStore"),
-    "Store": ("torch._C._distributed_c10d", "Store"),
-    # Dynamo: backends, frames, the cache of compiled code, errors, counters. Since 2.0, unless noted.
-    "BackendCompilerFailed": ("torch._dynamo.exc", "BackendCompilerFailed"),
-    "FailOnRecompileLimitHit": ("torch._dynamo.exc", "FailOnRecompileLimitHit"),  # by 2.13
-    "RestartAnalysis": ("torch._dynamo.exc", "RestartAnalysis"),
-    "TorchDynamoException": ("torch._dynamo.exc", "TorchDynamoException"),
-    "aot_autograd": ("torch._dynamo.backends.common", "aot_autograd"),
-    "compile_lock": ("torch._dynamo.convert_frame", "compile_lock"),  # by 2.13
-    "convert_frame": ("torch._dynamo.convert_frame", None),
-    "counters": ("torch._dynamo.utils", "counters"),
-    "dynamo_config": ("torch._dynamo.config", None),
-    "dynamo_torch": ("torch._dynamo.variables.torch", None),
-    "dynamo_utils": ("torch._dynamo.utils", None),
-    "eval_frame": ("torch._dynamo.eval_frame", None),
-    "list_backends": ("torch._dynamo", "list_backends"),
-    "lookup_backend": ("torch._dynamo", "lookup_backend"),
-    "remove_from_cache": ("torch._dynamo.eval_frame", "remove_from_cache"),  # by 2.13
-    # AOTAutograd and its partitioner. Since 2.0.
-    "default_partition": ("torch._functorch.partitioners", "default_partition"),
-    "functorch_config": ("torch._functorch.config", None),
-    "setup_stacktrace_preservation_hooks": (  # by 2.13
-        "torch._functorch._aot_autograd.logging_utils",
-        "setup_stacktrace_preservation_hooks",
+    "torch._C._distributed_c10d": ("PrefixStore", "Store"),
+    # Dynamo: backends, cached code, errors, counters. Since 2.0; by 2.13 `FailOnRecompileLimitHit`, `compile_lock` and
+    # `remove_from_cache`.
+    "torch._dynamo": ("list_backends", "lookup_backend"),
+    "torch._dynamo.backends.common": ("aot_autograd",),
+    "torch._dynamo.convert_frame": ("compile_lock",),
+    "torch._dynamo.eval_frame": ("remove_from_cache",),
+    "torch._dynamo.exc": (
+        "BackendCompilerFailed",
+        "FailOnRecompileLimitHit",
+        "RestartAnalysis",
+        "TorchDynamoException",
     ),
-    # Inductor: settings, entry points, scheduler. Since 2.0, unless noted.
-    "CompiledFxGraph": ("torch._inductor.output_code", "CompiledFxGraph"),  # by 2.13
-    "CustomGraphPass": ("torch._inductor.custom_graph_pass", "CustomGraphPass"),  # by 2.13
-    "ExternKernelSchedulerNode": ("torch._inductor.scheduler", "ExternKernelSchedulerNode"),
-    "ForeachKernelSchedulerNode": ("torch._inductor.scheduler", "ForeachKernelSchedulerNode"),
-    "MemoryUsageType": ("torch._inductor.loop_body", "MemoryUsageType"),  # by 2.13
-    "OutputNode": ("torch._inductor.scheduler", "OutputNode"),
-    "SchedulerNode": ("torch._inductor.scheduler", "SchedulerNode"),
-    "V": ("torch._inductor.virtualized", "V"),
-    "compile_fx": ("torch._inductor.compile_fx", "compile_fx"),
-    "compile_fx_inner": ("torch._inductor.compile_fx", "compile_fx_inner"),
-    "inductor_config": ("torch._inductor.config", None),
-    "list_mode_options": ("torch._inductor", "list_mode_options"),
-    "select_decomp_table": ("torch._inductor.decomposition", "select_decomp_table"),
+    "torch._dynamo.utils": ("counters",),
+    # AOTAutograd and its partitioner. Since 2.0; the hooks by 2.13.
+    "torch._functorch._aot_autograd.logging_utils": ("setup_stacktrace_preservation_hooks",),
+    "torch._functorch.partitioners": ("default_partition",),
+    # Inductor: modes, entry points, scheduler. Since 2.0; by 2.13 `CustomGraphPass`, `MemoryUsageType` and
+    # `CompiledFxGraph`.
+    "torch._inductor": ("list_mode_options",),
+    "torch._inductor.compile_fx": ("compile_fx", "compile_fx_inner"),
+    "torch._inductor.custom_graph_pass": ("CustomGraphPass",),
+    "torch._inductor.decomposition": ("select_decomp_table",),
+    "torch._inductor.loop_body": ("MemoryUsageType",),
+    "torch._inductor.output_code": ("CompiledFxGraph",),
+    "torch._inductor.scheduler": (
+        "ExternKernelSchedulerNode",
+        "ForeachKernelSchedulerNode",
+        "OutputNode",
+        "SchedulerNode",
+    ),
+    "torch._inductor.virtualized": ("V",),
 }
-"""Names that `import torch` does not load: the module of each, and its name there unless it is the module."""
+"""Names that `import torch` does not load, by their modules."""
+_LATE_MODULES = {
+    # Since 2.0.
+    "convert_frame": "torch._dynamo.convert_frame",
+    "dynamo_config": "torch._dynamo.config",
+    "dynamo_torch": "torch._dynamo.variables.torch",
+    "dynamo_utils": "torch._dynamo.utils",
+    "eval_frame": "torch._dynamo.eval_frame",
+    "functorch_config": "torch._functorch.config",
+    "inductor_config": "torch._inductor.config",
+}
+"""Modules that `import torch` does not load."""
 
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
-        if name not in _LATE:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        path, attribute = _LATE[name]
-        module = importlib.import_module(path)
-        globals()[name] = value = getattr(module, attribute) if attribute else module
-        return value
+        if name in _LATE_MODULES:
+            return importlib.import_module(_LATE_MODULES[name])
+        for path, names in _LATE.items():
+            if name in names:
+                return getattr(importlib.import_module(path), name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 # Inductor as `torch.compile` calls it. Since 2.0.

@@ -41,3 +41,24 @@ def warn_and_go_on(message: str) -> None:
             module=variables.get("__name__") or "<string>",
             registry=variables.setdefault("__warningregistry__", {}),
         )
+
+
+class WarnOnce:
+    """Issues one warning a topic."""
+
+    def __init__(self) -> None:
+        self._given: set[str] = set()
+
+    def has_warned(self, topic: str) -> bool:
+        """Return True if a warning was issued on this topic."""
+        return topic in self._given
+
+    def warn(self, topic: str, message: str) -> None:
+        """Issue the warning, unless there was one on this topic."""
+        if topic not in self._given:
+            self._given.add(topic)
+            warn_and_go_on(message)
+
+    def clear(self) -> None:
+        """Allow every warning again."""
+        self._given.clear()

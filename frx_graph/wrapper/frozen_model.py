@@ -125,7 +125,7 @@ class FrozenModel:
             model._watch_attributes(version, dynamo)
             return _run_unfrozen(inner(dynamo, example_inputs, **how))
 
-        # Each version has a function of its own, so that Dynamo compiles it anew. Only a call that is captured whole is
+        # Each version has its own function, so that Dynamo compiles it again. Only a call that is captured whole is
         # frozen: between two graphs, or in a hook that Dynamo leaves to Python, weights may change.
         whole = whole_call(self._model, "frozen")
         compiled: Any = torch.compile(whole, backend=backend, **{**self._how, "fullgraph": True})

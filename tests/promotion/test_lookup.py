@@ -239,7 +239,7 @@ def test_what_was_promoted_under_other_settings_is_not_and_that_is_said_once(
         for _ in range(2):
             torch._dynamo.reset()
             assert applied(*model) == []
-    assert len([one for one in warned if "since that was in another environment" in str(one.message)]) == 1
+    assert len([one for one in warned if "it was promoted in another environment" in str(one.message)]) == 1
     assert Kind.APPLIED not in kinds(ledger)
     torch._dynamo.reset()
     assert applied(*model)
