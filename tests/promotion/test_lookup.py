@@ -45,6 +45,7 @@ from frx_graph.promotion.lookup import PromotedPlans
 from frx_graph.promotion.promoted_plan import Promotion
 from frx_graph.records import Candidate, Risk
 from frx_graph.support.supervisor.process import package_pythonpath
+from frx_graph.support.user_warning import WarnOnce
 from frx_graph.trial_worker.launch import start_arm
 from frx_graph.trials.arm_messages import Load, Loaded, TargetWorkload, Warm, Warmed, ask
 from frx_graph.trials.policy import TrialPolicy
@@ -693,7 +694,7 @@ def test_what_is_decided_against_a_plan_in_the_middle_of_a_search_ends_it(
         recorded.append("more")
 
     monkeypatch.setattr("frx_graph.autopilot.search.try_graph", searches)
-    monkeypatch.setattr(backend._session, "_warned", set())
+    monkeypatch.setattr(backend._session, "_warnings", WarnOnce())
     with pytest.warns(RuntimeWarning, match="could not try a graph.*meanwhile"):
         assert applied(*model, mode="autopilot") == []
     assert len(recorded) == 1
