@@ -195,7 +195,7 @@ def frx(
     options: Mapping[str, Any] | None = None,
     **inner_arguments: Any,
 ) -> Compiled:
-    """Compile a graph as the backend "frx". Raises `OptionError` for unknown options, and nothing else of its own."""
+    """Compile a graph as the backend "frx". Raises `OptionError` for unknown options, and no other error itself."""
     checked = backend_options(options, mode)
     if checked.freeze:
         raise OptionError("a backend cannot freeze weights: it is called after tracing", "use frx_graph.compile")

@@ -38,7 +38,7 @@ _OUT_OF_MEMORY = ("DefaultCPUAllocator: ", "out of memory", "std::bad_alloc", "_
 
 def out_of_memory(error: BaseException) -> bool:
     """Return True if memory did not suffice, of the processor or of a device."""
-    # Torch has an exception of its own for devices only. This module does without torch.
+    # Torch has an exception of its own only for devices. This module does without torch.
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return True
     return isinstance(error, RuntimeError) and any(text in str(error) for text in _OUT_OF_MEMORY)

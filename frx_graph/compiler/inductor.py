@@ -1,4 +1,4 @@
-"""Rewrite Inductor's graphs in a custom pass of its own, before its other passes.
+"""Rewrite Inductor's graphs in a custom pass, before its other passes.
 
 Nothing here may break the user's program. A graph that cannot be rewritten is compiled as Inductor alone would compile
 it, and the reason is reported.

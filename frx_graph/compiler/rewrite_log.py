@@ -64,7 +64,7 @@ class RewriteLog:
             self._counted = now
 
     def all(self) -> tuple[RewrittenGraph, ...]:
-        """Return all that was logged, in order."""
+        """Return the log, in order."""
         with self._lock:
             self.collect()
             return tuple(self._done)

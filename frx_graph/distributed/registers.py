@@ -1,4 +1,4 @@
-"""Write-once registers in the store of a process group, through a connection of their own."""
+"""Write-once registers in the store of a process group, through their own connection."""
 
 from __future__ import annotations
 

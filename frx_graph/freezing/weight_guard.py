@@ -70,7 +70,7 @@ class WeightWatch:
 
 
 def _is_plain(tensor: Tensor) -> bool:
-    """Return False for a tensor without readable memory of its own."""
+    """Return False for a tensor without readable memory."""
     wraps = type(tensor).__torch_dispatch__ is not Tensor.__torch_dispatch__
     return not (wraps or tensor.is_meta or tensor.layout is not torch.strided)
 

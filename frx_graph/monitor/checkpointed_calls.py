@@ -40,7 +40,7 @@ class CheckpointReplay:
         try:
             result = self._program(*args)
         except Exception:
-            # A checkpoint ends its replay by an exception of its own.
+            # A checkpoint ends its replay by its own exception.
             self._awaits_backward = False
             raise
         awaiting = [] if amid_backward else [value for value in list_tensors(result) if requires_gradient(value)]

@@ -19,7 +19,7 @@ Program = Callable[..., Any]
 
 @dataclass(frozen=True, slots=True)
 class ProgramPair:
-    """The two programs of a monitored graph, and the settings of its steps.
+    """The two programs of a monitored graph, and how its steps run.
 
     `train`: a step has a backward. `repeatable`: a call may be computed twice.
     """

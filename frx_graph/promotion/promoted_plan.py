@@ -77,7 +77,7 @@ class Promotion:
         return None
 
     def withdraw(self, reason: str) -> None:
-        """Record that the plan is rolled back, unless it is no longer active.
+        """Record that the plan is rolled back, if it is still active.
 
         Raises `LedgerError`, also for a ledger that does not know the plan: another rank may have offered it.
         """

@@ -21,7 +21,7 @@ def process_state_kept() -> Iterator[None]:
     """Restore the random state, and torch's records of what was compiled, behind the block.
 
     The state of a thread (gradients, autocast, default device, tracing) and of its context (the configuration of Dynamo
-    and Inductor) is not restored: run the other program in a thread and a context of its own.
+    and Inductor) is not restored: run the other program in its own thread and context.
     """
     with random_numbers_kept(), _compilations_kept():
         yield

@@ -1,4 +1,4 @@
-"""Run one arm of a trial in a process of its own: `python -m frx_graph.trial_worker`.
+"""Run one arm of a trial in its own process: `python -m frx_graph.trial_worker`.
 
 It answers the messages of `frx_graph.trials.arm_messages` through pipes; what the workload prints is output. It ends
 with the process that started it. That is set up, and the first message awaited, before torch is imported, which takes

@@ -178,7 +178,7 @@ def _travelled(
 
 
 def _with_own_code(kind: type[TravelledModel]) -> type[TravelledModel]:
-    """Return a copy of the class with code of its own: Dynamo would take several models for versions of one."""
+    """Return a copy of the class with its own code object: Dynamo would take several models for versions of one."""
     plain: Any = kind.forward
     forward = FunctionType(plain.__code__.replace(), plain.__globals__, plain.__name__)
     return type(kind.__name__, (kind,), {"forward": forward})

@@ -22,7 +22,7 @@ through."""
 
 
 class ProcessFamily:
-    """The family of `leader`, which was started in a session of its own with `mark` as its `MARK`.
+    """The family of `leader`, which was started in its own session with `mark` as its `MARK`.
 
     Raises `psutil.Error` or `OSError` if it cannot be looked at.
     """

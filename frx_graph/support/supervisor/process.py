@@ -1,4 +1,4 @@
-"""Start a process in a session of its own, leave nothing of it behind, and end by signals cleanly.
+"""Start a process in its own session, leave nothing of it behind, and end by signals cleanly.
 
 Ctrl-C in a terminal does not reach the process: this one gets it, unwinds, and ends the process and its group.
 """
