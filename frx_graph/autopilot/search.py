@@ -23,7 +23,7 @@ from torch import Tensor, fx
 from frx_graph.autopilot.proposals import choices_in, chosen, known_alone, portions, proposed, rewrites_of
 from frx_graph.autopilot.trial_decisions import decisions_about, decisions_without_trial
 from frx_graph.compiler.plans import ALL_REWRITES, allowed, recorded_plan
-from frx_graph.distributed.handshake import has_several_ranks
+from frx_graph.distributed.consensus import has_several_ranks
 from frx_graph.errors import TravelError, TrialError
 from frx_graph.ledger.author import this_process
 from frx_graph.ledger.decision import AUTOPILOT, Decision, Kind

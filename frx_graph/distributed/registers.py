@@ -147,7 +147,7 @@ def connect_later(ranks: Sequence[int], topic: str) -> Callable[[], Store]:
     """Return a function that connects to the store of the default process group.
 
     The program's own connection is locked while any thread waits in it. All ranks of one agreement get the same keys,
-    and no other agreement does. A group is identified by its ranks, since its name is each process's own.
+    and no other agreement does.
     """
     # Not every build of torch has it.
     from frx_graph.support.torch_internals import PrefixStore

@@ -12,7 +12,8 @@ from torch import fx
 
 from frx_graph.capture.graph_signature import compiled_signature, graph_signature
 from frx_graph.config import advise_config, policy_of
-from frx_graph.distributed.handshake import get_handshake, has_several_ranks
+from frx_graph.distributed.consensus import has_several_ranks
+from frx_graph.distributed.handshake import get_handshake
 from frx_graph.distributed.plan_offer import PlanOffer
 from frx_graph.errors import LedgerError
 from frx_graph.ledger.decision import Kind

@@ -9,7 +9,7 @@ from datetime import datetime
 
 from torch import distributed as dist
 
-from frx_graph.distributed.handshake import has_several_ranks
+from frx_graph.distributed.consensus import has_several_ranks
 from frx_graph.errors import LedgerUnreachableError
 from frx_graph.ledger.author import this_process
 from frx_graph.ledger.decision import AUTOPILOT, Decision, Kind, as_reason
