@@ -24,7 +24,7 @@ from frx_graph.ledger.default_place import LEDGER_VARIABLE
 from frx_graph.ledger.location import parse_location
 from frx_graph.records import Candidate
 from frx_graph.reports.trials.trial_document import TrialDocument, trial_document
-from frx_graph.support.package_path import package_pythonpath
+from frx_graph.support.supervisor.process import package_pythonpath
 from frx_graph.trial_worker.launch import start_arm
 from frx_graph.trials.arm_messages import GraphWorkload, Load
 from frx_graph.trials.executor import Programs, run_trial

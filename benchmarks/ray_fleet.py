@@ -34,8 +34,7 @@ from frx_graph.engines.ray_engine import RayEngine
 from frx_graph.errors import FrxError
 from frx_graph.measure.machine.device_calibration import device_name
 from frx_graph.support.atomic_file import write_atomically
-from frx_graph.support.package_path import package_pythonpath
-from frx_graph.support.termination import cleaned_up_when_terminated
+from frx_graph.support.supervisor.process import cleaned_up_when_terminated, package_pythonpath
 from frx_graph.trials.policy import TrialPolicy
 from frx_graph.version import __version__
 

@@ -41,7 +41,7 @@ from frx_graph.runs.tune.run_label import diagnose
 from frx_graph.runs.tune.settings import TuneSettings
 from frx_graph.runs.tune.tune_folder import new_folder
 from frx_graph.runs.tune.tune_run import TuneRun
-from frx_graph.support.termination import cleaned_up_when_terminated
+from frx_graph.support.supervisor.process import cleaned_up_when_terminated
 from frx_graph.trials.configuration_trial import Kind
 
 SCRIPT = Path(__file__).with_name("tuned_training.py")

@@ -11,7 +11,7 @@ import torch
 from torch import fx
 
 from frx_graph.capture.graph_signature import compiled_signature
-from frx_graph.compiler.environment_key import environment_key
+from frx_graph.compiler.code_fingerprint import environment_key
 from frx_graph.compiler.inner_compiler import planned_backend
 from frx_graph.compiler.plans import current_plan, recorded_plan
 from frx_graph.compiler.rewrite_log import LOG

@@ -86,7 +86,7 @@ def write_ledger(file: Path, arm: str) -> None:
     from unproved_promotions import everything_made, promotion
 
     from frx_graph.autopilot.trial_decisions import decisions_without_trial
-    from frx_graph.compiler.environment_key import environment_key
+    from frx_graph.compiler.code_fingerprint import environment_key
     from frx_graph.ledger.author import this_process
     from frx_graph.ledger.database.opening import open_ledger
     from frx_graph.ledger.decision import AUTOPILOT, Kind

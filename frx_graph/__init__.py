@@ -1,10 +1,10 @@
-"""frx-graph: finds where a PyTorch model fights its own memory layout.
+"""frx-graph: find where a PyTorch model fights its own memory layout.
 
 `advise` advises on one call of a model, `report` on all that the process has compiled with `backend="frx"`. `compile`
-is that backend with options that act before tracing; `prepare` stores weights in channels-last where that is faster.
-`rewritten` tells what was done to each graph, and what was refused, with the reason. `init`, `step_context`,
-`AutopilotSession`, `instrument_dataloader` and `profile_kernels` are what a training script tells of its run with, and
-need nothing of the others. All are loaded on first use, so that importing the package costs nothing.
+is that backend with options that act before tracing. `prepare` stores weights in channels-last if that is faster.
+`rewritten` returns the rewrites of each graph, and the refusals with their reasons. A training script describes its run
+with `init`, `step_context`, `AutopilotSession`, `instrument_dataloader` and `profile_kernels`. All are imported on
+first use, so that importing the package costs nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The advice on one program: what `advise` returns and every report renders. Frozen, and free of graphs."""
+"""The advice on one program, which `advise` returns and every report renders: frozen records without graphs."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""`torch.compile(model, backend="frx")`: records what Dynamo compiles, and compiles exactly as the inner backend would.
+"""`torch.compile(model, backend="frx")`: record what Dynamo compiles, and compile it as the inner backend would.
 
-Nothing here may break the user's program: recording never raises, and whatever goes wrong in it is said once, in a
-warning. Torch loads this module through the `torch_dynamo_backends` entry point; it must not also register itself.
+Nothing here may break the user's program: recording never raises, and one warning reports what goes wrong. Torch loads
+this module through the `torch_dynamo_backends` entry point; it must not also register itself.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from frx_graph.errors import AgreementError, CaptureError, OptionError, TravelEr
 from frx_graph.monitor.monitored_program import make_monitored_backend
 from frx_graph.options import PLANNED, BackendOptions, backend_options, check_together
 from frx_graph.plan import Plan
-from frx_graph.support.user_warning import warn_and_go_on
+from frx_graph.support.user_warning import WarnOnce, warn_and_go_on
 
 if TYPE_CHECKING:
     from frx_graph.promotion.lookup import PromotedPlans
@@ -43,13 +43,13 @@ _CALLS_NOT_COUNTED = CaptureFailure(
 
 
 class _Session:
-    """What the process has compiled through the backend so far."""
+    """The graphs that the process has compiled through the backend so far."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._recorder = GraphRecorder("process")
         self._print_at_exit = False
-        self._warned: set[str] = set()
+        self._warnings = WarnOnce()
         self._promoted: PromotedPlans | None = None
         self._unrecorded: list[tuple[Promotion, str]] = []
 
@@ -61,41 +61,41 @@ class _Session:
             self._recorder.record(dynamo, example_inputs, options.inner)
 
     def warn(self, error: Exception) -> None:
-        self._warn_once(
+        self._warnings.warn(
             "recording",
             f"frx could not record a graph ({type(error).__name__}: {error}); "
             "it is compiled without advice, and your program is unaffected",
         )
 
     def warn_unproved(self, plan: str) -> None:
-        self._warn_once(
+        self._warnings.warn(
             "unproved", f"frx applies rewrites that no trial has proved (plan={plan!r}): meant for tests and benchmarks"
         )
 
     def promoted(
         self, dynamo: fx.GraphModule, example_inputs: Sequence[Any], options: BackendOptions
     ) -> Promotion | None:
-        """The plan that trials have proved for this graph; None, and a warning, where that cannot be told."""
+        """Return the plan that trials have proved for this graph; None, after a warning, if it cannot be looked up."""
         if options.mode == "advise" or options.inner not in PLANNED or options.inner_options:
-            # Trials compile without options of Inductor's: what they show goes for programs without.
+            # Trials compile without Inductor's options, so that they prove nothing for programs with them.
             return None
         try:
             if options.mode == "apply" and not may_have_plans(options):
                 return None
-            # A database's library takes a quarter of a second to import: only where there may be a ledger.
+            # Importing a database library takes a quarter of a second. Do it only if there may be a ledger.
             from frx_graph.promotion.lookup import PromotedPlans
 
             self._promoted = self._promoted or PromotedPlans()
             return self._promoted.find(dynamo, example_inputs, options)
         except AgreementError as error:
-            self._warn_once(
+            self._warnings.warn(
                 "ranks",
                 f"the ranks do not agree on what was promoted: {error}; all of them compile the graph as without frx, "
                 "and your program is unaffected",
             )
             return None
         except (TravelError, TrialError) as error:
-            self._warn_once(
+            self._warnings.warn(
                 "trial",
                 f"frx could not try a graph ({error}); it is compiled as without frx, as are others that cannot be "
                 "tried, and your program is unaffected",
@@ -103,9 +103,9 @@ class _Session:
             return None
         except Exception as error:
             if type(error).__module__ == "pydantic_core._pydantic_core" and "KeyboardInterrupt" in str(error):
-                # An interrupt that comes while pydantic builds a schema is made an error that only names it.
+                # Pydantic turns an interrupt while it builds a schema into an error that only names it.
                 raise KeyboardInterrupt from error
-            self._warn_once(
+            self._warnings.warn(
                 "ledger",
                 f"frx could not look up what was promoted ({error}); graphs are compiled as without it, and your "
                 "program is unaffected",
@@ -113,7 +113,7 @@ class _Session:
             return None
 
     def applying(self, promotion: Promotion, options: BackendOptions) -> Compiled:
-        """What compiles a graph by a plan that was promoted, and watches what comes of it."""
+        """Return a compiler that applies the promoted plan and monitors the program."""
 
         def roll_back(reason: str) -> None:
             self._roll_back(promotion, reason)
@@ -131,8 +131,8 @@ class _Session:
         )
 
     def _roll_back(self, promotion: Promotion, reason: str) -> None:
-        """Once: what fails, and what watches, may both ask for it."""
-        recorded = "it is not tried again here until somebody asks for it"
+        """Roll the plan back, once: the compiler and the monitor may both call this."""
+        recorded = "it is not tried again here until you ask for it"
         try:
             assert self._promoted is not None
             if not self._promoted.record.withdraw(promotion, reason):
@@ -148,29 +148,24 @@ class _Session:
         self._unrecorded.append((promotion, reason))
 
     def _record_unrecorded(self) -> None:
-        # That it could not be recorded was said.
+        # The user has been warned already.
         for promotion, reason in self._unrecorded:
             with contextlib.suppress(Exception):
                 promotion.withdraw(reason)
 
     def not_rewritten(self, error: Exception) -> None:
-        self._warn_once(
+        self._warnings.warn(
             "rewriting",
             f"frx could not rewrite a graph ({type(error).__name__}: {error}); it runs as it was, and your program is "
             "unaffected",
         )
-
-    def _warn_once(self, subject: str, message: str) -> None:
-        if subject not in self._warned:
-            self._warned.add(subject)
-            warn_and_go_on(message)
 
     def capture(self) -> Capture:
         with self._lock:
             return self._recorder.capture()
 
     def reported(self) -> None:
-        """The user has asked for the report: nothing is left to print at exit."""
+        """Print no report at exit, since the user has got it."""
         if self._print_at_exit:
             self._print_at_exit = False
             atexit.unregister(self._print)
@@ -178,14 +173,14 @@ class _Session:
     def clear(self) -> None:
         with self._lock:
             self._recorder = GraphRecorder("process")
-            self._warned.clear()
+            self._warnings.clear()
         self.reported()
 
     def _print(self) -> None:
         try:
-            # No operator is run while the interpreter shuts down: the contract and what was cached must do.
+            # No operator is run while the interpreter shuts down: contracts and cached times must suffice.
             sys.stderr.write(f"{report(measure=False)}\n")
-        except Exception as error:  # noqa: BLE001 - the last word of a program must not be our traceback
+        except Exception as error:  # noqa: BLE001 - a program must not end with a traceback of this package
             sys.stderr.write(f"frx: no advice: {error}\n")
 
 
@@ -200,7 +195,7 @@ def frx(
     options: Mapping[str, Any] | None = None,
     **inner_arguments: Any,
 ) -> Compiled:
-    """The backend. Raises `OptionError` for options that it does not know; never for anything else of its own."""
+    """Compile a graph as the backend "frx". Raises `OptionError` for unknown options, and no other error itself."""
     checked = backend_options(options, mode)
     if checked.freeze:
         raise OptionError("a backend cannot freeze weights: it is called after tracing", "use frx_graph.compile")
@@ -220,14 +215,11 @@ def frx(
 
 
 def report(*, measure: bool = True) -> AdviceReport:
-    """The advice on everything that this process has compiled with `backend="frx"` so far, each graph under the inner
-    compiler that it was given to.
+    """Return the advice on everything that this process has compiled with `backend="frx"` so far.
 
-    How often a step runs a compiled graph is not counted, because counting would put code of ours into every call:
-    where there are several, each is taken to run once, and the report says so.
-
-    With `measure`, operators that the operator layout contract does not settle are run by themselves for a moment.
-    Raises `CaptureError` if nothing has been compiled yet.
+    Each graph counts once a step, since counting calls would slow them; with several graphs the report says so. With
+    `measure`, operators that the operator layout contract does not settle are run for a moment. Raises `CaptureError`
+    if nothing has been compiled yet.
     """
     capture = _session.capture()
     if not capture.graphs and not capture.failures:
@@ -236,7 +228,7 @@ def report(*, measure: bool = True) -> AdviceReport:
             "call the compiled model once; compilation happens on the first call",
         )
     _session.reported()
-    # Only where somebody asks for advice: what it takes to give some takes half a second to import.
+    # Not at the top: this takes half a second to import.
     from frx_graph.advisor.advisor import advise_capture
 
     current = current_versions(capture)
@@ -246,9 +238,10 @@ def report(*, measure: bool = True) -> AdviceReport:
 
 
 def rewritten() -> tuple[RewrittenGraph, ...]:
-    """What plans have done to the graphs that this process has compiled, in order, and to those that it found compiled
-    in a cache of the inner compiler's. A backward that comes from a cache after its forward, which it does only where
-    AOTAutograd's own cache is off, has the number that it had in the process which compiled it."""
+    """Return the rewrites of the graphs that this process has compiled, or found in a cache, in order.
+
+    If AOTAutograd's own cache is off, a backward from Inductor's cache has the id of the process that compiled it.
+    """
     return LOG.all()
 
 
@@ -259,8 +252,10 @@ def clear() -> None:
 
 
 def frozen_backend(options: BackendOptions, constant: Callable[[Tensor], bool]) -> Compiled:
-    """What compiles a program whose weights are frozen, with the rewrites of a plan if one is asked for. `constant`
-    says of a weight whether somebody watches it; Inductor freezes others as well."""
+    """Return a compiler of programs with frozen weights, which applies the plan of the options, if any.
+
+    `constant` returns True for weights that are watched; Inductor freezes others as well.
+    """
     return frozen_planned_backend(options, _plan(options), constant, _session.not_rewritten)
 
 

@@ -1,4 +1,4 @@
-"""`[tool.frx]` in pyproject.toml: what a project always passes to `frx advise`, and where its ledger is.
+"""Read `[tool.frx]` in pyproject.toml: default options of `frx advise`, the ledger, and the trial policy.
 
 [tool.frx]
 ignore = ["FRX005"]
@@ -43,18 +43,18 @@ class AdviseConfig(BaseModel):
     format: Format | None = None
     top: int | None = Field(default=None, ge=1, strict=True)
     baseline: Path | None = None
-    """Absolute once it is read: the file gives it relative to itself."""
+    """Relative to the file there, and absolute here."""
     exit_zero: bool = Field(default=False, strict=True)
     ledger: str | None = None
-    """A SQLAlchemy URL, or the path of a file, which is absolute once it is read."""
+    """A SQLAlchemy URL, or the path of a file, which is absolute here."""
     policy: dict[str, Any] | None = None
-    """As it stands in `[tool.frx.policy]`, unchecked."""
+    """The table `[tool.frx.policy]`, unchecked."""
 
 
 def advise_config(start: Path) -> AdviseConfig:
-    """The configuration of the nearest pyproject.toml at or above `start`; all defaults where there is none.
+    """Read the nearest pyproject.toml at or above `start`; return the defaults if there is none.
 
-    Raises OptionError, with the file's name, for one that is not TOML, for an unknown key and for a wrong value.
+    Raises `OptionError`, with the file's name, for invalid TOML, an unknown key or a wrong value.
     """
     file = find_pyproject(start)
     if file is None:
@@ -80,18 +80,18 @@ def advise_config(start: Path) -> AdviseConfig:
 
 
 def policy_of(config: AdviseConfig) -> TrialPolicy:
-    """What trials go by. Raises `PolicyError`."""
+    """Return the policy of trials. Raises `PolicyError`."""
     return policy_from_mapping(config.policy or {}, "[tool.frx.policy]")
 
 
 def find_pyproject(start: Path) -> Path | None:
-    """The nearest pyproject.toml in `start` or a folder above it."""
+    """Return the nearest pyproject.toml in `start` or a folder above it."""
     folder = start.absolute()
     return next((file for parent in (folder, *folder.parents) if (file := parent / PYPROJECT).is_file()), None)
 
 
 def _absolute(config: AdviseConfig, folder: Path) -> AdviseConfig:
-    """The configuration with its paths, which are given relative to the file, as they are in any folder."""
+    """Return the configuration with absolute paths; in the file they are relative to `folder`."""
     paths: dict[str, Path | str] = {}
     if config.baseline is not None:
         paths["baseline"] = folder / config.baseline

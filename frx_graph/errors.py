@@ -7,7 +7,7 @@ from __future__ import annotations
 
 
 class FrxError(Exception):
-    """Something the user can act on. `message` says what was wrong and where, `hint` what to do next."""
+    """An error that the user can act on: `message` names the problem and its place, `hint` the next step."""
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)
@@ -20,16 +20,28 @@ class FrxError(Exception):
 
 
 NOT_THE_MODELS = (KeyboardInterrupt, SystemExit)
-"""What may come out of a model without being an error of it: somebody wants the program to end."""
+"""Exceptions that a model passes on, and does not cause: the user ends the program."""
 
 
 def first_line(error: BaseException) -> str:
-    """The error's type and the first line of its text, also of one whose text cannot be had."""
+    """Return the error's type and the first line of its text, if its text can be read."""
     try:
         text = next(iter(str(error).strip().splitlines()), "")
-    except Exception:  # noqa: BLE001 - a stranger's __str__
+    except Exception:  # noqa: BLE001 - a user's own __str__ may raise anything
         text = ""
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+_OUT_OF_MEMORY = ("DefaultCPUAllocator: ", "out of memory", "std::bad_alloc", "_STATUS_ALLOC_FAILED")
+"""Texts of torch's allocator for the CPU (`c10/core/impl/alloc_cpu.cpp`), of drivers, C++, and CUDA's libraries."""
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Return True if memory did not suffice, of the processor or of a device."""
+    # Torch has an exception of its own only for devices. This module does without torch.
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return True
+    return isinstance(error, RuntimeError) and any(text in str(error) for text in _OUT_OF_MEMORY)
 
 
 class TargetError(FrxError):
@@ -73,27 +85,26 @@ class LabellingError(FrxError):
 
 
 class LedgerError(FrxError):
-    """The ledger could not be opened, read, understood or appended to; what was to be appended was not. Whoever wanted
-    a decision recorded goes on with the baseline."""
+    """The ledger cannot be opened, read, understood or appended to. The program goes on with the baseline."""
 
 
 class LedgerMissingError(LedgerError):
-    """There is no ledger yet, so nothing was decided."""
+    """There is no ledger yet, and so no decision."""
 
 
 class LedgerRefusedError(LedgerError):
-    """A decision must not follow what was decided before it, by somebody else perhaps."""
+    """A decision must not follow an earlier one, perhaps of another process."""
 
 
 class LedgerUnreachableError(LedgerError):
-    """There is no connection to the ledger's server. It may come back; a program that compiles does not wait for it."""
+    """The ledger's server cannot be reached. A program that compiles does not wait for it."""
 
 
 class LedgerUncertainError(LedgerUnreachableError):
-    """The connection was lost while an append was committed, and not found again: it may have been kept or not."""
+    """The connection was lost during a commit, which may have succeeded or not."""
 
     def __init__(self, message: str, hint: str = "") -> None:
-        super().__init__(f"{message}; whether what was to be appended was kept is not known", hint)
+        super().__init__(f"{message}; it is not known whether the append succeeded", hint)
 
 
 class AgreementError(FrxError):

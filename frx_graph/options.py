@@ -7,17 +7,15 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
-import torch._inductor
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, ValidationError
-from torch._inductor import config as inductor_config
 
 from frx_graph.errors import OptionError, first_line
+from frx_graph.support.torch_internals import InductorBackend, inductor_config, list_backends, list_mode_options
 from frx_graph.trials.policy import TrialPolicy, policy_from_mapping, read_policy
 
 
 class BackendOptions(BaseModel):
-    """What the backend understands; torch passes the dictionary on unchecked."""
+    """The options of the backend. Torch passes the dictionary on unchecked."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -33,7 +31,7 @@ class BackendOptions(BaseModel):
     )
     plan: Literal["solved", "all"] | None = Field(
         None,
-        description="apply rewrites that no trial has proved: those that measured costs speak for (solved), or every "
+        description="apply rewrites that no trial has proved: those that measured costs favour (solved), or every "
         "one whose check passes (all)",
     )
     freeze: bool = Field(
@@ -58,16 +56,18 @@ PLANNED = frozenset({"inductor", "eager", "aot_eager"})
 
 
 def check_inner(name: str) -> None:
-    """Raise `OptionError`, with the nearest name, for an inner backend that torch does not have or that is us."""
-    known = [backend for backend in torch._dynamo.list_backends(None) if backend != "frx"]
+    """Raise `OptionError`, with the nearest name, for an inner backend that torch does not have, or "frx"."""
+    known = [backend for backend in list_backends(None) if backend != "frx"]
     if name not in known:
         listed = [backend for backend in known if not backend.endswith("TESTING_ONLY")]
         raise OptionError(f"{name!r} cannot be the inner backend", _nearest(name, listed, "known"))
 
 
 def check_together(options: BackendOptions) -> None:
-    """Raise `OptionError` for an unknown inner backend, and for one that does not take what it is given: for Inductor
-    also where it does not know a mode, or an option, or not with such a value."""
+    """Raise `OptionError` for an unknown inner backend, and for options that contradict each other.
+
+    Inductor's mode and options are checked as well.
+    """
     check_inner(options.inner)
     if options.policy is not None and options.mode != "autopilot":
         raise OptionError("a policy is for mode 'autopilot'", 'add "mode": "autopilot", or leave it out')
@@ -88,7 +88,7 @@ def check_together(options: BackendOptions) -> None:
 
 
 def _check_autopilot(options: BackendOptions) -> None:
-    """Raise `OptionError` for a program that no trial could speak for."""
+    """Raise `OptionError` for a program that no trial can compile in the same way."""
     if options.freeze:
         raise OptionError("the autopilot does not try frozen weights", "leave out freeze, or mode and policy")
     if options.inner not in PLANNED:
@@ -104,13 +104,13 @@ def _check_autopilot(options: BackendOptions) -> None:
 
 
 def _check_inductor(mode: str | None, options: Mapping[str, Any]) -> None:
-    """Torch looks at them only when it compiles, at the first call."""
-    modes = torch._inductor.list_mode_options()
+    """Check them now: torch checks them only at the first call."""
+    modes = list_mode_options()
     if mode and mode not in modes:
         raise OptionError(f"unknown mode {mode!r} for Inductor", _nearest(mode, modes, "known"))
     for name, value in options.items():
         try:
-            torch._TorchCompileInductorWrapper(None, {name: value}, None)
+            InductorBackend(None, {name: value}, None)
         except RuntimeError as error:
             known = inductor_config.get_config_copy()
             plain = name.replace("-", "_")
@@ -122,20 +122,20 @@ def _check_inductor(mode: str | None, options: Mapping[str, Any]) -> None:
 
 
 def _nearest(name: str, known: Collection[str], are: str) -> str:
-    """A hint: the one that may have been meant, or all of them."""
+    """Return a hint: the nearest known name, or all of them."""
     near = difflib.get_close_matches(name, known, n=1)
     return f"did you mean {near[0]!r}?" if near else f"{are}: {', '.join(known)}"
 
 
 def _policy(given: object) -> object:
-    """Raises `PolicyError`."""
+    """Return the policy that a value of the option `policy` means. Raises `PolicyError`."""
     if isinstance(given, (str, Path)):
         return read_policy(Path(given))
     return policy_from_mapping(given, "option 'policy'") if isinstance(given, Mapping) else given
 
 
 def backend_options(options: Mapping[str, Any] | None, mode: str | None) -> BackendOptions:
-    """Options, each checked by itself. `mode` is `torch.compile(mode=...)`, which belongs to the inner backend.
+    """Return the options, each checked by itself. `mode` is `torch.compile(mode=...)`, for the inner backend.
 
     Raises `OptionError` for what is no mapping, and one that names the nearest right key for an unknown one.
     """

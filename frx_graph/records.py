@@ -1,4 +1,4 @@
-"""The records that travel down the street. Frozen; the same everywhere; read by people and by `report`.
+"""The frozen records of advice and rewrites that all rooms share.
 
 Bytes are memory traffic: what is read plus what is written. A layout copy of a tensor of `n` bytes is `2 * n`.
 Unknown is None, never zero.

@@ -1,4 +1,4 @@
-"""What a training script asks to be tunable, in one line each: `frx tune` answers through environment variables.
+"""Make a training script tunable, by one line for each setting: `frx tune` sets them by environment variables.
 
     loader = DataLoader(data, batch_size=tuning.batch_size(32), **tuning.loader_options(num_workers=2))
     model = tuning.prepare(model)
@@ -8,8 +8,8 @@
         with tuning.autocast("cuda"):
             ...
 
-Without these variables each gives what the script has said itself. Nothing of frx-graph's analysis is imported, and
-torch only where something is to be done with it.
+Without these variables each function returns the script's own value. Importing this module imports neither torch nor
+the rest of frx-graph.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _DTYPES = ("bfloat16", "float16")
 
 
 def max_steps() -> int | None:
-    """How many steps the script should make and then end as it always does; None: as many as it likes."""
+    """Return the number of steps after which the script should end normally; None for no limit."""
     return _count("FRX_TUNE_MAX_STEPS") or None
 
 
 def batch_size(default: int) -> int:
-    """Samples in a batch: `FRX_BATCH_SIZE`."""
+    """Return the samples in a batch: `FRX_BATCH_SIZE`, or else `default`."""
     return _count("FRX_BATCH_SIZE") or default
 
 
@@ -45,8 +45,11 @@ def loader_options(
     prefetch_factor: int | None = None,
     persistent_workers: bool = False,
 ) -> dict[str, Any]:
-    """Keyword arguments of a `DataLoader`: `FRX_NUM_WORKERS`, `FRX_PIN_MEMORY`, `FRX_PREFETCH_FACTOR` and
-    `FRX_PERSISTENT_WORKERS`, else those that are given. What needs workers is left out where there are none."""
+    """Return keyword arguments of a `DataLoader`.
+
+    They are `FRX_NUM_WORKERS`, `FRX_PIN_MEMORY`, `FRX_PREFETCH_FACTOR` and `FRX_PERSISTENT_WORKERS`, or else the given
+    values. Without workers, arguments that need them are left out.
+    """
     wanted = _count("FRX_NUM_WORKERS")
     workers = num_workers if wanted is None else wanted
     options: dict[str, Any] = {"num_workers": workers, "pin_memory": _truth("FRX_PIN_MEMORY", pin_memory)}
@@ -58,7 +61,7 @@ def loader_options(
 
 
 def amp_dtype() -> torch.dtype | None:
-    """What `autocast` computes in; None: as the script does without."""
+    """Return the dtype of `autocast`; None if the script is to run without."""
     name = os.environ.get("FRX_AMP_DTYPE", "")
     if name not in _DTYPES:
         return None
@@ -68,8 +71,10 @@ def amp_dtype() -> torch.dtype | None:
 
 
 def autocast(device_type: str) -> AbstractContextManager[Any]:
-    """Around the forward pass and the loss: automatic mixed precision in `FRX_AMP_DTYPE` on this kind of device; else
-    nothing. float16 needs `grad_scaler`, too."""
+    """Return a context for the forward pass and the loss: mixed precision in `FRX_AMP_DTYPE`, or nothing.
+
+    float16 needs `grad_scaler`, too.
+    """
     dtype = amp_dtype()
     if dtype is None:
         return contextlib.nullcontext()
@@ -79,17 +84,19 @@ def autocast(device_type: str) -> AbstractContextManager[Any]:
 
 
 def grad_scaler(device_type: str) -> torch.amp.GradScaler:
-    """For the backward pass and the optimizer's step: scales only where `autocast` computes in float16."""
+    """Return a scaler for the backward and the optimizer's step; it scales only if `autocast` uses float16."""
     import torch
 
     return torch.amp.GradScaler(device_type, enabled=amp_dtype() is torch.float16)
 
 
 def prepare(model: Model) -> Model:
-    """The model as it should run: in channels-last (`FRX_CHANNELS_LAST`), compiled (`FRX_TORCH_COMPILE`, with
-    `FRX_TORCH_COMPILE_MODE` and `FRX_TORCH_COMPILE_BACKEND`; `FRX_BACKEND_MODE` is the mode of our own backend), with
-    CUDA graphs (`FRX_CUDA_GRAPHS`). To be called once it is on its device, and before the optimizer is made; else the
-    model itself."""
+    """Return the model in channels-last (`FRX_CHANNELS_LAST`), compiled (`FRX_TORCH_COMPILE`), or as it is.
+
+    `FRX_TORCH_COMPILE_MODE`, `FRX_TORCH_COMPILE_BACKEND` and `FRX_CUDA_GRAPHS` choose how it is compiled, and
+    `FRX_BACKEND_MODE` the mode of the backend "frx". Call it once the model is on its device, before the optimizer is
+    made.
+    """
     channels_last = _truth("FRX_CHANNELS_LAST", False)
     graphs = os.environ.get("FRX_CUDA_GRAPHS") == "try_if_static_shapes"
     compiled = graphs or _truth("FRX_TORCH_COMPILE", False)
@@ -111,7 +118,7 @@ def _compile_options(graphs: bool) -> dict[str, Any]:
         ours: Literal["apply", "autopilot"] = "autopilot" if _wanted_mode() == "autopilot" else "apply"
         return {"backend": "frx", "options": {"mode": ours}}
     if graphs:
-        # Inductor's mode that records CUDA graphs, for shapes that it may take to be static.
+        # Inductor's mode that records CUDA graphs, for static shapes.
         return {"mode": mode or "reduce-overhead", "dynamic": False}
     return {} if mode is None else {"mode": mode}
 

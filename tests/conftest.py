@@ -21,7 +21,7 @@ import hypothesis_profiles  # noqa: F401  # loads the profile of this tier
 import psutil
 import pytest
 
-from frx_graph.support.package_path import package_pythonpath
+from frx_graph.support.supervisor.process import package_pythonpath
 
 # Two workers on two cores: one thread for each, and one compiler. Inductor finds g++ in PATH, here behind ccache.
 os.environ.setdefault("OMP_NUM_THREADS", "1")

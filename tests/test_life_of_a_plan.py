@@ -29,7 +29,7 @@ from pretended_search import PretendedSearch
 from torch import Tensor, fx
 from torch import distributed as dist
 
-from frx_graph.compiler.baseline import LazyBaseline
+from frx_graph.compiler.fallback import LazyBaseline
 from frx_graph.compiler.plans import recorded_plan
 from frx_graph.distributed.consensus import Agreement, negotiate
 from frx_graph.distributed.plan_offer import PlanOffer
@@ -42,10 +42,10 @@ from frx_graph.ledger.fast_path import append
 from frx_graph.ledger.location import parse_location
 from frx_graph.ledger.rollback import rollbacks
 from frx_graph.ledger.verification import verify
-from frx_graph.monitor.canary import Footprint
 from frx_graph.monitor.health_signals import CHECK_STEPS
 from frx_graph.monitor.monitored_program import MonitoredProgram
 from frx_graph.monitor.program_pair import ProgramPair
+from frx_graph.monitor.step_metrics import Footprint
 from frx_graph.options import BackendOptions
 from frx_graph.promotion.history import find_rejected, is_settled
 from frx_graph.promotion.lookup import PromotedPlans

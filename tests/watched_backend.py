@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import fx
 
-from frx_graph.compiler.baseline import LazyBaseline
-from frx_graph.monitor.canary import Footprint
+from frx_graph.compiler.fallback import LazyBaseline
 from frx_graph.monitor.monitored_program import MonitoredProgram
 from frx_graph.monitor.program_pair import ProgramPair
+from frx_graph.monitor.step_metrics import Footprint
 from frx_graph.trials.policy import TrialPolicy
 
 

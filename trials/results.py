@@ -16,10 +16,10 @@ from typing import Any, TypeAlias
 import numpy
 import torch
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
 
 from frx_graph.capture.aten_trace import run_step
 from frx_graph.errors import TrialError
+from frx_graph.support.torch_internals import pytree
 from frx_graph.trials.numerics import (
     Difference,
     Errors,

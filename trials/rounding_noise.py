@@ -7,9 +7,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._ops import OpOverload
-from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode
+
+from frx_graph.support.torch_internals import OpOverload, TorchDispatchMode, pytree
 
 _UNITS = 8.0
 """Of the last place of a sum of products. Five runs with this explain what channels-last does to the gradients of

@@ -41,6 +41,7 @@ from frx_graph.passes.ranking import rank
 from frx_graph.passes.spans import layout_spans
 from frx_graph.records import HIDDEN_KINDS, Finding, Refusal
 from frx_graph.reports.advice.advice_report import AdviceReport
+from frx_graph.support.torch_internals import counters
 
 _Known = TypeVar("_Known")
 
@@ -318,7 +319,7 @@ def _unknown(analysis: Analysis) -> list[Refusal]:
 
 
 def _cudagraph_skips() -> int:
-    return int(torch._dynamo.utils.counters["inductor"]["cudagraph_skips"])
+    return int(counters["inductor"]["cudagraph_skips"])
 
 
 def _totals(analyses: Sequence[Analysis], findings: Sequence[Finding]) -> Totals:

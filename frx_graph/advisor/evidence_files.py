@@ -16,7 +16,7 @@ from frx_graph.evidence.ncu.csv_file import read_ncu_csv
 from frx_graph.evidence.ncu.report_file import read_ncu_report
 from frx_graph.evidence.run_log import LogKind, log_kind, read_inductor_file, read_onednn_log
 from frx_graph.evidence.trace.torch_trace import read_torch_trace
-from frx_graph.support.gc_paused import uncollected
+from frx_graph.support.garbage_collection import uncollected
 
 EXPECTED = (
     "a torch.profiler trace, an Nsight Compute report or CSV export, a oneDNN verbose log, or code that Inductor has "

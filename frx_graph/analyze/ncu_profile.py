@@ -17,7 +17,7 @@ from frx_graph.evidence.ncu.presets import Preset, ncu_arguments
 from frx_graph.evidence.ncu.profiler import read_log, run_ncu, trouble
 from frx_graph.rules.gpu_profile import GpuProfile
 from frx_graph.support.atomic_file import replaced_when_written
-from frx_graph.support.termination import cleaned_up_when_terminated
+from frx_graph.support.supervisor.process import cleaned_up_when_terminated
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

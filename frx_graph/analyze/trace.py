@@ -11,7 +11,7 @@ from frx_graph.analyzers.trace.findings import copy_findings
 from frx_graph.evidence.trace.torch_trace import TorchTrace, read_torch_trace
 from frx_graph.passes.ranking import rank
 from frx_graph.records import Finding
-from frx_graph.support.gc_paused import uncollected
+from frx_graph.support.garbage_collection import uncollected
 
 
 @dataclass(frozen=True)

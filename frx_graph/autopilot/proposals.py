@@ -7,8 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from frx_graph.compiler.plans import ALL_REWRITES
-from frx_graph.compiler.risk import allowed
+from frx_graph.compiler.plans import ALL_REWRITES, allowed
 from frx_graph.errors import TrialError
 from frx_graph.passes import inner_choice
 from frx_graph.records import Candidate, Risk
@@ -55,7 +54,7 @@ def portions(candidates: Sequence[Candidate]) -> dict[str, float]:
 
 def choices_in(graphs: Sequence[MadeGraph], highest: Risk, *, isolated: bool = True) -> dict[str, Candidate]:
     """The inner compilers, and their options, that could matter to any of the graphs, by name: those that may be tried
-    at this risk, as `frx_graph.compiler.risk.allowed` says."""
+    at this risk, as `frx_graph.compiler.plans.allowed` says."""
     found = {one.choices[0]: one for graph in graphs for one in graph.untried}
     return {name: found[name] for name in allowed(found, highest, isolated=isolated)}
 

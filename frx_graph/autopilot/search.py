@@ -22,9 +22,8 @@ from torch import Tensor, fx
 
 from frx_graph.autopilot.proposals import choices_in, chosen, known_alone, portions, proposed, rewrites_of
 from frx_graph.autopilot.trial_decisions import decisions_about, decisions_without_trial
-from frx_graph.compiler.plans import ALL_REWRITES, recorded_plan
-from frx_graph.compiler.risk import allowed
-from frx_graph.distributed.handshake import has_several_ranks
+from frx_graph.compiler.plans import ALL_REWRITES, allowed, recorded_plan
+from frx_graph.distributed.consensus import has_several_ranks
 from frx_graph.errors import TravelError, TrialError
 from frx_graph.ledger.author import this_process
 from frx_graph.ledger.decision import AUTOPILOT, Decision, Kind
@@ -32,7 +31,7 @@ from frx_graph.options import BackendOptions
 from frx_graph.records import Candidate
 from frx_graph.reports.render.document import to_json
 from frx_graph.reports.trials.trial_document import trial_document
-from frx_graph.support.termination import cleaned_up_when_terminated
+from frx_graph.support.supervisor.process import cleaned_up_when_terminated
 from frx_graph.trial_worker.graph_file import hold_graph, write_graph
 from frx_graph.trial_worker.in_process import InProcessArms
 from frx_graph.trial_worker.launch import start_arm

@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 
 from frx_graph.autopilot.proposals import choices_in, chosen, portions, proposed, rewrites_of
 from frx_graph.autopilot.trial_decisions import decisions_about
-from frx_graph.compiler.plans import ALL_REWRITES, recorded_plan
-from frx_graph.compiler.risk import allowed
+from frx_graph.compiler.plans import ALL_REWRITES, allowed, recorded_plan
 from frx_graph.errors import OptionError, TrialError
 from frx_graph.ledger.author import Author
 from frx_graph.ledger.decision import Decision

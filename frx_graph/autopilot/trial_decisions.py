@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from frx_graph.compiler.environment_key import environment_key
+from frx_graph.compiler.code_fingerprint import environment_key
 from frx_graph.compiler.plans import recorded_plan
 from frx_graph.ledger.author import Author
 from frx_graph.ledger.decision import Decision, Kind, as_reason

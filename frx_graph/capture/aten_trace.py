@@ -15,16 +15,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx
-from torch._dispatch.python import enable_python_dispatcher
-from torch._dynamo.convert_frame import compile_lock
-from torch._functorch._aot_autograd.logging_utils import setup_stacktrace_preservation_hooks
-from torch._guards import TracingContext, tracing
-from torch._ops import OpOverload
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import traceback as fx_traceback
 from torch.fx.experimental.proxy_tensor import get_proxy_mode, make_fx
-from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from frx_graph.capture.call_site import (
     UNKNOWN_SITE,
@@ -38,6 +30,17 @@ from frx_graph.capture.captured_graph import CapturedGraph, GraphInput, InputKin
 from frx_graph.capture.kept_modes import modes_put_back
 from frx_graph.capture.saved_tensor_hooks import unseen_by_saved_tensor_hooks
 from frx_graph.capture.without_guards import without_guards
+from frx_graph.support.torch_internals import (
+    FakeTensorMode,
+    OpOverload,
+    TorchDispatchMode,
+    TracingContext,
+    compile_lock,
+    enable_python_dispatcher,
+    pytree,
+    setup_stacktrace_preservation_hooks,
+    tracing,
+)
 
 _LAYER_NORM_BACKWARD = torch.ops.aten.native_layer_norm_backward.default
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
 
 from frx_graph.errors import TargetError
+from frx_graph.support.torch_internals import pytree
 
 
 def check_call(model: object, args: object, kwargs: object, function: str = "advise") -> None:

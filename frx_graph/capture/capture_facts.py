@@ -16,11 +16,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from torch._dynamo import convert_frame
-from torch._dynamo import utils as dynamo_utils
-
 from frx_graph.capture.dynamo_events import bookmark, breaks_since, untold
 from frx_graph.capture.dynamo_reason import short_reason
+from frx_graph.support.torch_internals import convert_frame, dynamo_utils, eval_frame
 
 _METRICS_KEPT = 100_000
 """Dynamo forgets all but the last 64 (`DEFAULT_COMPILATION_METRICS_LIMIT`); a large model has more."""
@@ -175,8 +173,6 @@ def _frames(compilations: list[Any]) -> tuple[tuple[CompiledFrame, ...], bool]:
 
 
 def _cache_entry_list() -> Callable[[Any], list[Any]] | None:
-    from torch._dynamo import eval_frame
-
     found: Callable[[Any], list[Any]] | None = getattr(eval_frame, "_debug_get_cache_entry_list", None)
     return found
 

@@ -10,10 +10,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from torch._dynamo import utils as dynamo_utils
-
 from frx_graph.capture.call_site import UNKNOWN_SITE, CallSite, is_foreign, plain_function
 from frx_graph.capture.captured_graph import GraphBreak
+from frx_graph.support.torch_internals import dynamo_utils
 
 
 @dataclass(frozen=True)

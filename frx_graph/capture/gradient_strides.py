@@ -11,7 +11,8 @@ import operator
 
 import torch
 from torch import Tensor, fx
-from torch._prims_common import make_contiguous_strides_for
+
+from frx_graph.support.torch_internals import ConvBackend, make_contiguous_strides_for, select_conv_backend
 
 
 def correct_weight_gradients(graph: fx.Graph) -> None:
@@ -36,6 +37,5 @@ def _follows_the_weight(node: fx.Node) -> bool:
     if not one_memory or weight.stride() != make_contiguous_strides_for(weight.shape):
         return False
     # Private: torch's own fakes ask it, and nothing public tells which kernel is taken.
-    kernel = torch._C._select_conv_backend(image, weight, None, *node.args[4:10], None)
-    backends = torch._C._ConvBackend  # type: ignore[attr-defined]
-    return kernel in (backends.Slow2d, backends.SlowTranspose2d)
+    kernel = select_conv_backend(image, weight, None, *node.args[4:10], None)
+    return kernel in (ConvBackend.Slow2d, ConvBackend.SlowTranspose2d)

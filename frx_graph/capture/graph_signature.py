@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
-from torch._ops import OpOverload, OpOverloadPacket
-from torch._subclasses.fake_tensor import FakeTensor
+
+from frx_graph.support.torch_internals import FakeTensor, OpOverload, OpOverloadPacket
 
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 PLAIN_TENSORS = (Tensor, nn.Parameter, nn.Buffer, FakeTensor)

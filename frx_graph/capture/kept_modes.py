@@ -11,6 +11,8 @@ from collections.abc import Iterator
 
 import torch
 
+from frx_graph.support.torch_internals import get_functorch_depth, pop_functorch_layers
+
 _DEVICES = ("cpu", "cuda")
 """Autocast has a mode for each type of device."""
 
@@ -22,11 +24,11 @@ def modes_put_back() -> Iterator[None]:
     autocast = [(device, torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)) for device in _DEVICES]
     cached, nesting = torch.is_autocast_cache_enabled(), _autocast_nesting()
     # Private: Dynamo itself cleans up so behind each compiled call (`_TorchDynamoContext`, torch 2.15 and 2.13).
-    transforms = torch._C._functorch.get_dynamic_layer_stack_depth()
+    transforms = get_functorch_depth()
     try:
         yield
     finally:
-        torch._C._functorch.pop_dynamic_layer_stack_and_undo_to_depth(transforms)
+        pop_functorch_layers(transforms)
         while _autocast_nesting() > nesting:
             torch.autocast_decrement_nesting()
         torch.set_autocast_cache_enabled(cached)

@@ -13,10 +13,7 @@ from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, fx, nn
-from torch._dynamo.exc import TorchDynamoException
-from torch._dynamo.variables import torch as dynamo_torch
 from torch.nn.modules import activation
-from torch.utils import _pytree as pytree
 
 from frx_graph.capture.aten_trace import Tangent, backward_roots
 from frx_graph.capture.captured_graph import Capture
@@ -26,6 +23,7 @@ from frx_graph.capture.isolated_recompiles import ISOLATED
 from frx_graph.capture.recorder import GraphRecorder, UntracedGraph
 from frx_graph.capture.state_snapshot import preserve_state
 from frx_graph.errors import NOT_THE_MODELS, CaptureError, TargetError, first_line
+from frx_graph.support.torch_internals import TorchDynamoException, dynamo_config, dynamo_torch, pytree
 
 
 def capture_model(
@@ -206,7 +204,7 @@ def capturing(train: bool, as_eager: bool) -> Iterator[None]:
             torch.inference_mode(mode=False) if train else contextlib.nullcontext(),
             torch.set_grad_enabled(train),
             # This call's own sizes are the facts, also of code that the process has compiled for other sizes before.
-            torch._dynamo.config.patch(
+            dynamo_config.patch(
                 recompile_limit=64,
                 accumulated_recompile_limit=4096,
                 automatic_dynamic_shapes=False,
@@ -227,7 +225,7 @@ def eager_paths() -> Iterator[None]:
     answers (`tracing_state_functions`, the same in torch 2.11, 2.13 and 2.15), whatever the true answer is. A torch
     without that table has the layer traced as a compiled program runs it.
     """
-    with torch._dynamo.config.patch(allow_rnn=True):
+    with dynamo_config.patch(allow_rnn=True):
         table = getattr(dynamo_torch, "tracing_state_functions", None)
         question = getattr(activation, "_is_make_fx_tracing", None)
         answers = table() if table is not None else {}

@@ -10,8 +10,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
-from torch._guards import CompileContext
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from frx_graph.capture.aten_trace import Tangent, trace_eager
 from frx_graph.capture.call_site import (
@@ -34,6 +32,7 @@ from frx_graph.capture.captured_graph import (
 from frx_graph.capture.dynamo_events import graph_break, recompile_reason, untold
 from frx_graph.capture.unanalysable import unanalysable
 from frx_graph.errors import first_line
+from frx_graph.support.torch_internals import CompileContext, FakeTensor, FakeTensorMode
 
 _RECOMPUTED = "the backward computes its operators again and repeats their copies; only the forward's are counted"
 _SELF_SOURCE = re.compile(r"^L\['(?P<local>[^']+)'\](?P<rest>.*)$")

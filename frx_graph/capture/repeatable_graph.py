@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from torch import Tensor, fx
-from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
-from torch.utils import _pytree as pytree
 
 from frx_graph.capture.graph_signature import PLAIN_TENSORS
+from frx_graph.support.torch_internals import HigherOrderOperator, OpOverload, OpOverloadPacket, pytree
 
 _TORCHS_OWN = frozenset({"aten", "prims"})
 _MODULES = frozenset({"torch", "_operator", "operator", "builtins", "math"})

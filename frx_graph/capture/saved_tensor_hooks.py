@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-import torch
+from frx_graph.support.torch_internals import get_saved_tensor_hooks, set_saved_tensor_hooks_tracing
 
 
 def has_saved_tensor_hooks() -> bool:
     """Whether hooks of the user's see what is saved now."""
-    hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)
+    hooks = get_saved_tensor_hooks(True)
     return hooks is not None
 
 
@@ -18,8 +18,8 @@ def has_saved_tensor_hooks() -> bool:
 def unseen_by_saved_tensor_hooks() -> Iterator[None]:
     """What is saved inside, by computations of ours, is seen by no hook: a checkpoint that counts it would find another
     number when it runs the program again, which then is compiled already. Dynamo's own tracing does the same."""
-    before = torch._C._autograd._saved_tensors_hooks_set_tracing(True)
+    before = set_saved_tensor_hooks_tracing(True)
     try:
         yield
     finally:
-        torch._C._autograd._saved_tensors_hooks_set_tracing(before)
+        set_saved_tensor_hooks_tracing(before)

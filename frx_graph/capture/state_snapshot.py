@@ -21,9 +21,9 @@ from typing import Any
 import numpy
 import torch
 from torch import Tensor, nn
-from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 from torch.nn.parameter import is_lazy
-from torch.utils import _pytree as pytree
+
+from frx_graph.support.torch_internals import preserve_version_counter, pytree
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ def preserve_state(*program: object) -> Iterator[StateSnapshot]:
     snapshot = StateSnapshot(*program)
     tracked = tuple(saved.tensor for saved in snapshot._tensors if not saved.tensor.is_inference())
     devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
-    with torch.random.fork_rng(devices, device_type="cuda"), _unsafe_preserve_version_counter(tracked):
+    with torch.random.fork_rng(devices, device_type="cuda"), preserve_version_counter(tracked):
         snapshot.clear_gradients()
         try:
             yield snapshot

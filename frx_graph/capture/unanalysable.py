@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from torch import Tensor, fx
-from torch._subclasses.fake_tensor import FakeTensor
+
+from frx_graph.support.torch_internals import FakeTensor
 
 
 def unanalysable(dynamo: fx.GraphModule) -> str | None:

@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from frx_graph.support.torch_internals import get_compile_stance
+
 
 class NotCompiledError(Exception):
     """Dynamo does not compile a call, as under a stance of `force_eager`, or where something watches operators."""
@@ -29,4 +31,4 @@ def whole_call(model: Callable[..., Any], purpose: str) -> Callable[..., Any]:
 def recompiling_fails() -> bool:
     """Under the stance `fail_on_recompile`, by which a program asks whether it is compiled again."""
     # Private: nothing public tells which stance is taken.
-    return bool(torch._dynamo.eval_frame._stance.stance == "fail_on_recompile")
+    return get_compile_stance() == "fail_on_recompile"

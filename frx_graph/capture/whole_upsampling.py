@@ -9,13 +9,10 @@ from collections.abc import Iterator
 
 import torch
 from torch import SymInt, Tensor, fx
-from torch._C import DispatchKey
-from torch._ops import OpOverload
-from torch._prims_common import make_contiguous_strides_for
-from torch.utils import _pytree as pytree
 
 from frx_graph.capture.repeatable_graph import torchs_own
 from frx_graph.capture.without_guards import without_guards
+from frx_graph.support.torch_internals import DispatchKey, OpOverload, make_contiguous_strides_for, pytree
 
 _KEYS = (DispatchKey.CompositeImplicitAutograd, DispatchKey.Autograd)
 _UPSAMPLING = re.compile("interpolate|upsample")

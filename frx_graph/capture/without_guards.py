@@ -7,8 +7,7 @@ import logging
 import threading
 from collections.abc import Iterator
 
-from torch._subclasses import fake_tensor
-from torch._subclasses.fake_tensor import FakeTensorMode, disable_fake_tensor_cache
+from frx_graph.support.torch_internals import FakeTensorMode, disable_fake_tensor_cache, fake_tensor
 
 
 @contextlib.contextmanager

@@ -25,7 +25,7 @@ from frx_graph.reports.kernels.bench_document import BenchDocument, bench_docume
 from frx_graph.reports.kernels.bench_report import render_bench
 from frx_graph.reports.render.document import to_json
 from frx_graph.rules.gpu_profile import cuda_gpu
-from frx_graph.support.termination import cleaned_up_when_terminated
+from frx_graph.support.supervisor.process import cleaned_up_when_terminated
 from frx_graph.trials.program_bench import BenchOptions, BenchRun, bench_programs
 from frx_graph.trials.program_times import FEWEST_RUNS, RUNS_PER_QUAD
 

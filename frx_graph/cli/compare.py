@@ -27,7 +27,7 @@ from frx_graph.measure.nvcc import Nvcc, find_nvcc
 from frx_graph.reports.kernels.compare_gaps import NextCommand
 from frx_graph.reports.render.plain_text import one_line
 from frx_graph.rules.gpu_profile import GpuProfile, cuda_gpu
-from frx_graph.support.termination import cleaned_up_when_terminated
+from frx_graph.support.supervisor.process import cleaned_up_when_terminated
 
 _ELSEWHERE = "measure where there is one, and give the exports: --ncu-a a.csv --ncu-b b.csv"
 

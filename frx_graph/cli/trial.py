@@ -49,7 +49,7 @@ from frx_graph.reports.trials.trial_document import NOTHING_TRIED, TrialDocument
 from frx_graph.reports.trials.trial_matrix_document import MatrixEntry, matrix_document
 from frx_graph.reports.trials.trial_matrix_report import render_matrix
 from frx_graph.reports.trials.trial_report import render_trial
-from frx_graph.support.termination import cleaned_up_when_terminated
+from frx_graph.support.supervisor.process import cleaned_up_when_terminated
 from frx_graph.trials.policy import read_policy
 
 

@@ -32,7 +32,7 @@ from frx_graph.runs.tune.run_label import diagnose
 from frx_graph.runs.tune.settings import TuneSettings
 from frx_graph.runs.tune.tune_folder import TuneFolder, new_folder, resumed_folder
 from frx_graph.runs.tune.tune_run import MARKDOWN, REPORT, TuneRun
-from frx_graph.support.termination import cleaned_up_when_terminated
+from frx_graph.support.supervisor.process import cleaned_up_when_terminated
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NEXT = re.compile(r",(?=[^,]*=)")

@@ -1,4 +1,4 @@
-"""What AOTAutograd says, while a graph of its is compiled, of the graph's inputs and outputs."""
+"""Read what AOTAutograd knows of the inputs and outputs of the graph that it is compiling."""
 
 from __future__ import annotations
 
@@ -6,17 +6,20 @@ from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor, fx
-from torch._guards import CompileContext, TracingContext
+
+from frx_graph.support.torch_internals import CompileContext, TracingContext
 
 
 def graph_id() -> str:
-    """How torch numbers the graph that is being compiled."""
+    """Return the compile id of the graph that is being compiled."""
     return str(CompileContext.current_compile_id() or "graph")
 
 
 def static_inputs(placeholders: Sequence[str], backward: bool) -> frozenset[str]:
-    """The placeholders of parameters and buffers. AOTAutograd numbers a forward's inputs and names what a backward has
-    of them alike: `primals_3` is the third."""
+    """Return the placeholders of parameters and buffers.
+
+    AOTAutograd names the forward's inputs that a backward reads by their numbers: `primals_3` is the third.
+    """
     context = TracingContext.try_get()
     if context is None or context.fw_metadata is None:
         return frozenset()
@@ -28,7 +31,7 @@ def static_inputs(placeholders: Sequence[str], backward: bool) -> frozenset[str]
 
 
 def visible_outputs(module: fx.GraphModule, backward: bool) -> list[str]:
-    """The outputs that the program sees; the others are saved for the backward, which is compiled for their strides."""
+    """Return the outputs that the program sees. The others are saved for a backward compiled for their strides."""
     context = TracingContext.try_get()
     outputs = output_names(module)
     if backward or context is None or context.fw_metadata is None:
@@ -38,24 +41,22 @@ def visible_outputs(module: fx.GraphModule, backward: bool) -> list[str]:
 
 
 def report_output_strides(module: fx.GraphModule) -> None:
-    """Tell AOTAutograd how the forward's results lie in memory, so that the backward is compiled for what is saved."""
+    """Report the strides of the forward's outputs to AOTAutograd, which compiles the backward for them."""
     context = TracingContext.try_get()
     if context is None or context.output_strides is None:
         return
-    # Tokens of effects come first, and are not counted.
+    # Effect tokens come first, and are not counted.
     tokens = 0 if context.fw_metadata is None else len(context.fw_metadata.tokens)
-    for node in _output_nodes(module)[tokens:]:
-        value = node.meta.get("val") if isinstance(node, fx.Node) else None
-        context.output_strides.append(tuple(value.stride()) if isinstance(value, Tensor) else None)
+    context.output_strides.extend(output_strides(module)[tokens:])
 
 
 def output_names(module: fx.GraphModule) -> list[str]:
-    """Names of the graph's outputs, in order; one that is no value has an empty name."""
+    """Return the names of the graph's outputs, in order; empty for an output that is no node."""
     return [node.name if isinstance(node, fx.Node) else "" for node in _output_nodes(module)]
 
 
 def output_strides(module: fx.GraphModule) -> list[tuple[Any, ...] | None]:
-    """Strides of the graph's outputs, in order; None for what is no tensor."""
+    """Return the strides of the graph's outputs, in order; None for an output that is no tensor."""
     values = [node.meta.get("val") if isinstance(node, fx.Node) else None for node in _output_nodes(module)]
     return [tuple(value.stride()) if isinstance(value, Tensor) else None for value in values]
 

@@ -1,4 +1,4 @@
-"""Measures an attention both ways: the operators that it is written in, and the one call that stands for them."""
+"""Measure an attention both as the operators it is written in and as one fused call."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 from frx_graph.capture.aten_trace import trace_eager
 from frx_graph.facts.build import build_graph_facts
@@ -17,6 +16,7 @@ from frx_graph.facts.operator_signature import OperatorSignature, signature_of
 from frx_graph.measure.measurement_cache import MeasuredOperators
 from frx_graph.passes.copies.view_chain import is_view
 from frx_graph.passes.rewrites.attention_from_views import FusedAttention
+from frx_graph.support.torch_internals import FakeTensorMode
 
 _NO_WORK = frozenset({"aten.ones_like", "aten.empty_like", "aten.detach", "aten.alias"})
 
@@ -24,8 +24,10 @@ _NO_WORK = frozenset({"aten.ones_like", "aten.empty_like", "aten.detach", "aten.
 def attention_seconds(
     dynamo: fx.GraphModule, fused: FusedAttention, mode: FakeTensorMode, inner: str, measured: MeasuredOperators
 ) -> tuple[float | None, float | None]:
-    """Measured seconds as written and as one call, forward and, where gradients are asked for, backward; None where an
-    operator could not be timed. Under Inductor pointwise operators and copies count as nothing: it fuses them."""
+    """Return the measured seconds as written and as one call, with the backward if gradients are needed.
+
+    None if an operator could not be timed. Under Inductor pointwise operators and copies cost nothing: it fuses them.
+    """
     written = fused.written
     both = [
         _operators(dynamo, nodes, result, mode, inner)
@@ -48,7 +50,7 @@ def _total(signatures: Sequence[OperatorSignature], measured: MeasuredOperators)
 def _operators(
     dynamo: fx.GraphModule, nodes: Sequence[fx.Node], result: fx.Node, mode: FakeTensorMode, inner: str
 ) -> list[OperatorSignature]:
-    """The calls that `nodes` come to, forward and backward, views aside."""
+    """Return the operator calls of `nodes`, forward and backward, without views."""
     graph = fx.Graph()
     copied: dict[fx.Node, fx.Node] = {}
     fakes: list[Any] = []
@@ -58,7 +60,7 @@ def _operators(
             if given not in members and given not in copied:
                 copied[given] = graph.placeholder(given.name)
                 fakes.append(_alone(given.meta["example_value"], mode))
-    # Placeholders come first, whatever the order in which their readers stand.
+    # Placeholders come first.
     for node in nodes:
         copied[node] = graph.node_copy(node, copied.__getitem__)
     graph.output((copied[result],))
@@ -70,7 +72,7 @@ def _operators(
 
 
 def _alone(value: Any, mode: FakeTensorMode) -> Any:
-    """A leaf like `value`, so that the backward ends there."""
+    """Return a leaf like `value`, at which the backward ends."""
     if not isinstance(value, Tensor):
         return value
     with mode:

@@ -1,4 +1,4 @@
-"""A Dynamo graph compiled for eager execution: AOTAutograd's graphs, rewritten, and run as they stand."""
+"""Compile a Dynamo graph for eager execution: AOTAutograd's graphs, rewritten, and run as they are."""
 
 from __future__ import annotations
 
@@ -9,34 +9,36 @@ from dataclasses import replace
 from typing import Any
 
 from torch import Tensor, fx
-from torch._dynamo.backends.common import aot_autograd
-from torch._functorch.partitioners import default_partition
-from torch._inductor import config as inductor_config
-from torch.fx._lazy_graph_module import _LazyGraphModule
-from torch.fx.graph import _BoxedCodeGen
 
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.capture.whole_upsampling import may_upsample_whole, whole_upsampling
 from frx_graph.compiler.aot_context import graph_id, report_output_strides, static_inputs, visible_outputs
 from frx_graph.compiler.fallback import FallbackState, GuardedGraph
-from frx_graph.compiler.graph_rollback import as_it_was_on_failure
 from frx_graph.compiler.pre_autograd import Compiled, OnFailure, OnRewrite, rewrite_or_leave
-from frx_graph.compiler.rewrite_pipeline import RewrittenGraph, rewrite_graph
-from frx_graph.errors import first_line
+from frx_graph.compiler.rewrite_pipeline import RewrittenGraph, as_it_was_on_failure, rewrite_graph
+from frx_graph.errors import first_line, out_of_memory
 from frx_graph.freezing.constant_folding import bind, freeze_weights
 from frx_graph.passes.rewrites.folded_norms import fold_norms
 from frx_graph.passes.rewrites.meta_strides.inputs_as_traced import read_as_traced
 from frx_graph.passes.rewrites.meta_strides.pinned_views import pin_views
 from frx_graph.passes.rewrites.meta_strides.unreliable_strides import calls_doubtful
 from frx_graph.plan import Plan
-from frx_graph.support.out_of_memory import out_of_memory
+from frx_graph.support.torch_internals import (
+    BoxedCodeGen,
+    LazyGraphModule,
+    aot_autograd,
+    default_partition,
+    inductor_config,
+)
 
 IsConstant = Callable[[Tensor], bool]
 
 
 class EagerPlan:
     """Compiles Dynamo graphs for eager execution: AOTAutograd's forward and backward, rewritten, run as they are.
-    Weights of inference graphs that are `constant` become part of the graph; who calls it has to watch them."""
+
+    Weights of inference graphs that are `constant` become part of the graph. The caller must watch them.
+    """
 
     def __init__(
         self, plan: Plan, on_rewrite: OnRewrite, on_failure: OnFailure, *, constant: IsConstant = lambda _: False
@@ -47,7 +49,7 @@ class EagerPlan:
         self._constant = constant
 
     def __call__(self, dynamo: fx.GraphModule, example_inputs: Sequence[Any]) -> Compiled:
-        """The compiled graph, which takes what the Dynamo graph takes."""
+        """Return the compiled graph, which takes the arguments of the Dynamo graph."""
         rewrite_or_leave(dynamo, "eager", self._plan, self._on_rewrite, self._on_failure)
         ours = _GraphCompiler(self._plan, self._on_rewrite, self._on_failure, self._constant)
         compiler = aot_autograd(
@@ -64,8 +66,7 @@ class EagerPlan:
 
 
 class _GraphCompiler:
-    """Compiles what AOTAutograd makes of one Dynamo graph: a forward and, mostly later, its backward, or an inference
-    graph."""
+    """Compiles the graphs of one Dynamo graph: a forward and, mostly later, its backward, or an inference graph."""
 
     def __init__(self, plan: Plan, on_rewrite: OnRewrite, on_failure: OnFailure, constant: IsConstant) -> None:
         self._plan = plan
@@ -73,14 +74,14 @@ class _GraphCompiler:
         self._on_failure = on_failure
         self._constant = constant
         self._doubtful: tuple[str, ...] = ()
-        """What the forward saves, and may lie otherwise than the backward is told."""
+        """Outputs that the forward saves, whose strides may differ from those that the backward is told."""
         self._misread: tuple[str, ...] = ()
-        """What lies otherwise, as it would without us: the backward reads it as it comes."""
+        """Outputs whose strides differ even without rewrites: the backward reads them as they are."""
         self._done: list[RewrittenGraph] = []
         self._fallback_state = FallbackState(self._gone_back)
 
     def inference(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Compiled:
-        """The program of a graph that has no backward."""
+        """Compile a graph that has no backward."""
         self._fallback_state.alone = True
         given = _given(module, inputs)
         if inductor_config.freezing:
@@ -90,18 +91,17 @@ class _GraphCompiler:
         return self._compiled(module, given, Phase.FORWARD, train=False)
 
     def forward(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Compiled:
-        """The program of a graph whose results a backward is made of."""
+        """Compile the forward of a graph with a backward."""
         compiled = self._compiled(module, _given(module, inputs), Phase.FORWARD, train=True)
         report_output_strides(module)
         return compiled
 
     def backward(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Compiled:
-        """Its backward's. That may be asked for in the user's call of `backward`, where nobody else catches what fails
-        here."""
+        """Compile the backward; it must not fail, since the user's own call of `backward` may compile it."""
         return self._compiled(module, _given(module, inputs, self._misread), Phase.BACKWARD, train=True)
 
     def _compiled(self, module: fx.GraphModule, given: Mapping[str, Tensor], phase: Phase, *, train: bool) -> Compiled:
-        """`module` rewritten, or as it was traced; it runs on the inputs that it gets."""
+        """Compile `module` rewritten, or else as it was traced, for the strides of its actual inputs."""
         run = None
         if not self._fallback_state.taken:
             saves = train and phase is Phase.FORWARD
@@ -116,8 +116,10 @@ class _GraphCompiler:
         *,
         saves: bool = False,
     ) -> GuardedGraph | None:
-        """`module` changed and compiled, with a way back to what it is now; what was done is told. A failure is told,
-        leaves `module` as it was, and gives None."""
+        """Change `module`, compile it with a fallback to the graph as it is now, and report what was done.
+
+        On a failure, report that, leave `module` as it was, and return None.
+        """
         try:
             with as_it_was_on_failure(module) as before:
                 done = change()
@@ -128,7 +130,7 @@ class _GraphCompiler:
                     self._fallback_state,
                     saves=saves,
                 )
-        except Exception as error:  # noqa: BLE001 - any failure of ours falls back to the graph as it was
+        except Exception as error:  # noqa: BLE001 - any failure of this package falls back to the graph as it was
             self._on_failure(error)
             return None
         if saves:
@@ -153,11 +155,11 @@ class _GraphCompiler:
         return _boxed(module)
 
     def _or_as_it_was(self, module: fx.GraphModule, change: Callable[[], object]) -> None:
-        """Change `module`. A failure is told, and leaves it as it was."""
+        """Change `module`; on a failure report it and leave `module` as it was."""
         try:
             with as_it_was_on_failure(module):
                 change()
-        except Exception as error:  # noqa: BLE001 - any failure of ours falls back to the graph as it was
+        except Exception as error:  # noqa: BLE001 - any failure of this package falls back to the graph as it was
             self._on_failure(error)
 
     def _frozen(self, module: fx.GraphModule, given: Mapping[str, Tensor]) -> RewrittenGraph:
@@ -193,8 +195,10 @@ class _GraphCompiler:
 
 
 def _given(module: fx.GraphModule, inputs: Sequence[Any], misread: Collection[str] = ()) -> dict[str, Tensor]:
-    """The inputs whose strides are others than those that the graph was traced with, but for those that are `misread`,
-    as they were traced; the graph's values become those that are given."""
+    """Return the traced values of the inputs whose actual strides differ, except those that are `misread`.
+
+    The graph's values become the actual inputs.
+    """
     given = {}
     for node, value in zip(module.graph.find_nodes(op="placeholder"), inputs, strict=True):
         traced = node.meta.get("val")
@@ -207,10 +211,10 @@ def _given(module: fx.GraphModule, inputs: Sequence[Any], misread: Collection[st
 
 
 def eager_partition(joint: fx.GraphModule, inputs: Sequence[Any], **how: Any) -> tuple[fx.GraphModule, fx.GraphModule]:
-    """Saves what autograd would save: recomputing pays only where loops are fused."""
+    """Save what autograd would save: recomputing pays only if loops are fused."""
     for node in list(joint.graph.nodes):
-        # What nobody reads but must run, as it draws random numbers, torch's partitioner takes for a tensor: seen with
-        # `native_dropout`, torch 2.15.
+        # Torch's partitioner takes an operator without readers for a tensor, even if it returns a tuple and must run to
+        # draw random numbers: seen with `native_dropout`, torch 2.15.
         if node.op == "call_function" and not node.users and isinstance(node.meta.get("val"), (tuple, list)):
             with joint.graph.inserting_before(node.next):
                 first = joint.graph.call_function(operator.getitem, (node, 0))
@@ -220,11 +224,11 @@ def eager_partition(joint: fx.GraphModule, inputs: Sequence[Any], **how: Any) ->
 
 
 def _boxed(module: fx.GraphModule) -> Compiled:
-    """`module` as a function that takes all its arguments in one list, which it empties, as AOTAutograd prefers."""
-    module.graph.set_codegen(_BoxedCodeGen())
+    """Return `module` as a function that takes its arguments in one list and empties it, as AOTAutograd prefers."""
+    module.graph.set_codegen(BoxedCodeGen())
     module.recompile()
-    # Now, where what fails is caught, and not in the first run.
-    _LazyGraphModule.force_recompile(module)
+    # Compile the code now, since errors of the first run are not caught.
+    LazyGraphModule.force_recompile(module)
     forward = module.forward
 
     def run(arguments: list[Any]) -> Any:

@@ -9,20 +9,22 @@ from __future__ import annotations
 import itertools
 import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import SymBool, SymFloat, SymInt, Tensor, fx
-from torch._ops import OpOverload
-from torch._subclasses.fake_tensor import FakeTensor
-from torch.utils import _pytree as pytree
 
+from frx_graph.capture.graph_copy import graph_as_it_is
 from frx_graph.compiler.pre_autograd import Compiled, OnFailure
+from frx_graph.errors import first_line, out_of_memory
 from frx_graph.facts.operator_overload import draws_random_numbers
 from frx_graph.ops.onednn_linear import LIBRARY
-from frx_graph.support.out_of_memory import out_of_memory
+from frx_graph.serialization.configuration import configuration_here, configured
+from frx_graph.support.process_state import random_numbers_kept
+from frx_graph.support.torch_internals import FakeTensor, OperatorBase, OpOverload, pytree
+from frx_graph.support.user_warning import warn_and_go_on
 
 _NAMESPACES = frozenset({"aten", "prims", "mkldnn", LIBRARY.ns})
 _MAX_GUARDED_SIZES = 64
@@ -177,7 +179,7 @@ def _leaves_no_trace(node: fx.Node) -> bool:
     target = node.target
     if not isinstance(target, OpOverload):
         # Arithmetic on sizes and tuple items; higher-order operators may do anything.
-        return not isinstance(target, torch._ops.OperatorBase)
+        return not isinstance(target, OperatorBase)
     return target.namespace in _NAMESPACES and not (_draws_random_numbers(node) and not _is_on_cpu(node))
 
 
@@ -213,3 +215,38 @@ def _find_aliased(node: fx.Node, *, written: bool) -> Iterator[fx.Node]:
         if argument.alias_info is not None and (argument.alias_info.is_write or not written):
             given = node.args[position] if position < len(node.args) else node.kwargs.get(argument.name)
             yield from (leaf for leaf in pytree.tree_leaves(given) if isinstance(leaf, fx.Node))
+
+
+class LazyBaseline:
+    """Compile a snapshot of `dynamo` by `inner` when the program is first requested.
+
+    A graph with symbolic sizes is compiled at once: guards on them can only be added while Dynamo compiles the frame.
+    Others compile later, under the torch configuration of now, and draw none of the user's random numbers. If that
+    fails, eager runs the graph, and a warning says so. No tensor is kept alive.
+    """
+
+    def __init__(self, dynamo: fx.GraphModule, inputs: Sequence[Any], inner: Compiled) -> None:
+        self._dynamo = graph_as_it_is(dynamo)
+        self._inner = inner
+        self._configuration = configuration_here()
+        self._lock = threading.Lock()
+        self._compiled: Callable[..., Any] | None = None
+        computed = (node.meta.get("example_value") for node in dynamo.graph.nodes)
+        if any(map(_has_symbolic_size, pytree.tree_leaves([*inputs, *computed]))):
+            self._compiled = inner(graph_as_it_is(dynamo), list(inputs))
+
+    def get_program(self, args: Sequence[Any]) -> Callable[..., Any]:
+        """Return the compiled graph; the first time, compile it for `args`."""
+        with self._lock:
+            if self._compiled is None:
+                try:
+                    with random_numbers_kept(), configured(self._configuration):
+                        self._compiled = self._inner(graph_as_it_is(self._dynamo), list(args))
+                except Exception as error:  # noqa: BLE001 - eager runs the graph
+                    self._compiled = self._dynamo.forward
+                    warn_and_go_on(f"frx could not compile a baseline later on ({first_line(error)}): eager runs it")
+            return self._compiled
+
+
+def _has_symbolic_size(value: Any) -> bool:
+    return any(map(_is_symbolic, value.shape if isinstance(value, Tensor) else [value]))

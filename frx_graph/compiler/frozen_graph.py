@@ -1,4 +1,4 @@
-"""A graph of Dynamo's compiled with its weights as constants, for as long as they are what they were."""
+"""Compile a Dynamo graph with its weights as constants, and use that while they do not change."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from torch import Tensor, fx, nn
-from torch._inductor import config as inductor_config
 
 from frx_graph.capture.graph_copy import graph_as_it_is
-from frx_graph.compiler.baseline import LazyBaseline
+from frx_graph.compiler.fallback import LazyBaseline
 from frx_graph.compiler.pre_autograd import Compiled
 from frx_graph.errors import RewriteError
 from frx_graph.freezing.weight_guard import WeightWatch
 from frx_graph.serialization.tensors import input_kind
+from frx_graph.support.torch_internals import inductor_config
 
 IsConstant = Callable[[Tensor], bool]
 
 
 class FrozenGraph:
-    """Runs what `frozen` compiles of the graph with its weights as constants, or what `plain` does of it as it is.
+    """Runs the program that `frozen` compiles with weights as constants, or the one that `plain` compiles.
 
-    `frozen` is told which tensors are watched. Calls with other weights, as of another instance of the same module, and
-    all calls once a weight has changed, are computed by the plain program, which is compiled when it is first needed.
-    What is noticed is what `WeightWatch` says, at what it says it takes. Raises `RewriteError` for a graph without
-    weights, and what `WeightWatch` and the compilers raise.
+    `frozen` gets a function that returns True for watched tensors. The plain program computes calls with other weights,
+    such as those of another instance of the module, and all calls after a change that `WeightWatch` notices. It is
+    compiled when it is first needed. Raises `RewriteError` for a graph without weights, and what `WeightWatch` and the
+    compilers raise.
     """
 
     def __init__(
@@ -42,12 +42,12 @@ class FrozenGraph:
         self._watch: WeightWatch | None = WeightWatch(module)
         self._rest = [index for index in range(len(inputs)) if index not in self._weights]
         self._lock = threading.Lock()
-        # Inductor, and our own compiler, take attributes of the graph for constants only where this is set.
+        # Inductor, and the eager compiler, take attributes of the graph for constants only if this is set.
         with inductor_config.patch(freezing=True):
             self._frozen: Compiled | None = frozen(self._watch.watches)(module, [inputs[index] for index in self._rest])
 
     def __call__(self, *args: Any) -> Any:
-        """What the graph returns for `args`, its weights among them."""
+        """Return what the graph returns for `args`, which include its weights."""
         frozen = self._frozen
         others = any(args[index] is not weight for index, weight in self._weights.items())
         if frozen is None or others or not self._unchanged():
@@ -62,8 +62,7 @@ class FrozenGraph:
 
 
 def _with_constants(dynamo: fx.GraphModule, inputs: Sequence[Any]) -> tuple[fx.GraphModule, dict[int, Tensor]]:
-    """The graph with its parameters and buffers as attributes, as Dynamo traces it where weights are to be frozen, and
-    these by their positions among the inputs."""
+    """Return the graph with its weights as attributes, as Dynamo traces it to freeze, and the weights by position."""
     module = graph_as_it_is(dynamo)
     sources = dict(getattr(module, "_param_name_to_source", None) or {})
     weights: dict[int, Tensor] = {}

@@ -1,7 +1,7 @@
-"""Inductor with a plan: its graphs are rewritten by a pass of its own, before its others.
+"""Rewrite Inductor's graphs in a custom pass, before its other passes.
 
 Nothing here may break the user's program. A graph that cannot be rewritten is compiled as Inductor alone would compile
-it, and the reason is told.
+it, and the reason is reported.
 """
 
 from __future__ import annotations
@@ -11,28 +11,26 @@ from dataclasses import replace
 from typing import Any
 
 from torch import fx
-from torch._inductor import config as inductor_config
-from torch._inductor.custom_graph_pass import CustomGraphPass
 
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.compiler.aot_context import graph_id, static_inputs, visible_outputs
 from frx_graph.compiler.code_fingerprint import code_hash
-from frx_graph.compiler.graph_rollback import as_it_was_on_failure
 from frx_graph.compiler.operator_times import call_seconds, known_bandwidths
 from frx_graph.compiler.pre_autograd import OnFailure, OnRewrite
-from frx_graph.compiler.rewrite_pipeline import RewrittenGraph, rewrite_graph
+from frx_graph.compiler.rewrite_pipeline import RewrittenGraph, as_it_was_on_failure, rewrite_graph
 from frx_graph.measure.machine.measurement_environment import measurement_environment
 from frx_graph.passes.rewrites import DECIDE_LAYOUT
 from frx_graph.passes.rewrites.frozen_products import use_faster_products
 from frx_graph.passes.rewrites.meta_strides.recorded_strides import NoteStrides, return_noted_strides
 from frx_graph.plan import Plan
+from frx_graph.support.torch_internals import CustomGraphPass, inductor_config
 
 
 class InductorPlan(CustomGraphPass):
-    """Rewrites Inductor's graphs before its own passes see them; they are compiled with its layout choice off, which
-    this turns on again for a graph that it has to leave alone.
+    """Rewrites Inductor's graphs before its own passes see them.
 
-    The caches of compiled graphs stay usable: `uuid` changes with whatever our decision depends on.
+    Graphs are compiled with Inductor's layout choice off; this turns it on again for a graph that keeps its layout.
+    Caches of compiled graphs stay valid: `uuid` changes with everything that the rewrites depend on.
     """
 
     def __init__(self, plan: Plan, own_choice: bool, on_rewrite: OnRewrite, on_failure: OnFailure) -> None:
@@ -50,7 +48,7 @@ class InductorPlan(CustomGraphPass):
         try:
             with as_it_was_on_failure(module):
                 done = _rewrite_for_inductor(module, self._plan)
-        except Exception as error:  # noqa: BLE001 - any failure of ours falls back to the inner compiler
+        except Exception as error:  # noqa: BLE001 - any failure of this package falls back to the inner compiler
             self._on_failure(error)
             return
         decided = any(candidate.rewrite in DECIDE_LAYOUT for candidate in done.applied)
@@ -58,8 +56,10 @@ class InductorPlan(CustomGraphPass):
         self._on_rewrite(replace(done, plan=self._plan.of_graph(done.signature, done.applied).hash))
 
     def uuid(self) -> Any:
-        """What a compiled graph depends on besides itself: the plan, our code, the machine, and its bandwidth, without
-        which nothing is chosen. Not the single measured times: what they have decided once is kept."""
+        """Return what a compiled graph depends on besides itself: the plan, this code, the machine, its bandwidth.
+
+        Single measured times are not part of it: a decision that they led to is kept.
+        """
         return (self._plan.hash, self._own_choice, self._plan.policy == "solved" and known_bandwidths())
 
 
@@ -81,31 +81,31 @@ def _rewrite_for_inductor(module: fx.GraphModule, plan: Plan) -> RewrittenGraph:
 
 
 class FrozenPlan(CustomGraphPass):
-    """What is left to choose in a graph that Inductor has frozen: its constants are packed, its layout is decided."""
+    """Chooses faster products in a graph that Inductor has frozen: constants are packed, the layout is decided."""
 
     def __init__(self, on_rewrite: OnRewrite, on_failure: OnFailure) -> None:
         self._on_rewrite = on_rewrite
         self._on_failure = on_failure
 
     def __call__(self, graph: fx.Graph) -> None:
-        """Rewrite one graph in place; on any failure leave what is not rewritten yet as it is."""
+        """Rewrite one graph in place; on any failure leave the rest of it as it is."""
         compiling = graph_id()
         try:
             applied = use_faster_products(graph, compiling, lambda groups: call_seconds(groups, "cpu"))
-        except Exception as error:  # noqa: BLE001 - any failure of ours falls back to the inner compiler
+        except Exception as error:  # noqa: BLE001 - any failure of this package falls back to the inner compiler
             self._on_failure(error)
             return
         self._on_rewrite(RewrittenGraph(compiling, Phase.FORWARD, () if applied is None else (applied,), ()))
 
     def uuid(self) -> Any:
-        """What a compiled graph depends on besides itself: our code, and the machine that was measured."""
+        """Return what a compiled graph depends on besides itself: this code, and the machine that was measured."""
         return ("frozen", code_hash(), measurement_environment("cpu").fingerprint)
 
 
 def inductor_options(
     plan: Plan, options: Mapping[str, Any], on_rewrite: OnRewrite, on_failure: OnFailure
 ) -> dict[str, Any]:
-    """Inductor's options with the plan in them; the user's own pass, if there is one, runs before ours."""
+    """Return Inductor's options with the plan's passes; a pass of the user's own runs before them."""
     own_choice = bool(options.get("layout_optimization", inductor_config.layout_optimization))
     ours = InductorPlan(plan, own_choice, on_rewrite, on_failure)
     noting = options.get("joint_custom_pre_pass", inductor_config.joint_custom_pre_pass)
@@ -117,7 +117,7 @@ def inductor_options(
 
 
 def frozen_options(options: Mapping[str, Any], on_rewrite: OnRewrite, on_failure: OnFailure) -> dict[str, Any]:
-    """The same for a program that is compiled with `freezing`."""
+    """Return Inductor's options for a program that is compiled with `freezing`."""
     return _with_pass(options, FrozenPlan(on_rewrite, on_failure))
 
 

@@ -6,9 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-import torch
 from torch import Tensor, fx
-from torch._dynamo.exc import RestartAnalysis
 
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.capture.graph_copy import graph_as_it_was
@@ -24,6 +22,7 @@ from frx_graph.options import BackendOptions
 from frx_graph.passes import inner_choice
 from frx_graph.plan import Plan
 from frx_graph.records import Refusal
+from frx_graph.support.torch_internals import InductorBackend, RestartAnalysis, lookup_backend
 
 
 def planned_backend(
@@ -76,21 +75,18 @@ def _with_fallback(planned: Compiled, baseline: Compiled, on_failure: OnFailure,
         try:
             return planned(dynamo, inputs, **how)
         except RestartAnalysis:
-            # No failure: Dynamo traces the frame once more, and comes back.
+            # No failure: Dynamo traces the frame once more, and calls this again.
             raise
-        except Exception as error:  # noqa: BLE001 - what is the program's own, the baseline raises again
+        except Exception as error:  # noqa: BLE001 - the baseline raises the program's own errors again
             failure = error.with_traceback(None)
         # Outside the handler, so that an error of the baseline does not name the failure as its context.
         compiled = baseline(before(), inputs, **how)
-        log.add(RewrittenGraph(graph_id(), Phase.FORWARD, (), (_not_compiled(failure),)))
+        refusal = Refusal("plan", f"the graph could not be compiled with it: {first_line(failure)}")
+        log.add(RewrittenGraph(graph_id(), Phase.FORWARD, (), (refusal,)))
         on_failure(failure)
         return compiled
 
     return compile_or_leave
-
-
-def _not_compiled(error: Exception) -> Refusal:
-    return Refusal("plan", f"the graph could not be compiled with it: {first_line(error)}")
 
 
 def _rewriting_compiler(options: BackendOptions, plan: Plan, on_failure: OnFailure, log: RewriteLog) -> Compiled:
@@ -121,15 +117,15 @@ def frozen_planned_backend(
 def _baseline_compiler(options: BackendOptions) -> Compiled:
     if options.inner == "inductor":
         # torch's own wrapper validates mode and options and patches the configuration as backend="inductor" does.
-        return torch._TorchCompileInductorWrapper(options.inner_mode, dict(options.inner_options), None)
-    found: Compiled = torch._dynamo.lookup_backend(options.inner)
+        return InductorBackend(options.inner_mode, dict(options.inner_options), None)
+    found: Compiled = lookup_backend(options.inner)
     return found
 
 
 def _rewriting_inductor(
     options: BackendOptions, planned: dict[str, Any], plan: Plan, on_failure: OnFailure, log: RewriteLog
 ) -> Compiled:
-    inductor = _collect_cached(torch._TorchCompileInductorWrapper(options.inner_mode, planned, None), log)
+    inductor = _collect_cached(InductorBackend(options.inner_mode, planned, None), log)
     return with_pre_autograd_rewrites(inductor, "inductor", plan, log.add, on_failure)
 
 

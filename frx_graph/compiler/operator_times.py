@@ -1,4 +1,4 @@
-"""Measures what rewriting a graph rests on: the times of its operators in other forms, and the device's bandwidth."""
+"""Measure the times of a graph's operators in other layouts, and the device's bandwidth."""
 
 from __future__ import annotations
 
@@ -22,8 +22,11 @@ from frx_graph.passes.rewrites.rewrite import RewriteSubject
 
 
 def with_measured_times(subject: RewriteSubject, *, prepared: bool = False) -> RewriteSubject:
-    """The subject with all times that its layout is to be decided by: of anchors first, since they say which loops and
-    conversions are in question at all. With `prepared`, weights are stored in the order of their convolution."""
+    """Return the subject with all times that decide its layout.
+
+    Anchors come first: their times tell which loops and conversions matter. With `prepared`, weights are stored in the
+    order of their convolution.
+    """
     subject = replace(subject, bandwidth_bytes_per_s=bandwidth_of(subject.facts))
     subject = replace(subject, seconds=anchor_seconds(subject, prepared=prepared))
     subject = replace(subject, loop_seconds=loop_seconds(subject))
@@ -31,8 +34,10 @@ def with_measured_times(subject: RewriteSubject, *, prepared: bool = False) -> R
 
 
 def anchor_seconds(subject: RewriteSubject, *, prepared: bool = False) -> AnchorSeconds:
-    """Measured times of every anchor in each of its orders; an anchor of which one is missing is left out, all
-    are where the bandwidth is not known. With `prepared`, its weights are stored in that order, too."""
+    """Return the measured times of every anchor in each of its orders; with `prepared`, weights have that order, too.
+
+    Anchors with an unknown time are left out. If the bandwidth is unknown, there are none.
+    """
     asked = {
         anchor.op.node: anchor_calls(anchor, subject.facts, subject.phase, prepared=prepared, frozen=subject.frozen)
         for anchor in subject.anchors
@@ -57,7 +62,7 @@ def anchor_seconds(subject: RewriteSubject, *, prepared: bool = False) -> Anchor
 
 
 def loop_seconds(subject: RewriteSubject) -> AnchorSeconds:
-    """Measured times of the loops that the compiler writes, where anything is to be decided of their order."""
+    """Return the measured times of generated loops whose order is undecided."""
     asked = {loop.op.node: loop_calls(loop, subject.facts) for loop in undecided_loops(subject)}
     timed = generated_seconds(
         (tuple(dict.fromkeys(calls.values())) for calls in asked.values()),
@@ -71,9 +76,11 @@ def loop_seconds(subject: RewriteSubject) -> AnchorSeconds:
 
 
 def conversion_seconds(subject: RewriteSubject) -> Mapping[str, float]:
-    """Measured times of bringing a value from one order into the other, by the value's name: of the two ways the longer
-    one. Compilers that write loops convert in those, which run at the device's bandwidth (seen with Inductor, 2.15);
-    a copy by itself takes up to three times as long."""
+    """Return the measured seconds to convert each value, by name, between its orders: the slower direction.
+
+    Compilers that generate loops convert inside them, at the device's bandwidth (seen with Inductor, 2.15). A separate
+    copy takes up to three times as long.
+    """
     if subject.generates_loops:
         return {}
     asked = {value.name: calls for value in undecided_values(subject) if (calls := conversion_calls(value))}
@@ -86,7 +93,7 @@ def conversion_seconds(subject: RewriteSubject) -> Mapping[str, float]:
 
 
 def call_seconds(groups: Iterable[Sequence[OperatorSignature]], device_type: str) -> Mapping[OperatorSignature, float]:
-    """Seconds of each call, on a device; those of a group are comparable. What could not be timed is missing."""
+    """Return the seconds of each call that could be timed; times of one group are comparable."""
     asked = list(groups)
     if not asked:
         return {}
@@ -97,7 +104,7 @@ def call_seconds(groups: Iterable[Sequence[OperatorSignature]], device_type: str
 
 
 def _total(call: AnchorCall, timed: Mapping[OperatorSignature, float], bytes_per_second: float) -> float | None:
-    """Each call in its fastest form; None where one could not be timed as it is."""
+    """Sum the calls in their fastest forms; None if one could not be timed as it is."""
     seconds = call.moved_bytes / bytes_per_second
     for forms in call.calls:
         times = [form.seconds(timed) for form in forms]
@@ -108,12 +115,12 @@ def _total(call: AnchorCall, timed: Mapping[OperatorSignature, float], bytes_per
 
 
 def bandwidth_of(facts: GraphFacts) -> float | None:
-    """Bytes per second, read plus written, of the graph's device; None where it could not be measured."""
+    """Return the bytes per second, read plus written, of the graph's device; None if it cannot be measured."""
     return _bandwidth(device_type_of(facts))
 
 
 def known_bandwidths() -> tuple[str, ...]:
-    """The types of this machine's devices whose bandwidth is known, or can be measured now."""
+    """Return the device types of this machine whose bandwidth is known, or can be measured now."""
     here = ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)
     return tuple(kind for kind in here if _bandwidth(kind) is not None)
 
@@ -126,5 +133,5 @@ def _bandwidth(device_type: str) -> float | None:
 
 
 def device_type_of(facts: GraphFacts) -> str:
-    """The type of the device whose operators are timed for the graph: "cuda" where any value is there."""
+    """Return the device type to time the graph's operators on: "cuda" if any value is there."""
     return "cuda" if any(value.device.type == "cuda" for value in facts.values.values()) else "cpu"

@@ -1,8 +1,8 @@
-"""The plan that graphs are rewritten by in this process."""
+"""Make plans for this process, and decide which rewrites a policy's highest risk allows."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from frx_graph.compiler.code_fingerprint import code_hash
@@ -11,15 +11,14 @@ from frx_graph.passes.inner_choice import NAME as INNER_CHOICE
 from frx_graph.passes.rewrites import REWRITES
 from frx_graph.passes.rewrites.attention_from_views import NAME as ATTENTION
 from frx_graph.plan import RECORDED, Plan
-from frx_graph.records import Candidate
+from frx_graph.records import Candidate, Risk
 
 ALL_REWRITES = (ATTENTION, *(rewrite.name for rewrite in REWRITES))
-"""Of graphs, in the order in which they are made: attention in Dynamo's, the others in the inner compiler's."""
+"""In the order in which they are applied: attention to Dynamo's graphs, the others to the inner compiler's."""
 
 
 def current_plan(policy: str, only: Collection[str] | None = None) -> Plan:
-    """What `policy` ("all", "solved") stands for in this process, with `only` these rewrites; what is made of a graph
-    depends on nothing else."""
+    """Return the plan that `policy` ("all", "solved") means in this process, limited to the rewrites `only`."""
     return Plan(
         policy=policy,
         rewrites=tuple(name for name in ALL_REWRITES if only is None or name in only),
@@ -29,15 +28,54 @@ def current_plan(policy: str, only: Collection[str] | None = None) -> Plan:
 
 
 def proposing_plan(rewrites: Collection[str], choices: tuple[Candidate, ...]) -> Plan:
-    """What measured times speak for among these rewrites, where the program is compiled by the inner compiler that
-    `choices`, if there are any, say."""
+    """Return the plan that applies those of `rewrites` that measured times favour, with these inner `choices`."""
     plan = current_plan("solved", rewrites)
     return replace(plan, rewrites=(INNER_CHOICE, *plan.rewrites), candidates=choices) if choices else plan
 
 
 def recorded_plan(candidates: tuple[Candidate, ...]) -> Plan:
-    """The plan that makes these candidates, each with the signature of its graph for its `graph_id`, and nothing
-    else. No measurement has a say in it."""
+    """Return the plan that applies exactly these candidates, whose `graph_id` is the signature of their graph.
+
+    It depends on no measurement.
+    """
     made = {candidate.rewrite for candidate in candidates}
     rewrites = tuple(name for name in (INNER_CHOICE, *ALL_REWRITES) if name in made)
     return Plan(RECORDED, rewrites, code_hash(), machine=(), candidates=candidates)
+
+
+_LOW_RISK = frozenset(
+    {
+        "attention_from_views",
+        "backward_layout",
+        "cancel_permutes",
+        "drop_redundant_copies",
+        "hoist_copy",
+        "propagate_layout",
+        "eager",
+        "layout_optimization_forced",
+        "layout_optimization_off",
+    }
+)
+"""They keep the operators of a graph, or use fused attention, and change only the order of operands or the way torch
+compiles. The others freeze or pack weights, reuse memory, or choose an implementation: MEDIUM."""
+
+
+def allowed(names: Iterable[str], highest: Risk, *, isolated: bool = True) -> tuple[str, ...]:
+    """Return the rewrites and inner choices among `names` whose risk is at most `highest`.
+
+    If a trial is not `isolated` from the program, each counts as one tier higher: MEDIUM then allows low risk only, and
+    LOW nothing.
+    """
+    tiers = list(Risk)
+    most = tiers.index(highest) - (not isolated)
+    return tuple(name for name in names if tiers.index(_risk(name)) <= most)
+
+
+def permits(highest: Risk, candidates: Iterable[Candidate]) -> bool:
+    """Return True if a plan with these candidates has at most this risk."""
+    names = [one.choices[0] if one.rewrite == INNER_CHOICE else one.rewrite for one in candidates]
+    return len(allowed(names, highest)) == len(names)
+
+
+def _risk(name: str) -> Risk:
+    return Risk.LOW if name in _LOW_RISK else Risk.MEDIUM

@@ -1,7 +1,7 @@
-"""Rewrites of Dynamo's graph, before autograd: what they change has its backward made from the changed forward.
+"""Rewrite Dynamo's graph before autograd, so that the backward is derived from the rewritten forward.
 
-The graph is traced to eager ATen, looked at, changed in place, and traced again: what the program can see of its
-outputs must be what it was, or the changes are taken back. Every step that fails leaves the graph as it came.
+The graph is traced to eager ATen, changed in place, and traced again. If the program could see a difference in its
+outputs, the changes are undone. A step that fails leaves the graph as it was.
 """
 
 from __future__ import annotations
@@ -13,9 +13,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx
-from torch._guards import CompileContext
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-from torch.utils import _pytree as pytree
 
 from frx_graph.capture.aten_trace import trace_eager
 from frx_graph.capture.captured_graph import CapturedGraph, Phase
@@ -31,9 +28,10 @@ from frx_graph.passes.rewrites.attention_from_views import NAME, FusedAttention,
 from frx_graph.passes.rewrites.written_attention import WrittenAttention, written_attentions
 from frx_graph.plan import RECORDED, Plan
 from frx_graph.records import Candidate, Refusal
+from frx_graph.support.torch_internals import CompileContext, FakeTensor, FakeTensorMode, pytree
 
 _MATH = frozenset({"aten._softmax", "aten._safe_softmax"})
-"""What `scaled_dot_product_attention` comes to where torch has no fused kernel for it."""
+"""Operators of `scaled_dot_product_attention` if torch has no fused kernel for it."""
 
 
 Compiled = Callable[..., Any]
@@ -47,7 +45,7 @@ def rewrite_or_leave(
     """Rewrite `dynamo` for the compiler `inner` and report it to `on_rewrite`; report any failure to `on_failure`."""
     try:
         done = rewrite_dynamo_graph(dynamo, inner=inner, plan=plan)
-    except Exception as error:  # noqa: BLE001 - any failure of ours leaves the graph to the inner compiler as it was
+    except Exception as error:  # noqa: BLE001 - any failure of this package leaves the graph to the inner compiler as it was
         on_failure(error)
         return
     if done is not None:
@@ -68,9 +66,9 @@ def with_pre_autograd_rewrites(
 
 
 def rewrite_dynamo_graph(dynamo: fx.GraphModule, *, inner: str, plan: Plan) -> RewrittenGraph | None:
-    """Make the written attentions of `dynamo`, in place, calls of fused ones; None where there are none.
+    """Replace attentions that `dynamo` writes out by fused calls, in place; return None if there are none.
 
-    With the policy "solved" only those whose measured operators say that it saves time under the compiler `inner`.
+    With the policy "solved", replace those only for which measured times show a gain under the compiler `inner`.
     """
     if (
         not plan.may_make(NAME)
@@ -119,8 +117,10 @@ def _fused(
     measured: MeasuredOperators | None,
     predicted: float | None,
 ) -> _Fused:
-    """The attention put into the graph. Raises `RewriteError` where it cannot be, or where times speak against it; with
-    `measured` they are asked, else it saves what was `predicted`."""
+    """Put a fused call into the graph, and return it with its gain: as `measured`, or else as `predicted`.
+
+    Raises `RewriteError` if that is impossible, or if it is not faster.
+    """
     with without_guards(mode):
         fused = insert(dynamo.graph, found, inner)
     if measured is None:
@@ -137,7 +137,7 @@ def _fused(
 def _settled(
     dynamo: fx.GraphModule, mode: FakeTensorMode, before: object, fused: Sequence[_Fused], graph_id: str
 ) -> tuple[tuple[Candidate, ...], tuple[Refusal, ...]]:
-    """Keep those for which torch has a fused kernel, if the program sees the same; else none."""
+    """Keep the calls that torch has a fused kernel for, if the program sees no difference; else none."""
     kept = list(fused)
     refused: list[Refusal] = []
     try:
@@ -196,8 +196,7 @@ def _operators(captured: CapturedGraph) -> Mapping[str, frozenset[str]]:
 
 
 def _seen(dynamo: fx.GraphModule, mode: FakeTensorMode, graph_id: str) -> list[tuple[Any, ...] | None]:
-    """What the program can see of each output and gradient besides its values: type, shape, strides, and whose memory
-    it is."""
+    """Return what the program can see of each output and gradient besides values: type, shape, strides, aliasing."""
     graph = _traced(dynamo, mode, graph_id, train=True).aten.graph
     storages: dict[int, int] = {}
 
@@ -213,8 +212,11 @@ def _seen(dynamo: fx.GraphModule, mode: FakeTensorMode, graph_id: str) -> list[t
 
 
 def _returns_parts_of_one(dynamo: fx.GraphModule, mode: FakeTensorMode, graph_id: str) -> bool:
-    """True where several outputs are views of what is not returned itself: AOTAutograd returns that, and makes them of
-    it on the way out, which fails behind `scaled_dot_product_attention` (one head, `flatten`, `detach`; torch 2.15)."""
+    """Return True if several outputs are views of one value that is not returned itself.
+
+    AOTAutograd returns that value and makes the views from it, which fails behind `scaled_dot_product_attention` (one
+    head, `flatten`, `detach`; torch 2.15).
+    """
     graph = _traced(dynamo, mode, graph_id, train=False).aten.graph
     returned = {node for node in pytree.tree_leaves(graph.output_node().args) if isinstance(node, fx.Node)}
     makers: dict[int, fx.Node] = {}

@@ -1,8 +1,8 @@
-"""What has been done to the graphs that this process has compiled, also to those that came compiled from a cache.
+"""Log the rewrites of the graphs that this process has compiled or found in Inductor's cache.
 
-A graph that Inductor finds in a cache is not rewritten again, so what was done to it has to come with it. Inductor
-stores beside each compiled graph by how much its counters rose while it compiled it, and raises them as much on a hit:
-the report is the name of such a counter.
+A graph from a cache is not rewritten again, so its report must be cached with it. Inductor stores beside each compiled
+graph how much its counters rose during compilation, and raises them as much on a hit. So a report is the name of a
+counter.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from collections import Counter
 from dataclasses import replace
 
 from pydantic import TypeAdapter, ValidationError
-from torch._dynamo.utils import counters
 
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.compiler.rewrite_pipeline import RewrittenGraph
 from frx_graph.records import Candidate, Refusal
+from frx_graph.support.torch_internals import counters
 
 _PREFIX = "frx_rewritten "
 _REPORTS = TypeAdapter(RewrittenGraph)
@@ -32,19 +32,19 @@ class RewriteLog:
         self.clear()
 
     def add(self, done: RewrittenGraph) -> None:
-        """Note what was done to a graph that no cache keeps."""
+        """Log the rewrites of a graph that no cache keeps."""
         with self._lock:
             self._done.append(done)
 
     def note(self, outcome: Candidate | Refusal) -> None:
-        """Note what was done, or refused, to a graph as Dynamo hands it over, or to a whole model."""
+        """Log a rewrite of a Dynamo graph or a whole model, or its refusal."""
         if isinstance(outcome, Candidate):
             self.add(RewrittenGraph(outcome.graph_id, Phase.FORWARD, (outcome,), ()))
         else:
             self.add(RewrittenGraph("", Phase.FORWARD, (), (outcome,)))
 
     def add_cached(self, done: RewrittenGraph) -> None:
-        """Note what was done to a graph while Inductor compiles it; to be called there."""
+        """Log the rewrites of a graph that Inductor is compiling; call it during the compilation."""
         with self._lock:
             self.collect()
             name = _PREFIX + _REPORTS.dump_json(done).decode()
@@ -53,24 +53,24 @@ class RewriteLog:
             self._done.append(done)
 
     def collect(self, graph_id: str | None = None) -> None:
-        """Note what has come from a cache since; under `graph_id` where the caller knows which graphs they are."""
+        """Log what has come from a cache since the last call, under `graph_id` if the caller knows it."""
         with self._lock:
             now = Counter({name: n for name, n in counters["inductor"].items() if name.startswith(_PREFIX)})
             for name in self._counted:
-                # Somebody has set the counters back.
+                # The counters may have been reset.
                 self._counted[name] = min(self._counted[name], now[name])
             for name, times in now.items():
                 self._done.extend(_read(name, graph_id) * (times - self._counted[name]))
             self._counted = now
 
     def all(self) -> tuple[RewrittenGraph, ...]:
-        """All that was noted, in order."""
+        """Return the log, in order."""
         with self._lock:
             self.collect()
             return tuple(self._done)
 
     def clear(self) -> None:
-        """Forget what was noted so far."""
+        """Forget what was logged so far."""
         with self._lock:
             self.collect()
             self._done.clear()
@@ -88,4 +88,4 @@ def _read(name: str, graph_id: str | None) -> list[RewrittenGraph]:
 
 
 LOG = RewriteLog()
-"""The process's own."""
+"""The log of this process."""

@@ -1,9 +1,11 @@
-"""From a graph of an inner compiler's to the same graph rewritten: facts, measured times, candidates, changes."""
+"""Rewrite one graph of an inner compiler: facts, measured times, candidates, changes."""
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import itertools
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
@@ -31,11 +33,12 @@ from frx_graph.records import Candidate, Refusal
 
 @dataclass(frozen=True)
 class RewrittenGraph:
-    """What was done to one graph: the candidates applied, and what was refused with its reason. `conversions` are the
-    copies that were inserted, by node name. `signature` is the graph's before it was rewritten, `plan` the hash of what
-    was made of it. `untried` are candidates that no measured operators can speak for: only a trial can tell. `doubtful`
-    names the outputs, as they were traced, that may lie otherwise than their fakes say, `misread` those that do, and
-    that were not moved."""
+    """The rewrites of one graph: candidates that were applied, and refusals.
+
+    `conversions` names the copies that were inserted. `signature` is the graph's before it was rewritten, `plan` the
+    hash of its plan. Only a trial can judge the `untried` candidates: measured operators cannot. `doubtful` names the
+    traced outputs whose strides may differ from those of their fakes, `misread` those that differ and were not moved.
+    """
 
     graph_id: str
     phase: Phase
@@ -49,9 +52,23 @@ class RewrittenGraph:
     misread: tuple[str, ...] = ()
 
     def taken_back(self, reason: str) -> RewrittenGraph:
-        """What there is to say of the graph where that was done, and is not any more, for this reason."""
+        """Return the record of a graph whose rewrites were undone for `reason`."""
         refused = tuple(Refusal(candidate.rewrite, reason, candidate.nodes) for candidate in self.applied)
         return replace(self, applied=(), refused=refused, conversions=())
+
+
+@contextlib.contextmanager
+def as_it_was_on_failure(module: fx.GraphModule) -> Iterator[fx.Graph]:
+    """Yield a copy of the graph of `module`, which replaces it if the block raises.
+
+    Values of nodes are not copied: a change of one in place stays.
+    """
+    before = copy.deepcopy(module.graph)
+    try:
+        yield before
+    except Exception:
+        module.graph = before
+        raise
 
 
 def rewrite_graph(
@@ -68,9 +85,11 @@ def rewrite_graph(
     frozen: Collection[str] = (),
     doubtful: Collection[str] = (),
 ) -> RewrittenGraph:
-    """Apply to `module`, in place, what `plan` chooses or names. `given` holds the inputs as they were traced
-    whose strides are others now: the graph is made to run on those. `frozen` names inputs that are constants,
-    `doubtful` those that may lie otherwise than their fakes say."""
+    """Apply to `module`, in place, the rewrites that `plan` chooses or names.
+
+    `given` holds the traced values of inputs whose actual strides differ: the graph is changed to run on those.
+    `frozen` names inputs that are constants, `doubtful` those whose strides may differ from those of their fakes.
+    """
     unmet = dict(given)
     outputs = output_names(module)
     seen = [name in visible for name in outputs]
@@ -125,14 +144,14 @@ def rewrite_graph(
                 if rewrite.name in MEET_INPUTS:
                     unmet.clear()
         if changed:
-            # The next rewrite looks at the graph as this one has left it.
+            # The next rewrite reads the graph as this one has left it.
             settle_views(module.graph)
             correct_weight_gradients(module.graph)
             subject = replace(
                 subject,
                 facts=build_graph_facts(renewed(captured)),
                 given=dict(unmet),
-                # What is returned may be a conversion now, under a name of its own.
+                # An output may be a conversion now, with another name.
                 visible=frozenset(itertools.compress(output_names(module), seen)),
             )
     if unmet:

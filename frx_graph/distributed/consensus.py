@@ -52,31 +52,21 @@ class Agreement:
     certain: bool = True
 
 
-def agree(
-    proposal: Propose,
-    valid: Validate,
-    *,
-    about: str,
-    seconds: float,
-    group: dist.ProcessGroup | None = None,
-) -> Agreement:
-    """Return what all ranks of `group` (default: all) agree on when its first rank proposes a plan for `about`.
+def agree(proposal: Propose, valid: Validate, *, about: str, seconds: float) -> Agreement:
+    """Return what all ranks agree on when the first one proposes a plan for `about`.
 
-    Every rank of the group must call this for the same `about`, such as a graph's signature, equally often. `proposal`
-    runs on the first rank, and returns None for no plan. `valid` runs on all, and returns what is wrong with a plan.
+    Every rank must call this for the same `about`, such as a graph's signature, equally often. `proposal` runs on the
+    first rank, and returns None for no plan. `valid` runs on all, and returns an objection to a plan, or None.
     Exceptions of either are a dissent; `KeyboardInterrupt` and `SystemExit` are also raised. Both run in the calling
     thread, and cannot be interrupted.
 
     Beside their time this takes at most `seconds`, and twice `GRACE_SECONDS` if the store does not answer. A lost store
     raises nothing. Without other ranks it returns at once.
     """
-    ranks = _list_ranks(group)
-    if len(ranks) < 2:
+    if not has_several_ranks():
         return _decide_alone(proposal, valid)
-    rank = dist.get_rank()
-    if rank not in ranks:
-        return Agreement(None, f"rank {rank} is not of the group that was asked")
-    voter = Voter(ranks, rank, seconds, connect_later(ranks, about))
+    ranks = range(dist.get_world_size())
+    voter = Voter(ranks, dist.get_rank(), seconds, connect_later(ranks, about))
     try:
         return negotiate(voter, proposal, valid)
     except Exception as error:  # noqa: BLE001 - stores raise more than their own errors
@@ -108,10 +98,9 @@ def leave(voter: Voter, error: Exception) -> Agreement:
     return Agreement(None, why, (voter.rank,), silent=True, certain=voter.give_up())
 
 
-def _list_ranks(group: dist.ProcessGroup | None) -> list[int]:
-    if not dist.is_available() or not dist.is_initialized():
-        return []
-    return dist.get_process_group_ranks(group)
+def has_several_ranks() -> bool:
+    """Return whether this process is one of several ranks under `torch.distributed`."""
+    return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
 
 
 def _decide_alone(proposal: Propose, valid: Validate) -> Agreement:

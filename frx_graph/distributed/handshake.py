@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict
 from torch import distributed as dist
 
 from frx_graph.config import AdviseConfig, advise_config, policy_of
-from frx_graph.distributed.consensus import Agreement, agree
+from frx_graph.distributed.consensus import Agreement, agree, has_several_ranks
 from frx_graph.distributed.plan_offer import describe_options, find_difference
 from frx_graph.errors import AgreementError, FrxError
 from frx_graph.ledger.default_place import may_be_there
@@ -36,11 +36,6 @@ def may_have_plans(options: BackendOptions) -> bool:
     if has_several_ranks():
         return bool(get_handshake().ensure_done(options).signatures)
     return may_be_there(advise_config(Path.cwd()).ledger)
-
-
-def has_several_ranks() -> bool:
-    """Return whether this process is one of several ranks under `torch.distributed`."""
-    return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
 
 
 class Handshake:

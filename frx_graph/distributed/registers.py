@@ -1,4 +1,4 @@
-"""Write-once registers in the store of a process group, through a connection of their own."""
+"""Write-once registers in the store of a process group, through their own connection."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from weakref import WeakKeyDictionary
 from torch import distributed as dist
 
 if TYPE_CHECKING:
-    from torch._C._distributed_c10d import Store
+    from frx_graph.support.torch_internals import Store
 
 _PREFIX = "frx_graph/agreement/3"
 """Prefix of all keys. The number is the protocol's: ranks with another protocol do not answer."""
@@ -147,10 +147,10 @@ def connect_later(ranks: Sequence[int], topic: str) -> Callable[[], Store]:
     """Return a function that connects to the store of the default process group.
 
     The program's own connection is locked while any thread waits in it. All ranks of one agreement get the same keys,
-    and no other agreement does. A group is identified by its ranks, since its name is each process's own.
+    and no other agreement does.
     """
     # Not every build of torch has it.
-    from torch._C._distributed_c10d import PrefixStore
+    from frx_graph.support.torch_internals import PrefixStore
 
     store, world = dist.distributed_c10d._get_default_store(), dist.group.WORLD
     assert world is not None

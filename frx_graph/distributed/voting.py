@@ -17,7 +17,7 @@ import psutil
 from frx_graph.distributed.registers import Answer, Registers, Verdict, call_with_timeout
 
 if TYPE_CHECKING:
-    from torch._C._distributed_c10d import Store
+    from frx_graph.support.torch_internals import Store
 
 GRACE_SECONDS = 5.0
 """Time that the store has to answer beyond a rank's own. A `FileStore` notices a timeout up to a second late."""

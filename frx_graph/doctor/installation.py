@@ -28,6 +28,7 @@ from frx_graph.measure.machine.measurement_environment import onednn_version
 from frx_graph.measure.operators.copy_recorder import CopyRecorder
 from frx_graph.measure.operators.operator_contract import OperatorContract, load_contract
 from frx_graph.support.check import Check, Status
+from frx_graph.support.torch_internals import has_onednn
 from frx_graph.version import __version__
 
 BACKEND_GROUP = "torch_dynamo_backends"
@@ -63,7 +64,7 @@ def _processor() -> Iterator[Check]:
 
 def _onednn() -> Iterator[Check]:
     version = onednn_version()
-    if version is None or not torch._C._has_mkldnn:
+    if version is None or not has_onednn():
         yield Check(
             "oneDNN",
             "not in this build of torch",

@@ -23,8 +23,7 @@ from typing import BinaryIO
 
 from frx_graph.engines.processor_part import ProcessorPart
 from frx_graph.errors import first_line
-from frx_graph.support.package_path import package_pythonpath
-from frx_graph.support.supervisor.process import supervise, wait_for_exit
+from frx_graph.support.supervisor.process import package_pythonpath, supervise, wait_for_exit
 from frx_graph.trials.decisive_variables import decisive_variables
 
 _POLL_SECONDS = 0.2

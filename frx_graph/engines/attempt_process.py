@@ -13,8 +13,8 @@ import traceback
 from frx_graph.engines.attempt import Answer, Ending, Task
 from frx_graph.engines.trying_code import trying_code_hash
 from frx_graph.errors import FrxError
+from frx_graph.support.supervisor.process import cleaned_up_when_terminated
 from frx_graph.support.supervisor.supervised import claim_stdout, end_with_parent
-from frx_graph.support.termination import cleaned_up_when_terminated
 
 
 def main(parent: int) -> None:

@@ -10,13 +10,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx
-from torch._ops import HigherOrderOperator, OpOverload
-from torch.utils import _pytree as pytree
 
 from frx_graph.capture.call_site import UNKNOWN_SITE
 from frx_graph.capture.captured_graph import CapturedGraph, GraphInput, InputKind, Phase
 from frx_graph.facts.graph_facts import Argument, GraphFacts, OpFacts, ValueFacts, ValueRef
 from frx_graph.facts.size_hint import is_known, size_hint
+from frx_graph.support.torch_internals import HigherOrderOperator, OpOverload, pytree
 
 _KNOWN_NAMESPACES = frozenset({"aten", "prims"})
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)

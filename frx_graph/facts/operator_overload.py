@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch._ops import OpOverload
 
 from frx_graph.facts.graph_facts import Argument, OpFacts
+from frx_graph.support.torch_internals import OpOverload
 
 
 @functools.cache

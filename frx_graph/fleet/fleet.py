@@ -17,7 +17,7 @@ from frx_graph.fleet.shown_source import ShownSource
 from frx_graph.fleet.source import open_source
 from frx_graph.fleet.totals import fleet_document
 from frx_graph.reports.runs.fleet_document import FleetDocument
-from frx_graph.support.termination import cleaned_up_when_terminated
+from frx_graph.support.supervisor.process import cleaned_up_when_terminated
 
 Progress = Callable[[str], None]
 Reading = Callable[[str], Generator[Answer]]

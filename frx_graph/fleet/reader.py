@@ -15,9 +15,8 @@ from typing import Final
 from frx_graph.errors import EvidenceError
 from frx_graph.fleet.reading_task import ReadingTask
 from frx_graph.fleet.run_tables import TABLES
-from frx_graph.support.package_path import package_pythonpath
 from frx_graph.support.supervisor.lines import LineReader
-from frx_graph.support.supervisor.process import has_exited, signal_group, supervise, wait_for_exit
+from frx_graph.support.supervisor.process import has_exited, package_pythonpath, signal_group, supervise, wait_for_exit
 
 MEMORY_BYTES: Final = 2 << 30
 """That a reader may have. A trace of 1 GB takes 1.5 GB (docs/traces.md), a summary some ten megabytes."""

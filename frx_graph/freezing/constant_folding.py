@@ -1,7 +1,7 @@
-"""Weights of an inference graph as constants: what depends on nothing else is computed once, when it is compiled.
+"""Turn the weights of an inference graph into constants, and compute what depends on them alone at compile time.
 
-While a graph is rewritten its constants are placeholders, as every other weight is; `bind` gives them their values at
-the end. Somebody else has to notice when a weight changes: see `WeightWatch`.
+While a graph is rewritten, its constants are placeholders like every other weight. `bind` gives them their values at
+the end. `WeightWatch` notices when a weight changes.
 """
 
 from __future__ import annotations
@@ -13,18 +13,25 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx
-from torch._guards import TracingContext
-from torch._ops import OpOverload
-from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import _disable_current_modes
+
+from frx_graph.support.torch_internals import (
+    OpOverload,
+    TracingContext,
+    disable_autocast,
+    disable_current_modes,
+    pytree,
+)
 
 _NAMESPACES = frozenset({"aten", "prims", "mkldnn"})
 
 
 @dataclass
 class FrozenWeights:
-    """The constants of a graph. `values` are by placeholder; `added` are those placeholders that the graph's caller
-    knows nothing of. `left` could be computed of constants, but is not to be."""
+    """The constants of a graph, with `values` by placeholder.
+
+    `added` are placeholders that the graph's caller does not know. `left` are nodes that constants determine, but that
+    are not to be folded.
+    """
 
     graph: fx.Graph
     values: dict[fx.Node, Tensor] = field(default_factory=dict)
@@ -37,7 +44,7 @@ class FrozenWeights:
         return frozenset(node.name for node in self.values)
 
     def add(self, name: str, value: Tensor) -> fx.Node:
-        """A new constant of the graph, which lies as `value` does."""
+        """Add a constant to the graph, with the strides of `value`."""
         last = self.graph.find_nodes(op="placeholder")[-1]
         like = last.meta["val"] if isinstance(last.meta.get("val"), Tensor) else next(iter(self.values)).meta["val"]
         with self.graph.inserting_after(last):
@@ -49,9 +56,10 @@ class FrozenWeights:
 
 
 def freeze_weights(module: fx.GraphModule, is_constant: Callable[[Tensor], bool]) -> FrozenWeights:
-    """The weights of the graph that is being compiled which are constants, and what is computed of them alone, as
-    constants of `module`, which is changed in place. There are none in a graph that writes into its weights. What is
-    returned, or lies in memory that is, stays as it is."""
+    """Make the weights that are constant, and the values computed from them alone, constants of `module`, in place.
+
+    A graph that writes into its weights has none. Outputs, and values that share memory with one, stay as they are.
+    """
     graph = module.graph
     frozen = FrozenWeights(graph)
     weights = _weights()
@@ -78,7 +86,7 @@ def freeze_weights(module: fx.GraphModule, is_constant: Callable[[Tensor], bool]
 
 
 def bind(module: fx.GraphModule, frozen: FrozenWeights) -> None:
-    """Give the constants their values; what was made of them alone since, such as packed weights, is computed now."""
+    """Give the constants their values, and compute what depends on them alone, such as packed weights."""
     graph = module.graph
     known = _computed(frozen, lambda node, _value: node not in frozen.left)
     names: dict[int, str] = {}
@@ -87,7 +95,7 @@ def bind(module: fx.GraphModule, frozen: FrozenWeights) -> None:
             continue
         value = known[node]
         name = names.setdefault(id(value), f"frozen_constant_{len(names)}")
-        # A buffer's name is looked up in Python, at half a microsecond each.
+        # Not a buffer: looking that up takes half a microsecond.
         module.__dict__[name] = value
         with graph.inserting_before(_first_computed(graph)):
             constant = graph.create_node("get_attr", name)
@@ -104,8 +112,10 @@ def _first_computed(graph: fx.Graph) -> fx.Node:
 
 
 def _weights() -> Sequence[Any]:
-    """Parameters and buffers of the graph that is being compiled, which are its first inputs; none where it writes into
-    one of them."""
+    """Return the parameters and buffers of the graph that is being compiled; none if it writes into one of them.
+
+    They are its first inputs.
+    """
     context = TracingContext.try_get()
     if context is None or context.fw_metadata is None or context.params_flat_unwrap_subclasses is None:
         return ()
@@ -126,11 +136,11 @@ def _is_plain(weight: object) -> bool:
 
 
 def _computed(frozen: FrozenWeights, keeps: Callable[[fx.Node, Tensor], bool]) -> dict[fx.Node, Tensor]:
-    """The constants, and what depends on them alone; what is not to be kept, and what depends on that, is left out."""
+    """Compute the values that depend on constants alone, except those that `keeps` rejects and their readers."""
     known = dict(frozen.values)
     with undisturbed():
         for node in frozen.graph.nodes:
-            # In this order: to compare the sizes of what is no constant would fix them.
+            # In this order: comparing the sizes of a value that is no constant would specialize them.
             if node in known or not all(n in known for n in node.all_input_nodes) or not _is_foldable(node):
                 continue
             args, kwargs = fx.map_arg((node.args, node.kwargs), known.__getitem__)
@@ -151,15 +161,15 @@ def _is_foldable(node: fx.Node) -> bool:
         and target.namespace in _NAMESPACES
         and not target._schema.is_mutable
         and torch.Tag.nondeterministic_seeded not in target.tags
-        # What is blown up would be kept so.
+        # A larger result would take memory for good.
         and value.numel() <= elements
     )
 
 
 @contextlib.contextmanager
 def undisturbed() -> Iterator[None]:
-    """Real tensors, as they are, without gradients."""
-    with _disable_current_modes(), torch.no_grad(), torch._C._DisableAutocast():
+    """Run operators on real tensors: no modes, gradients or autocast in the block."""
+    with disable_current_modes(), torch.no_grad(), disable_autocast():
         yield
 
 

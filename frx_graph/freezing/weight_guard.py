@@ -1,4 +1,4 @@
-"""Tells whether a module's weights are still what they were when something was made of them."""
+"""Detect changes of a module's weights since they became constants."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _NormBase
+
+from frx_graph.support.torch_internals import NormBase
 
 _SAMPLED_TENSORS = 4
 _SAMPLED_ELEMENTS = 4
@@ -19,13 +20,13 @@ _version = operator.attrgetter("_version")
 
 
 class WeightWatch:
-    """Remembers a module's parameters and buffers.
+    """Watches a module's parameters and buffers.
 
     It notices other memory (`p.data = ...`), other strides over the same memory (`p.data = p.data.t()`), and every
     write that autograd counts: in-place operators, optimizers, `load_state_dict`. Autograd does not count writes
     through `.data`. They are noticed only if they change one of four elements in each of four weights, as an update of
-    the whole model does. Dynamo's guards notice another tensor in a parameter's or buffer's place; `replaced` looks for
-    it, too. Counts of batches, which no output depends on without gradients, are not watched.
+    the whole model does. Dynamo's guards notice a parameter or buffer that is replaced, and so does `replaced`. Counts
+    of batches are not watched: no output depends on them without gradients.
 
     A check takes 0.2 to 0.4 microseconds a tensor. Raises `ValueError` for tensors made in inference mode, which count
     no writes, and for what is not dense memory: other layouts, wrappers of tensors, tensors without values.
@@ -39,23 +40,23 @@ class WeightWatch:
         if any(tensor.is_inference() for tensor in self._tensors):
             raise ValueError("tensors made in inference mode count no writes")
         self._identities = frozenset(map(id, self._tensors))
-        # Vectors have no other strides to be given.
+        # Vectors cannot get other strides.
         self._matrices = [tensor for tensor in self._tensors if tensor.dim() > 1]
         self._samples = [_sample_of(tensor) for tensor in _spread(self._matrices or self._tensors)]
         self._headers = self._read_headers()
         self._values = self._read_samples()
 
     def unchanged(self) -> bool:
-        """True if nothing was noticed."""
-        # The samples are views of the memory from before: they are read only if it is still there.
+        """Return True if no change was noticed."""
+        # The samples are views of the old memory: they are read only if it is still in use.
         return self._read_headers() == self._headers and self._read_samples() == self._values
 
     def watches(self, tensor: Tensor) -> bool:
-        """True for a tensor that would be noticed if it changed."""
+        """Return True if a change of `tensor` would be noticed."""
         return id(tensor) in self._identities
 
     def replaced(self) -> bool:
-        """True if a parameter or buffer has given way to another tensor."""
+        """Return True if another tensor has replaced a parameter or buffer."""
         return any(place.get(name) is not tensor for place, name, tensor in self._places)
 
     def _read_headers(self) -> tuple[list[int], list[int], list[tuple[int, ...]]]:
@@ -69,31 +70,31 @@ class WeightWatch:
 
 
 def _is_plain(tensor: Tensor) -> bool:
-    """False for what has no memory of its own to be read."""
+    """Return False for a tensor without readable memory."""
     wraps = type(tensor).__torch_dispatch__ is not Tensor.__torch_dispatch__
     return not (wraps or tensor.is_meta or tensor.layout is not torch.strided)
 
 
 def _places(module: nn.Module) -> Iterator[tuple[dict[str, Any], str]]:
-    """Where modules keep their tensors: replacing one of them changes the dictionary."""
+    """Yield the dictionaries in which modules keep their tensors, with the names in them."""
     for part in module.modules():
         for place in (part._parameters, part._buffers):
             yield from (
                 (place, name)
                 for name, tensor in place.items()
-                if tensor is not None and not (name == "num_batches_tracked" and isinstance(part, _NormBase))
+                if tensor is not None and not (name == "num_batches_tracked" and isinstance(part, NormBase))
             )
 
 
 def _spread(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """A few of the tensors that have elements to compare, from the first to the last."""
+    """Return a few tensors with comparable elements, from the first to the last."""
     filled = [tensor for tensor in tensors if tensor.numel() > 0 and tensor.element_size() in _INTEGERS]
     count = min(_SAMPLED_TENSORS, len(filled))
     return [filled[index * (len(filled) - 1) // max(1, count - 1)] for index in range(count)]
 
 
 def _sample_of(tensor: Tensor) -> Tensor:
-    """A view, as integers, of a few elements that are spread over the tensor's memory."""
+    """Return a view, as integers, of a few elements across the tensor's memory."""
     extent = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
     count = min(_SAMPLED_ELEMENTS, extent)
     step = max(1, (extent - 1) // max(1, count - 1))

@@ -17,15 +17,14 @@ from typing import Any
 import psutil
 import torch
 from torch import nn
-from torch._C._autograd import _profiler_enabled
-from torch._C._profiler import _EventType, _RecordFunctionFast
 from torch.profiler import ProfilerActivity, profile
 
 from frx_graph.errors import EvidenceError
 from frx_graph.measure.console_capture import STDERR, captured
 from frx_graph.measure.operators.copy_recorder import keeping_events
 from frx_graph.measure.profiler_console import not_kineto
-from frx_graph.support.gc_search import instances
+from frx_graph.support.garbage_collection import instances
+from frx_graph.support.torch_internals import EventType, RecordFunctionFast, is_profiler_enabled
 
 _STEP = "frx::memory_step"
 
@@ -90,7 +89,7 @@ def observe_memory(step: Callable[[], object], steps: int = 5) -> MemoryRecord:
     """
     if steps < 3:
         raise ValueError(f"{steps} steps do not show whether memory grows")
-    if _profiler_enabled():
+    if is_profiler_enabled():
         raise EvidenceError("a torch profiler is already running", "stop it before memory is watched")
     host_live, device_live = _live_host_bytes(), _device_bytes()
     with _few_objects():
@@ -112,7 +111,7 @@ def _profiled(step: Callable[[], object], steps: int) -> tuple[tuple[StepMemory,
         profiler.start()
     try:
         for _ in range(steps):
-            with _RecordFunctionFast(_STEP):
+            with RecordFunctionFast(_STEP):
                 on_device.append(_on_device(step))
     finally:
         with captured(STDERR, not_kineto):
@@ -196,11 +195,11 @@ def _replayed(roots: Sequence[Any]) -> Iterator[StepMemory]:
     while pending:
         event = pending.pop()
         pending.extend(event.children)
-        if event.tag == _EventType.Allocation:
+        if event.tag == EventType.Allocation:
             if event.extra_fields.device.type == "cpu":
                 change = (event.start_time_ns, event.extra_fields.alloc_size)
                 at_place.setdefault(event.extra_fields.ptr, []).append(change)
-        elif event.tag == _EventType.TorchOp and event.name == _STEP:
+        elif event.tag == EventType.TorchOp and event.name == _STEP:
             begins.append(event.start_time_ns)
     begins.sort()
     changes = [change for place in at_place.values() for change in _of_these_steps(place)]

@@ -9,13 +9,13 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Protocol
 
 from scipy.special import ndtri
 
 from frx_graph.monitor.health_signals import Signal
+from frx_graph.monitor.step_metrics import Footprint, StepMetrics
 from frx_graph.trials.policy import FEWEST_QUADS, TrialPolicy
 from frx_graph.trials.samples import Block, Disturbance, MeasuredQuad
 from frx_graph.trials.schedule import ABBA, BAAB, Arm, Quad
@@ -26,18 +26,6 @@ _WARM_STEPS = 3
 _COMPILED_FRAMES = 2
 _LEAK_BYTES = 16 * 2**20
 """Growth in the candidate's blocks from which it is taken for a leak."""
-
-
-@dataclass(frozen=True, slots=True)
-class Footprint:
-    """Frames that Dynamo has compiled, and bytes held: so far, or by a block."""
-
-    frames: int
-    held_bytes: int
-
-    def subtract(self, before: Footprint) -> Footprint:
-        """Return what was added since `before`. Dynamo's counts restart when it is reset."""
-        return Footprint(max(0, self.frames - before.frames), self.held_bytes - before.held_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,19 +46,6 @@ class Finding:
     """The outcome of a canary: a line on what is worse with the plan, or None."""
 
     regression: str | None
-
-
-class BlockMetrics(Protocol):
-    """The readings that a canary takes around its blocks; `StepMetrics` has them."""
-
-    def read_clock(self) -> float:
-        """Return seconds, once the device has done its work."""
-
-    def read_footprint(self) -> Footprint:
-        """Return the frames compiled so far, and the bytes held."""
-
-    def watch_disturbances(self) -> AbstractContextManager[Callable[[], Disturbance | None]]:
-        """Watch for what makes the times of a block meaningless."""
 
 
 def judge_quads(quads: Sequence[CanaryQuad], signal: Signal, policy: TrialPolicy) -> Finding | None:
@@ -118,7 +93,7 @@ def _sum_footprints(quads: Sequence[CanaryQuad], arm: Arm) -> Footprint:
 class Canary:
     """Choose the program of each step, until there is a finding. Not for use by two threads at once."""
 
-    def __init__(self, signal: Signal, policy: TrialPolicy, metrics: BlockMetrics, *, whole_steps: bool) -> None:
+    def __init__(self, signal: Signal, policy: TrialPolicy, metrics: StepMetrics, *, whole_steps: bool) -> None:
         """Measure for `signal`. `whole_steps`: a step lasts until the next one begins, which includes its backward."""
         self.signal = signal
         self.finding: Finding | None = None

@@ -6,7 +6,7 @@ import threading
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from frx_graph.monitor.canary import Canary
 from frx_graph.monitor.health_signals import HealthSignals, Signal
@@ -18,14 +18,6 @@ _MAX_REFUSALS = 4
 """In a row without a step of the holder, which may never be called again, as an evaluation's program."""
 
 
-class Holder(Protocol):
-    """A canary runner that may hold the lock."""
-
-    @property
-    def is_measuring(self) -> bool:
-        """True while a canary is under way."""
-
-
 class MeasurementLock:
     """Allow one canary of whole steps at a time: of two, each would measure the turns that the other takes.
 
@@ -34,10 +26,10 @@ class MeasurementLock:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._holder: weakref.ref[Holder] | None = None
+        self._holder: weakref.ref[CanarySteps] | None = None
         self._refusals = 0
 
-    def acquire(self, holder: Holder) -> bool:
+    def acquire(self, holder: CanarySteps) -> bool:
         """Take the lock for a canary that starts at once; return False if it is not free."""
         with self._lock:
             other = None if self._holder is None else self._holder()
@@ -48,7 +40,7 @@ class MeasurementLock:
             self._refusals = 0
             return True
 
-    def renew(self, holder: Holder) -> bool:
+    def renew(self, holder: CanarySteps) -> bool:
         """Keep the lock for another step; return False if another holder has taken it since."""
         with self._lock:
             kept = self._holder is not None and self._holder() is holder

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from frx_graph.monitor.shadow_run import list_tensors, requires_gradient
+from frx_graph.support.torch_internals import is_backward_running
 
 _FORWARDS_BEFORE_A_BACKWARD = 1024
 """More than most models have layers that share a program, times micro-batches."""
@@ -34,13 +34,13 @@ class CheckpointReplay:
         Raises what the program raises.
         """
         given_up = current != self._planned
-        amid_backward = torch._C._current_graph_task_id() != -1
+        amid_backward = is_backward_running()
         if not amid_backward:
             self._choose_program(current, given_up)
         try:
             result = self._program(*args)
         except Exception:
-            # A checkpoint ends its replay by an exception of its own.
+            # A checkpoint ends its replay by its own exception.
             self._awaits_backward = False
             raise
         awaiting = [] if amid_backward else [value for value in list_tensors(result) if requires_gradient(value)]

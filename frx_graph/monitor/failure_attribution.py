@@ -13,11 +13,10 @@ from torch import Tensor
 from torch import distributed as dist
 
 from frx_graph.capture.saved_tensor_hooks import unseen_by_saved_tensor_hooks
-from frx_graph.compiler.baseline import LazyBaseline
-from frx_graph.errors import first_line
+from frx_graph.compiler.fallback import LazyBaseline
+from frx_graph.errors import first_line, out_of_memory
 from frx_graph.monitor.shadow_run import count_copied_bytes, reproduces_failure
 from frx_graph.monitor.step_metrics import StepMetrics
-from frx_graph.support.out_of_memory import out_of_memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +79,7 @@ class FailureAttribution:
 
 
 def report_backward_errors(results: Sequence[Tensor], report: Callable[[Exception], None]) -> bool:
-    """Call `report` with what the backward of `results` raises, in each of its runs; the user gets the exception too.
+    """Call `report` with each exception of the backward of `results`; the user gets it, too.
 
     AOTAutograd makes an autograd function for each program, whose `backward` autograd looks up in each run. Returns
     False, and changes nothing, for results that AOTAutograd has compiled no backward of.

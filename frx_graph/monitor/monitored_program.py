@@ -10,12 +10,12 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch._subclasses.fake_tensor import FakeTensor
 
 from frx_graph.capture.repeatable_graph import repeatable
 from frx_graph.capture.saved_tensor_hooks import has_saved_tensor_hooks
-from frx_graph.compiler.baseline import LazyBaseline
+from frx_graph.compiler.fallback import LazyBaseline
 from frx_graph.compiler.pre_autograd import Compiled
+from frx_graph.errors import out_of_memory
 from frx_graph.monitor.canary_steps import CanarySteps
 from frx_graph.monitor.checkpointed_calls import CheckpointReplay
 from frx_graph.monitor.health_checks import HealthChecks
@@ -25,8 +25,8 @@ from frx_graph.monitor.program_pair import Call, CallHistory, Program, ProgramPa
 from frx_graph.monitor.shadow_run import NOT_FINITE, has_nonfinite, introduces_nonfinite, list_tensors
 from frx_graph.monitor.shadow_steps import VALUE_SIGNALS, ShadowSteps
 from frx_graph.monitor.step_metrics import StepMetrics
-from frx_graph.support.out_of_memory import out_of_memory
 from frx_graph.support.process_state import Generators
+from frx_graph.support.torch_internals import FakeTensor
 from frx_graph.trials.environment import device_of
 from frx_graph.trials.policy import TrialPolicy
 

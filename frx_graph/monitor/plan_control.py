@@ -8,10 +8,9 @@ from typing import Any
 
 from torch import Tensor
 
-from frx_graph.errors import first_line
+from frx_graph.errors import first_line, out_of_memory
 from frx_graph.monitor.failure_attribution import Attribution, FailureAttribution, report_backward_errors
 from frx_graph.monitor.program_pair import Call, CallHistory, Program, ProgramPair
-from frx_graph.support.out_of_memory import out_of_memory
 from frx_graph.support.user_warning import warn_and_go_on
 
 RollBack = Callable[[str], None]

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from frx_graph.compiler.baseline import LazyBaseline
+from frx_graph.compiler.fallback import LazyBaseline
 from frx_graph.monitor.step_metrics import StepMetrics
 from frx_graph.support.process_state import Generators
 from frx_graph.trials.policy import TrialPolicy
@@ -19,7 +19,7 @@ Program = Callable[..., Any]
 
 @dataclass(frozen=True, slots=True)
 class ProgramPair:
-    """All that a step of a monitored graph needs.
+    """The two programs of a monitored graph, and how its steps run.
 
     `train`: a step has a backward. `repeatable`: a call may be computed twice.
     """

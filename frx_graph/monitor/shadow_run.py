@@ -14,8 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd import Variable
 
-from frx_graph.errors import first_line
-from frx_graph.support.out_of_memory import out_of_memory
+from frx_graph.errors import first_line, out_of_memory
 from frx_graph.support.process_state import Generators
 
 _PLAINLY_WRONG = {torch.float64: 1e-6, torch.float32: 1e-2}
@@ -116,7 +115,7 @@ class ShadowRun:
     def watch_gradients(self, baseline: Sequence[Tensor], report: Callable[[str], None]) -> Callable[[], None]:
         """After the backward of `baseline`, compute this program's gradients as well; `report` if they are worse.
 
-        The returned function frees all that is kept for that, in case no backward comes. FSDP2 frees a layer's weights
+        The returned function frees everything kept for that, in case no backward comes. FSDP2 frees a layer's weights
         before a backward ends, by resizing their storage, which counts as no write: then nothing is compared.
         """
         results = zip(baseline, self._results, strict=True)
@@ -223,7 +222,7 @@ def _measure_storages(args: Sequence[Any]) -> list[int | None]:
 
 
 def _duplicate(arg: Any, *, copied: bool) -> Any:
-    """Return `arg` for another program, with a gradient of its own and, if `copied`, a storage of its own."""
+    """Return `arg` for another program, with its own gradient and, if `copied`, its own storage."""
     if not isinstance(arg, Tensor) or not (copied or (arg.requires_grad and torch.is_grad_enabled())):
         return arg
     if type(arg) not in _PLAIN or arg.layout is not torch.strided:

@@ -11,16 +11,27 @@ from pathlib import Path
 import psutil
 import torch
 
+from frx_graph.errors import out_of_memory
 from frx_graph.measure.inductor.compilations import frames_compiled
 from frx_graph.measure.machine.available_memory import available_memory
-from frx_graph.monitor.canary import Footprint
-from frx_graph.support.out_of_memory import out_of_memory
 from frx_graph.trials.block_watch import block_watch, watched
 from frx_graph.trials.samples import Disturbance
 
 _USABLE = 0.9
 """Share of the free memory that allocators can use."""
 _STATUS = Path("/proc/self/status")
+
+
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """Frames that Dynamo has compiled, and bytes held: so far, or by a block."""
+
+    frames: int
+    held_bytes: int
+
+    def subtract(self, before: Footprint) -> Footprint:
+        """Return what was added since `before`. Dynamo's counts restart when it is reset."""
+        return Footprint(max(0, self.frames - before.frames), self.held_bytes - before.held_bytes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from frx_graph.support.torch_internals import is_onednn_enabled, torch_check
+
 TARGET = "frx_graph.product.default"
 """What records call the operator."""
 
@@ -43,7 +45,7 @@ def _overlaps(w: Tensor) -> bool:
 
 
 def _shape_of_product(x: Tensor, w: Tensor, _bias: Tensor | None) -> Tensor:
-    torch._check(x.dim() == 2 and w.dim() == 2 and x.shape[1] == w.shape[0])
+    torch_check(x.dim() == 2 and w.dim() == 2 and x.shape[1] == w.shape[0])
     return x.new_empty((x.shape[0], w.shape[1]))
 
 
@@ -53,4 +55,4 @@ torch.library.register_fake("frx_graph::product", _shape_of_product, lib=LIBRARY
 
 def has_onednn() -> bool:
     """True where this build of torch has oneDNN, and the program lets it be used."""
-    return bool(torch.backends.mkldnn.is_available() and torch._C._get_mkldnn_enabled())
+    return bool(torch.backends.mkldnn.is_available() and is_onednn_enabled())

@@ -1,4 +1,4 @@
-"""`frx_graph.prepare`: stores weights in the memory format in which their convolutions were measured to be fastest."""
+"""`frx_graph.prepare`: store weights in the memory format in which their convolutions are measured to be fastest."""
 
 from __future__ import annotations
 
@@ -24,16 +24,19 @@ from frx_graph.passes.rewrites.layout.conversion import MEMORY_FORMATS
 from frx_graph.passes.rewrites.preconvert_weights import StoredWeight
 from frx_graph.passes.rewrites.rewrite import RewriteSubject
 from frx_graph.records import Refusal
-from frx_graph.support.gc_search import referring_dicts
+from frx_graph.support.garbage_collection import referring_dicts
+from frx_graph.support.torch_internals import count_storage_users
 
 _ROOT = "model."
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """The parameters that were stored in another memory format, by name, each with its dimensions from the outermost to
-    the innermost in memory; and the parameters that were left as they were, with the reason. A weight that is fastest
-    as it is appears in neither."""
+    """The parameters that were stored in another memory format, and those that could not be, with the reason.
+
+    `converted` maps names to the dimensions in memory, from the outermost to the innermost. A weight that is fastest as
+    it is appears in neither.
+    """
 
     converted: Mapping[str, Order]
     refused: tuple[Refusal, ...]
@@ -146,13 +149,7 @@ def _shares_memory(tensor: Tensor) -> bool:
     storage = tensor.untyped_storage()
     part = storage.nbytes() != tensor.numel() * tensor.element_size()
     in_other_processes = tensor.device.type == "cpu" and tensor.is_shared()
-    # Private: nothing public tells how many tensors have one memory.
-    return part or in_other_processes or _users(tensor) != _users(torch.empty(1))
-
-
-def _users(tensor: Tensor) -> int:
-    users: int = torch._C._storage_Use_Count(tensor.untyped_storage()._cdata)
-    return users
+    return part or in_other_processes or count_storage_users(tensor) != count_storage_users(torch.empty(1))
 
 
 def _with_optimizer_state(parameters: Collection[nn.Parameter]) -> frozenset[int]:

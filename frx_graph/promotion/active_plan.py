@@ -5,22 +5,22 @@ from __future__ import annotations
 import contextlib
 from datetime import UTC, datetime, timedelta
 
-from frx_graph.compiler.plans import recorded_plan
-from frx_graph.compiler.risk import permits
+from frx_graph.compiler.plans import permits, recorded_plan
 from frx_graph.errors import LedgerMissingError
 from frx_graph.ledger.author import this_process
 from frx_graph.ledger.decision import AUTOPILOT
 from frx_graph.ledger.expiry import expiry
 from frx_graph.ledger.fast_path import promotions, stands_only_elsewhere
 from frx_graph.options import BackendOptions
-from frx_graph.promotion.process_record import PlanWarnings, ProcessRecord
+from frx_graph.promotion.process_record import ProcessRecord
 from frx_graph.promotion.promoted_plan import Promotion, Subject
+from frx_graph.support.user_warning import WarnOnce
 
 
 class ActivePlans:
     """Find active plans, and record each that is found as applied."""
 
-    def __init__(self, record: ProcessRecord, warnings: PlanWarnings) -> None:
+    def __init__(self, record: ProcessRecord, warnings: WarnOnce) -> None:
         self._record = record
         self._warnings = warnings
 
@@ -33,10 +33,15 @@ class ActivePlans:
             found = self.find(subject)
             if found is None and options.mode == "apply":
                 with contextlib.suppress(LedgerMissingError):
-                    if not self._warnings.has_warned_of_elsewhere and stands_only_elsewhere(
+                    if not self._warnings.has_warned("elsewhere") and stands_only_elsewhere(
                         subject.place, subject.signature, subject.environment
                     ):
-                        self._warnings.warn_of_elsewhere(subject.signature)
+                        self._warnings.warn(
+                            "elsewhere",
+                            f"frx does not apply the plan of graph {subject.signature}: it was promoted in another "
+                            "environment, with other versions, device, threads, variables or settings of torch; "
+                            "frx trial tries it in this one",
+                        )
         return found
 
     def find(self, subject: Subject) -> Promotion | None:

@@ -15,15 +15,16 @@ from frx_graph.ledger.fast_path import append
 from frx_graph.options import BackendOptions
 from frx_graph.promotion.active_plan import ActivePlans
 from frx_graph.promotion.history import find_rejected, is_blocked, is_settled
-from frx_graph.promotion.process_record import PlanWarnings, ProcessRecord
+from frx_graph.promotion.process_record import ProcessRecord
 from frx_graph.promotion.promoted_plan import Promotion, Subject
 from frx_graph.reports.progress import stages
+from frx_graph.support.user_warning import WarnOnce
 
 
 class AutopilotTrials:
     """Prove plans within the policy's time budget, which all graphs of the process share."""
 
-    def __init__(self, record: ProcessRecord, active: ActivePlans, warnings: PlanWarnings) -> None:
+    def __init__(self, record: ProcessRecord, active: ActivePlans, warnings: WarnOnce) -> None:
         self._record = record
         self._active = active
         self._warnings = warnings
@@ -54,7 +55,11 @@ class AutopilotTrials:
                 found = self._active.find(subject)
             if found is None:
                 raise
-            self._warnings.warn_of_incomplete_search(error)
+            self._warnings.warn(
+                "search",
+                f"frx could not try all that measured times favour ({error}); it applies what was proved before that, "
+                "and your program is unaffected",
+            )
             return found
         with self._record.reach(subject.place):
             return self._active.find(subject)
@@ -66,7 +71,11 @@ class AutopilotTrials:
 
         left = subject.policy.time_budget_seconds - self._used_seconds
         if left <= 0:
-            self._warnings.warn_of_exhausted_budget()
+            self._warnings.warn(
+                "budget",
+                "the autopilot's time budget is used up: graphs that are compiled from now on are not tried in this "
+                "process; the next one goes on",
+            )
             return
         # First, since the user must not wait for a trial whose decision would be lost.
         with self._record.reach(subject.place):

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 
-from frx_graph.compiler.plans import recorded_plan
-from frx_graph.compiler.risk import permits
+from frx_graph.compiler.plans import permits, recorded_plan
 from frx_graph.errors import LedgerMissingError
 from frx_graph.ledger.active_plans import PlanState, Step
 from frx_graph.ledger.decision import Kind

@@ -1,4 +1,4 @@
-"""The memory of this process: plans applied and withdrawn, ledgers out of reach, warnings given."""
+"""The memory of this process: plans applied and withdrawn, ledgers out of reach."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ from datetime import datetime
 
 from torch import distributed as dist
 
-from frx_graph.distributed.handshake import has_several_ranks
-from frx_graph.errors import FrxError, LedgerUnreachableError
+from frx_graph.distributed.consensus import has_several_ranks
+from frx_graph.errors import LedgerUnreachableError
 from frx_graph.ledger.author import this_process
 from frx_graph.ledger.decision import AUTOPILOT, Decision, Kind, as_reason
 from frx_graph.ledger.fast_path import append
 from frx_graph.ledger.location import Location
 from frx_graph.promotion.promoted_plan import Promotion, Subject
-from frx_graph.support.user_warning import warn_and_go_on
 
 _PATIENCE_SECONDS = 5.0
 """Longest wait of a compilation for other writers of the ledger, one of which may never end."""
@@ -83,45 +82,3 @@ class ProcessRecord:
         except LedgerUnreachableError as error:
             self._unreachable[place] = (error.message, error.hint)
             raise
-
-
-class PlanWarnings:
-    """Warn of plans that are not applied or not tried, each warning once."""
-
-    def __init__(self) -> None:
-        self._given: set[str] = set()
-
-    @property
-    def has_warned_of_elsewhere(self) -> bool:
-        """True once `warn_of_elsewhere` was called, so that nothing needs to be looked up for it."""
-        return "elsewhere" in self._given
-
-    def warn_of_elsewhere(self, signature: str) -> None:
-        """Warn that the plan of a graph was promoted in another environment, for users who have run a trial."""
-        self._warn_once(
-            "elsewhere",
-            f"frx does not apply what was promoted for graph {signature}, since that was in another environment: "
-            "versions, device, threads, variables or settings of torch are not those of the trial; frx trial tries it "
-            "in this one",
-        )
-
-    def warn_of_exhausted_budget(self) -> None:
-        """Warn that the autopilot has no time left."""
-        self._warn_once(
-            "budget",
-            "the autopilot's time budget is used up: graphs that are compiled from now on are not tried in this "
-            "process; the next one goes on",
-        )
-
-    def warn_of_incomplete_search(self, error: FrxError) -> None:
-        """Warn that a later trial of a search could not run."""
-        self._warn_once(
-            "search",
-            f"frx could not try all that measured times speak for ({error}); it applies what was proved before that, "
-            "and your program is unaffected",
-        )
-
-    def _warn_once(self, topic: str, message: str) -> None:
-        if topic not in self._given:
-            self._given.add(topic)
-            warn_and_go_on(message)

@@ -13,7 +13,7 @@ from typing import Any
 from torch import fx
 
 from frx_graph.capture.graph_signature import compiled_signature
-from frx_graph.compiler.environment_key import environment_key
+from frx_graph.compiler.code_fingerprint import environment_key
 from frx_graph.config import advise_config, policy_of
 from frx_graph.errors import LedgerError
 from frx_graph.ledger.author import this_process
@@ -77,7 +77,7 @@ class Promotion:
         return None
 
     def withdraw(self, reason: str) -> None:
-        """Record that the plan is rolled back, unless it is no longer active.
+        """Record that the plan is rolled back, if it is still active.
 
         Raises `LedgerError`, also for a ledger that does not know the plan: another rank may have offered it.
         """

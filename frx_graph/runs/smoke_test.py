@@ -20,7 +20,7 @@ from frx_graph.evidence.run import bundle_layout
 from frx_graph.reports.runs.run_parts import RunResult
 from frx_graph.runs.collect.collection import NO_GPU, Collected, collect_run
 from frx_graph.runs.collect.run_settings import RunSettings
-from frx_graph.support.termination import cleaned_up_when_terminated
+from frx_graph.support.supervisor.process import cleaned_up_when_terminated
 
 EXPECTED: Final = "input_bound"
 WAITING: Final = 0.6

@@ -7,10 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
-from torch.fx.node import _get_qualified_name
 
 from frx_graph.errors import TravelError
+from frx_graph.support.torch_internals import HigherOrderOperator, OpOverload, OpOverloadPacket, get_qualified_name
 
 _PACKAGES = frozenset({"torch", "operator", "_operator", "builtins", "math"})
 """Functions of other packages may be the user's own, or be in the graph only since the user's script said so."""
@@ -37,7 +36,7 @@ def import_path(called: Callable[..., Any]) -> str:
     else:
         try:
             # `torch.fx` writes graphs as source with it, and knows where torch's own modules are wrong.
-            path = _get_qualified_name(called)
+            path = get_qualified_name(called)
         except Exception as error:
             raise TravelError(f"{called!r} has no name to import it by") from error
         path = path if "." in path else f"builtins.{path}"

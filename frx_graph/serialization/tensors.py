@@ -17,10 +17,10 @@ from typing import Any, BinaryIO, Literal
 
 import torch
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeTensor
 
 from frx_graph.errors import TravelError
 from frx_graph.serialization.schema import StorageDocument, TensorDocument
+from frx_graph.support.torch_internals import FakeTensor, is_functorch_tensor
 
 _PLAIN = (Tensor, nn.Parameter)
 _STATIC = "_dynamo_static_input_type"
@@ -187,7 +187,7 @@ def _check_travels(tensor: Any) -> None:
         raise TravelError(f"it is a {type(tensor).__name__}, not a tensor")
     if isinstance(tensor, FakeTensor) or tensor.is_meta:
         raise TravelError("it has no values")
-    if type(tensor) not in _PLAIN or torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+    if type(tensor) not in _PLAIN or is_functorch_tensor(tensor):
         raise TravelError(f"it is a {type(tensor).__name__}, a kind of tensor of its own")
     if tensor.layout is not torch.strided or tensor.is_quantized:
         raise TravelError("it is sparse or quantized")

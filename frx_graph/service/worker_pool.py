@@ -20,7 +20,7 @@ from pydantic import TypeAdapter
 from frx_graph.errors import FrxError
 from frx_graph.service.analysis_job import READY, AnalysisJob, Answer, OutOfMemory
 from frx_graph.service.settings import TOKEN_VARIABLE, ServiceSettings
-from frx_graph.support.package_path import package_pythonpath
+from frx_graph.support.supervisor.process import package_pythonpath
 
 _ANSWER: TypeAdapter[Answer] = TypeAdapter(Answer)
 WORKER: Final[tuple[str, ...]] = ("-m", "frx_graph.service.worker")

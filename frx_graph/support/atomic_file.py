@@ -1,4 +1,4 @@
-"""Writes files whole or not at all."""
+"""Write files whole or not at all."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from pathlib import Path
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Replace the file at `path` by one that holds `text`, so that a reader sees the old one or the new one.
+    """Replace the file at `path` by one with `text`: a reader sees either the old file or the new one.
 
-    Its mode is what the umask leaves of 0666. What is no regular file (`/dev/stdout`, a pipe) is written to as it is; a
-    link stays, and the file behind it is replaced. Raises `OSError`, with no file left behind, where that cannot be
-    done.
+    Its mode is 0666 less the umask. `/dev/stdout`, a pipe and the like are written to directly. A link stays, and its
+    target is replaced. Raises `OSError`, and leaves no file behind, if that fails.
     """
     path = Path(os.path.realpath(path))
     if path.exists() and not path.is_file() and not path.is_dir():
@@ -27,8 +26,9 @@ def write_atomically(path: Path, text: str) -> None:
 
 @contextlib.contextmanager
 def replaced_when_written(path: Path) -> Iterator[Path]:
-    """An empty file beside `path`, for somebody to write, that replaces the one at `path` at the end of the block; a
-    link stays, and the file behind it is replaced. Where the block raises, or `OSError` is raised, nothing has changed.
+    """Yield an empty file beside `path`, which replaces the one at `path` at the end of the block.
+
+    A link stays, and its target is replaced. If the block raises, nothing changes.
     """
     path = Path(os.path.realpath(path))
     temporary = _beside(path)
@@ -43,8 +43,11 @@ def replaced_when_written(path: Path) -> Iterator[Path]:
 
 
 def write_all_atomically(texts: Mapping[Path, str]) -> None:
-    """As `write_atomically`, of several regular files: all of them, or none. Raises `OSError` with those that were
-    there before as they were. A machine that fails in between leaves new files beside old ones, each of them whole."""
+    """Write several regular files, all of them or none.
+
+    Raises `OSError`, with the old files in place. If the machine fails in between, some files are new and some old, and
+    each is whole.
+    """
     with contextlib.ExitStack() as leftovers, contextlib.ExitStack() as undo:
         written = []
         for given, text in texts.items():

@@ -1,4 +1,4 @@
-"""One thing that was looked at, and whether somebody should do something about it."""
+"""The result of one check, as `frx doctor` and `frx init` print it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 
 class Status(enum.StrEnum):
-    """Whether somebody should do something about it."""
+    """The outcome of a check."""
 
     OK = "ok"
     WARNING = "warning"
@@ -17,7 +17,7 @@ class Status(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that was looked at; `hint` says what to do where the status is not ok."""
+    """One check; `hint` is the remedy if the status is not ok."""
 
     name: str
     value: str
@@ -26,6 +26,6 @@ class Check:
 
 
 def worst(checks: Sequence[Check]) -> Status:
-    """The most serious status among them."""
+    """Return the most serious status."""
     statuses = {check.status for check in checks}
     return next((status for status in (Status.ERROR, Status.WARNING) if status in statuses), Status.OK)

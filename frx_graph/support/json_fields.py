@@ -1,4 +1,4 @@
-"""How the fields of records are written as JSON, read back and bounded. Needs pydantic only where it is used."""
+"""Annotate fields of records: bounds, and values written as null. Imports pydantic only when it is used."""
 
 from __future__ import annotations
 

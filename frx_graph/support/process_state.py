@@ -1,4 +1,4 @@
-"""The state of a program's process that running another program in it would change, and is to leave as it was."""
+"""Restore the state of the process that running another program in it changes."""
 
 from __future__ import annotations
 
@@ -12,34 +12,34 @@ from typing import Any
 import numpy
 import torch
 from torch import Tensor
-from torch._dynamo import convert_frame
-from torch._dynamo import utils as dynamo_utils
+
+from frx_graph.support.torch_internals import convert_frame, dynamo_utils
 
 
 @contextlib.contextmanager
 def process_state_kept() -> Iterator[None]:
-    """Random numbers go on, and torch's counts and lists of what was compiled are, as if nothing had been between.
+    """Restore the random state, and torch's records of what was compiled, behind the block.
 
-    What belongs to a thread (gradients, autocast, default device, tracing) and to its context (the configuration of
-    Dynamo and Inductor) is not looked at: who runs another program does so in a thread and a context of its own.
+    The state of a thread (gradients, autocast, default device, tracing) and of its context (the configuration of Dynamo
+    and Inductor) is not restored: run the other program in its own thread and context.
     """
     with random_numbers_kept(), _compilations_kept():
         yield
 
 
 class Generators:
-    """Where torch's generators of random numbers stand that a program on `device` draws from: the CPU's and its own."""
+    """The states of the random generators that a program on `device` uses: the CPU's and its own."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._states = self._now()
 
     def moved(self) -> bool:
-        """Whether random numbers were drawn since."""
+        """Return True if random numbers were drawn since."""
         return not all(map(torch.equal, self._states, self._now()))
 
     def put_back(self) -> None:
-        """The same numbers are drawn once more."""
+        """Restore the states, so that the same numbers are drawn again."""
         torch.set_rng_state(self._states[0])
         if self._device.type == "cuda":
             torch.cuda.set_rng_state(self._states[1], self._device)
@@ -51,7 +51,7 @@ class Generators:
 
 @contextlib.contextmanager
 def compiling_given_up() -> Iterator[None]:
-    """Inside, another thread may compile: a backend is called while its thread has Dynamo's lock, however often."""
+    """Let another thread compile in the block, by releasing Dynamo's lock, which a backend's thread holds."""
     lock = convert_frame.compile_lock
     times = _released(lock)
     try:
@@ -62,19 +62,19 @@ def compiling_given_up() -> Iterator[None]:
 
 
 def _released(lock: Any) -> int:
-    """How often a reentrant lock was given back: all times that this thread has taken it."""
+    """Release a reentrant lock as often as this thread holds it, and return how often that was."""
     times = 0
     while True:
         try:
             lock.release()
-        except RuntimeError:  # this thread does not have it
+        except RuntimeError:  # this thread does not hold it
             return times
         times += 1
 
 
 @contextlib.contextmanager
 def random_numbers_kept() -> Iterator[None]:
-    """Random numbers, torch's, Python's and NumPy's, go on as if none had been drawn inside."""
+    """Restore the random state of torch, Python and NumPy behind the block."""
     devices = range(torch.cuda.device_count()) if torch.cuda.is_available() and torch.cuda.is_initialized() else ()
     python, arrays = random.getstate(), numpy.random.get_state()
     try:

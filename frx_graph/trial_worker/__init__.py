@@ -1,1 +1,1 @@
-"""Run one arm of a trial in a process of its own."""
+"""Run one arm of a trial in its own process."""

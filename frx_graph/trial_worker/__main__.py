@@ -1,8 +1,8 @@
-"""One arm of a trial, in a process of its own: `python -m frx_graph.trial_worker`.
+"""Run one arm of a trial in its own process: `python -m frx_graph.trial_worker`.
 
-It answers what `frx_graph.trials.arm_messages` says. What the workload prints is output; answers go through pipes.
-It is bound to whoever has started it, and has been asked something, before torch is imported, which takes seconds: a
-trial that is killed in the middle of that, or interrupted while it starts an arm, leaves none behind.
+It answers the messages of `frx_graph.trials.arm_messages` through pipes; what the workload prints is output. It ends
+with the process that started it. That is set up, and the first message awaited, before torch is imported, which takes
+seconds: a trial that is killed or interrupted meanwhile leaves no arm behind.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from frx_graph.trials.arm_connection import connection
 
 
 def main() -> None:
-    """Answer questions until whoever asks has gone."""
+    """Answer messages until the other end of the pipe is closed."""
     asked = connection()
     if not asked.comes_question():
         return

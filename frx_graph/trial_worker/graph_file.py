@@ -1,10 +1,8 @@
-"""A captured graph as a folder that another process on this machine reads: its nodes, its inputs with their values, and
-the state of torch around it.
+"""Write a captured graph, its inputs and the state of torch to a folder, and read them in another process.
 
-What the other process compiles of it has the same signatures (`frx_graph.capture.graph_signature`) as the graphs that
-AOTAutograd made where it was captured, so that a rewrite that is bound to one is bound to the other. They depend on the
-order of the inputs, on which of them are parameters, static, views and leaves, on their strides and aliases, on the
-calls, and on the surroundings; not on the names of Dynamo's nodes, nor on where in a program they come from.
+The graphs that the other process compiles have the same signatures (`frx_graph.capture.graph_signature`) as those of
+the capture, so that recorded rewrites fit both. Signatures depend on the calls and the surroundings, and on the inputs:
+their order, kinds, strides and aliases. They do not depend on the names of Dynamo's nodes or on source lines.
 """
 
 from __future__ import annotations
@@ -20,7 +18,6 @@ from typing import Any
 import torch
 from pydantic import ValidationError
 from torch import Tensor, fx, nn
-from torch.fx._lazy_graph_module import _LazyGraphModule
 
 from frx_graph.errors import TravelError, first_line
 from frx_graph.freezing.constant_folding import undisturbed
@@ -29,6 +26,7 @@ from frx_graph.serialization.schema import FORMAT, GraphDocument, StorageDocumen
 from frx_graph.serialization.tensors import TensorWriter, read_tensors
 from frx_graph.serialization.torch_state import Surroundings, modes_here, surroundings_from, surroundings_here
 from frx_graph.support.atomic_file import write_atomically
+from frx_graph.support.torch_internals import LazyGraphModule
 
 _INDEX = "graph.json"
 _STORAGES = "storages.bin"
@@ -36,8 +34,10 @@ _STORAGES = "storages.bin"
 
 @dataclass(frozen=True)
 class TravelledGraph:
-    """A graph that was read. `model(*args)` is the call that was captured: `model` owns the parameters and buffers,
-    `args` are the other inputs. Compile and call it inside `surroundings.process()` and `surroundings.step()`."""
+    """A graph that was read. `model(*args)` repeats the captured call; `model` owns the parameters and buffers.
+
+    Compile and call it inside `surroundings.process()` and `surroundings.step()`.
+    """
 
     model: nn.Module
     args: tuple[Tensor, ...]
@@ -45,8 +45,7 @@ class TravelledGraph:
 
 
 class TravelledModel(nn.Module):
-    """Calls `graph` with all its inputs in order: its own parameters and buffers, by name, and for None the next of its
-    arguments."""
+    """Calls `graph` with its inputs in order: parameters and buffers by name, and for None the next argument."""
 
     def __init__(self, graph: fx.GraphModule, names: Sequence[str | None]) -> None:
         super().__init__()
@@ -54,24 +53,23 @@ class TravelledModel(nn.Module):
         self.names = tuple(names)
 
     def forward(self, *given: Tensor) -> Any:
-        """The outputs of the graph, a tuple."""
+        """Return the outputs of the graph, a tuple."""
         rest = iter(given)
         values = []
         for name in self.names:
             value = next(rest) if name is None else getattr(self, name)
-            # Dynamo makes a tensor an input of its graph when it is first looked at: AOTAutograd numbers them so.
+            # Dynamo makes a tensor an input when it is first used, and AOTAutograd numbers inputs in that order.
             value.dim()
             values.append(value)
         return self.graph(*values)
 
 
 def write_graph(folder: Path, dynamo: fx.GraphModule, inputs: Sequence[Any]) -> None:
-    """Write what a backend of `torch.compile` is called with into `folder`, which is made; while the backend is called,
-    and before it compiles, since inner compilers change what they get.
+    """Write the arguments of a `torch.compile` backend into `folder`, which is made if need be.
 
-    The storages of the inputs are written as they are at this moment, and take the room on the disk that they take in
-    memory. Dynamo may call a backend twice for one graph, traced in another way: what was written first is replaced.
-    Raises `TravelError` where something cannot travel, with what and why, and leaves no index behind.
+    Call it in the backend before anything is compiled, since inner compilers change their arguments. The storages of
+    the inputs take as much disk as memory. Dynamo may call a backend twice for one graph: the second call replaces the
+    first one's files. Raises `TravelError`, with the reason, if something cannot be written, and leaves no index.
     """
     surroundings = surroundings_here()
     nodes = nodes_to_documents(dynamo.graph)
@@ -92,8 +90,7 @@ def write_graph(folder: Path, dynamo: fx.GraphModule, inputs: Sequence[Any]) -> 
 
 @dataclass(frozen=True)
 class HeldGraph:
-    """A graph whose nodes stay in this process, and whose inputs are copied in a file: `copy` makes of it what
-    `read_graph` does, each time with a graph and tensors of its own."""
+    """A graph whose nodes stay in this process, and whose inputs are copied to a file."""
 
     dynamo: fx.GraphModule
     folder: Path
@@ -102,13 +99,13 @@ class HeldGraph:
     surroundings: Surroundings
 
     def copy(self) -> TravelledGraph:
-        """Raises `TravelError` where the graph cannot be copied."""
+        """Return a graph and tensors of their own, as `read_graph` does. Raises `TravelError` if that fails."""
         try:
             graph = copy.deepcopy(self.dynamo)
             for part in graph.modules():
                 if isinstance(part, fx.GraphModule):
-                    # Else its code is made when it is first called, which Dynamo would try to trace.
-                    _LazyGraphModule.force_recompile(part)
+                    # Else the first call generates its code, which Dynamo would try to trace.
+                    LazyGraphModule.force_recompile(part)
         except Exception as error:
             raise TravelError(f"the graph cannot be copied: {first_line(error)}") from error
         with undisturbed():
@@ -117,8 +114,10 @@ class HeldGraph:
 
 
 def hold_graph(folder: Path, dynamo: fx.GraphModule, inputs: Sequence[Any]) -> HeldGraph:
-    """Hold what a backend is called with, for another thread of this process; the inputs as they are at this moment.
-    Raises `TravelError` for inputs that cannot be copied."""
+    """Copy the arguments of a backend for another thread of this process.
+
+    Raises `TravelError` for inputs that cannot be copied.
+    """
     with _writing(folder):
         writer = _write_inputs(folder, dynamo, inputs)
     return HeldGraph(dynamo, folder, writer.storages, writer.tensors, modes_here())
@@ -146,10 +145,10 @@ def _writing(folder: Path) -> Iterator[None]:
 
 
 def read_graph(folder: Path) -> TravelledGraph:
-    """The graph in `folder`. Its parameters, buffers and arguments on the CPU are mapped, so that all processes that
-    read them share their memory, and writes stay in the process.
+    """Read the graph in `folder`.
 
-    Raises `TravelError` where there is none, or it was written by another version of torch or of this format.
+    Tensors on the CPU are mapped: all processes that read them share the memory, and writes stay in the process. Raises
+    `TravelError` if there is no graph, or if another version of torch or of this format wrote it.
     """
     document = _document(folder / _INDEX)
     try:
@@ -179,8 +178,7 @@ def _travelled(
 
 
 def _with_own_code(kind: type[TravelledModel]) -> type[TravelledModel]:
-    """The same class with other code: Dynamo keeps what it has compiled with a function's code, and would take several
-    models of one process for versions of one."""
+    """Return a copy of the class with its own code object: Dynamo would take several models for versions of one."""
     plain: Any = kind.forward
     forward = FunctionType(plain.__code__.replace(), plain.__globals__, plain.__name__)
     return type(kind.__name__, (kind,), {"forward": forward})

@@ -1,10 +1,9 @@
-"""Arms in the process of the program itself, for graphs that cannot travel: the same code, behind the same messages, as
-in processes of their own, but without their isolation. A candidate that crashes takes the program with it, and one that
-hangs is waited for.
+"""Run the arms of a trial in the program's own process, for graphs that cannot be written to a file.
 
-They run in a thread of their own, since a backend is called in the middle of a compilation: torch keeps the state of
-that one (tracing, guards, metrics), and what modes are on, by thread, and configuration by context. What belongs to the
-process is put back after every answer (`frx_graph.support.process_state`). Dynamo is never reset.
+The code and the messages are the same as for arms in processes, but nothing isolates them: a candidate that crashes
+takes the program with it, and one that hangs is waited for. They run in their own thread, since a backend is called in
+the middle of a compilation, whose state torch keeps by thread and context. The state of the process is restored after
+every answer (`frx_graph.support.process_state`). Dynamo is never reset.
 """
 
 from __future__ import annotations
@@ -16,13 +15,13 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from torch._C._autograd import _profiler_enabled
 from torch.profiler import ProfilerActivity, profile
 
 from frx_graph.compiler.rewrite_log import RewriteLog
 from frx_graph.measure.console_capture import STDERR, captured
 from frx_graph.measure.profiler_console import not_kineto
 from frx_graph.support.process_state import compiling_given_up, process_state_kept
+from frx_graph.support.torch_internals import is_profiler_enabled
 from frx_graph.trial_worker.graph_file import HeldGraph
 from frx_graph.trial_worker.worker import TrialArm, answer_to
 from frx_graph.trial_worker.workload import Loadable
@@ -38,8 +37,8 @@ class InProcessArms:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="frx-trial")
 
     def __enter__(self) -> InProcessArms:
-        if not _profiler_enabled():
-            # Its library says that something is wrong where another thread than the main one is the first to use it.
+        if not is_profiler_enabled():
+            # Kineto prints errors if another thread than the main one is the first to use it.
             with captured(STDERR, not_kineto), profile(activities=[ProfilerActivity.CPU]):
                 pass
         return self
@@ -48,12 +47,12 @@ class InProcessArms:
         self._thread.shutdown()
 
     def start(self, _: Limits | None = None) -> InProcessArm:
-        """One more arm, with a copy of the graph and of its inputs; it has no limits."""
+        """Return one more arm, with a copy of the graph and of its inputs, and without limits."""
         return InProcessArm(self._graph, self._thread)
 
 
 class InProcessArm:
-    """Answers in the thread of the trial; whoever asks waits."""
+    """Answers in the thread of the trial; the caller waits."""
 
     def __init__(self, graph: HeldGraph, thread: ThreadPoolExecutor) -> None:
         self.limits = Limits()
@@ -64,12 +63,11 @@ class InProcessArm:
 
     @property
     def pid(self) -> int:
-        """Of the program."""
+        """The process id of the program."""
         return os.getpid()
 
     def ask(self, message: Mapping[str, Any], *, seconds: float) -> dict[str, Any]:
-        """Its answer. Raises `ArmError` where it has failed, or has taken longer than `seconds`, which nothing can cut
-        short."""
+        """Return the answer. Raises `ArmError` if it failed, or took longer than `seconds`; nothing cuts it short."""
         waiting = self._thread.submit(self._context.run, self._answer, message)
         try:
             with compiling_given_up():
@@ -84,7 +82,7 @@ class InProcessArm:
         return answer
 
     def stop(self) -> None:
-        """Let go of its program."""
+        """Release the program."""
         self._arm = None
 
     def _answer(self, message: Mapping[str, Any]) -> tuple[dict[str, Any], float]:

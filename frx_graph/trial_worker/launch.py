@@ -1,25 +1,23 @@
-"""Starts the arms of trials: fresh processes that run this package's own code, wherever it lies."""
+"""Start the arms of trials: fresh processes that run this package, installed or not."""
 
 from __future__ import annotations
 
 import sys
 
 from frx_graph.measure.machine.available_memory import available_memory
-from frx_graph.support.package_path import package_pythonpath
+from frx_graph.support.supervisor.process import package_pythonpath
 from frx_graph.trials.arm_process import ArmProcess, Limits
 
 MEMORY_SHARE = 0.8
-"""Of the memory that is available when an arm starts; the rest is for whoever has started it. The second arm of a pair
-has the limits of the first, rather than a share of what that one has left."""
+"""Share of the available memory that an arm may use. The second arm of a pair gets the same limits as the first."""
 
 
 def start_arm(limits: Limits | None = None) -> ArmProcess:
-    """`python -m frx_graph.trial_worker`, with the same interpreter and the same package; without `limits` it may use
-    `MEMORY_SHARE`. Raises `ArmError`."""
-    limits = limits or _own_limits()
+    """Start `python -m frx_graph.trial_worker` with this interpreter; by default it may use `MEMORY_SHARE`.
+
+    Raises `ArmError`.
+    """
+    if limits is None:
+        available = available_memory()
+        limits = Limits() if available is None else Limits(memory_bytes=int(MEMORY_SHARE * available))
     return ArmProcess([sys.executable, "-m", "frx_graph.trial_worker"], limits=limits, environment=package_pythonpath())
-
-
-def _own_limits() -> Limits:
-    available = available_memory()
-    return Limits() if available is None else Limits(memory_bytes=int(MEMORY_SHARE * available))

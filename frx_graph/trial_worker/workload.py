@@ -1,25 +1,31 @@
-"""Loads what a trial is about in an arm's process."""
+"""Load the workload of a trial in an arm's process, and derive programs from it: eager, copied, in float64."""
 
 from __future__ import annotations
 
 import contextlib
+import copy
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor, nn
 
 from frx_graph.advisor.target import DTYPES, load_target, place
+from frx_graph.support.torch_internals import pytree
 from frx_graph.trial_worker.graph_file import read_graph
 from frx_graph.trials.arm_messages import GraphWorkload, TargetWorkload
+from frx_graph.trials.results import Program
 
 
 @dataclass(frozen=True)
 class Loadable:
-    """`model(*args, **kwargs)` is a step's call, to be compiled and run inside `surroundings()`, each time anew, which
-    lie inside `process()`, entered once."""
+    """A workload whose step calls `model(*args, **kwargs)`.
+
+    Enter `process()` once, and inside it `surroundings()` for each compilation and run.
+    """
 
     model: Callable[..., Any]
     args: tuple[Any, ...]
@@ -27,14 +33,52 @@ class Loadable:
     surroundings: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
     process: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
     optimizer: torch.optim.Optimizer | None = None
-    """What a training step ends with, if anything."""
+    """Updates the parameters at the end of a training step."""
+
+    @property
+    def device(self) -> torch.device:
+        """The GPU, if any tensor is there; else the CPU."""
+        tensors = [t for t in pytree.tree_leaves((self.args, dict(self.kwargs))) if isinstance(t, Tensor)]
+        if isinstance(self.model, nn.Module):
+            tensors.extend(self.model.parameters())
+        return next((tensor.device for tensor in tensors if tensor.device.type == "cuda"), torch.device("cpu"))
+
+    def make_program(self, train: bool) -> Program:
+        """Return the program that eager runs."""
+        module = self.model if isinstance(self.model, nn.Module) else None
+        return Program(self.model, module, self.args, self.kwargs, train, self.optimizer)
 
 
 def load_workload(workload: TargetWorkload | GraphWorkload) -> Loadable:
-    """The workload, in this process. Raises `TargetError` and `TravelError`."""
+    """Load the workload in this process. Raises `TargetError` and `TravelError`."""
     if isinstance(workload, GraphWorkload):
         graph = read_graph(Path(workload.folder))
         return Loadable(graph.model, graph.args, {}, graph.surroundings.step, graph.surroundings.process)
     made = load_target(workload.target, dict(workload.shape))
     found = place(made, workload.device, DTYPES[workload.dtype] if workload.dtype else None)
     return Loadable(found.model, tuple(found.args), found.kwargs, optimizer=found.optimizer)
+
+
+def copy_program(program: Program) -> Program:
+    """Return the program with a copy of its model and optimizer; functions are not copied."""
+    if program.model is None:
+        return program
+    model, optimizer = copy.deepcopy((program.model, program.optimizer))
+    return replace(program, call=model, model=model, optimizer=optimizer)
+
+
+def convert_to_fp64(program: Program) -> Program | None:
+    """Return a copy of the program in float64; None if it cannot be converted."""
+
+    def widen(value: Any) -> Any:
+        if not isinstance(value, Tensor) or not value.is_floating_point():
+            return value
+        return value.detach().double().requires_grad_(value.requires_grad)
+
+    try:
+        program = copy_program(program)
+        call = program.call if program.model is None else program.model.double()
+        args, kwargs = pytree.tree_map(widen, (program.args, dict(program.kwargs)))
+    except Exception:  # noqa: BLE001 - the workload's own code, in a type that it was not written for
+        return None
+    return replace(program, call=call, args=args, kwargs=kwargs)

@@ -1,4 +1,4 @@
-"""A model that is compiled with its weights as constants, packed anew when they have changed."""
+"""Compile a model with its weights as constants, and again when they have changed."""
 
 from __future__ import annotations
 
@@ -11,11 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import fx, nn
-from torch._dynamo.eval_frame import remove_from_cache
-from torch._dynamo.exc import BackendCompilerFailed, FailOnRecompileLimitHit, TorchDynamoException
-from torch._inductor import config as inductor_config
-from torch.nn.modules.module import _global_forward_hooks, _global_forward_pre_hooks
+from torch import Tensor, fx, nn
 
 from frx_graph.backend import frozen_backend
 from frx_graph.capture.dynamo_reason import short_reason
@@ -23,17 +19,27 @@ from frx_graph.capture.whole_call import NotCompiledError, recompiling_fails, wh
 from frx_graph.errors import first_line
 from frx_graph.freezing.weight_guard import WeightWatch
 from frx_graph.options import BackendOptions
+from frx_graph.support.torch_internals import (
+    BackendCompilerFailed,
+    FailOnRecompileLimitHit,
+    TorchDynamoException,
+    global_forward_hooks,
+    global_forward_pre_hooks,
+    inductor_config,
+    remove_from_cache,
+)
 from frx_graph.support.user_warning import warn_and_go_on
-from frx_graph.wrapper.call_signature import call_signature
 
+_CONSTANTS = (int, float, bool, str, type(None), torch.dtype, torch.device, torch.Size)
+_TENSORS = (Tensor, nn.Parameter, nn.Buffer)
 _MOST_VERSIONS = 3
-"""For how many versions of the weights a frozen program is compiled; at the next one they count as no constants."""
+"""Versions of the weights that a frozen program is compiled for. At the next one they are no longer frozen."""
 _MOST_KINDS = 256
-"""Kinds of calls that are remembered; what is met after that costs some microseconds more a call."""
+"""Kinds of calls that are remembered. Each call of another kind takes some microseconds more."""
 
 
 class FrozenModel:
-    """A model compiled with its weights as constants, for as long as they are."""
+    """Run a model with its weights as constants while they do not change."""
 
     def __init__(self, model: nn.Module, options: BackendOptions, how: Mapping[str, Any]) -> None:
         self._model = model
@@ -46,15 +52,15 @@ class FrozenModel:
         self._was_broken = False
 
     def run(self, otherwise: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """What the model returns; where its weights are no constants that of `otherwise`."""
+        """Return what the model returns, computed by `otherwise` if its weights are not frozen."""
         program = self._program()
         if program is None and self._version is not None and recompiling_fails():
-            # The program is none that would be compiled again: it is frozen anew when that is allowed.
+            # The stance forbids compiling. The weights are frozen again when it allows that.
             with torch.compiler.set_stance("eager_on_recompile"):
                 return otherwise(*args, **kwargs)
         if program is None:
             return otherwise(*args, **kwargs)
-        # Where one of these is raised nothing of the call has run: it is captured in one graph, or not at all.
+        # If one of these is raised, nothing of the call has run: it is captured in one graph, or not at all.
         try:
             return program(*args, **kwargs)
         except NotCompiledError:
@@ -64,20 +70,19 @@ class FrozenModel:
         except (TorchDynamoException, FailOnRecompileLimitHit) as error:
             reason, whole = f"the program is not captured in one graph: {short_reason(str(error))}", False
         result = otherwise(*args, **kwargs)
-        # What the program itself raises, here as there, says nothing of other calls; nor does what it does once, as
-        # under a lock.
+        # An error that the program itself raises says nothing about other calls, nor does a single failed capture.
         if whole or self._was_broken:
             self._give_up(reason)
         self._was_broken = not whole
         return result
 
     def let_go(self) -> None:
-        """Hold the weights' memory no longer: they are frozen anew when they are needed."""
+        """Release the weights' memory; the next call freezes them again."""
         with self._lock:
             self._version = None
 
     def _program(self) -> Callable[..., Any] | None:
-        """The program for the weights as they are; None where they are no constants."""
+        """Return the program for the current weights; None if they cannot be frozen."""
         if self._given_up:
             return None
         with self._lock:
@@ -90,7 +95,7 @@ class FrozenModel:
                         raise ValueError("they change from call to call")
                     self._version = _Version([WeightWatch(self._model)], _called(self._model))
                     self._version.program = self._compiled(self._version)
-            except Exception as error:  # noqa: BLE001 - a stranger's tensors may not let themselves be looked at
+            except Exception as error:  # noqa: BLE001 - tensor subclasses may raise anything
                 self._give_up(str(error) if isinstance(error, ValueError) else first_line(error))
             return None if self._version is None else self._version.program
 
@@ -101,7 +106,7 @@ class FrozenModel:
         warn_and_go_on(f"frx: the weights are not frozen: {reason}")
 
     def _compiled(self, version: _Version) -> Callable[..., Any]:
-        # Dynamo's caches keep a backend where garbage is not looked for: it keeps nothing of this alive.
+        # Dynamo's caches keep the backend, and no garbage collector frees it: it must keep nothing of this alive.
         own, current = weakref.ref(self), weakref.ref(version)
         options = self._options
 
@@ -115,24 +120,23 @@ class FrozenModel:
             model, version = own(), current()
             assert model is not None and version is not None, "they are running"
             if not inductor_config.freezing and version.watches[0].replaced():
-                # Dynamo has noticed. This call's program takes the new tensor as an input, the next one is frozen anew.
+                # Dynamo has noticed it. This program takes the new tensor as an input; the next one is frozen again.
                 model.let_go()
             model._watch_attributes(version, dynamo)
             return _run_unfrozen(inner(dynamo, example_inputs, **how))
 
-        # A function of its own for each version: Dynamo tells by it that what it has compiled is for other weights. In
-        # the middle of a call, between two graphs or in a hook that Dynamo leaves to Python, weights may change as
-        # well, and other programs be compiled: only what is captured whole is frozen.
+        # Each version has its own function, so that Dynamo compiles it again. Only a call that is captured whole is
+        # frozen: between two graphs, or in a hook that Dynamo leaves to Python, weights may change.
         whole = whole_call(self._model, "frozen")
         compiled: Any = torch.compile(whole, backend=backend, **{**self._how, "fullgraph": True})
-        # What is compiled holds the weights, and Dynamo the code, for as long as the process lives.
+        # Dynamo would keep the compiled code, and with it the weights, for as long as the process lives.
         weakref.finalize(version, remove_from_cache, whole.__code__).atexit = False
 
         def run(*args: Any, **kwargs: Any) -> Any:
-            known = _kind_of_call(args, kwargs)
+            known = _describe_call(args, kwargs)
             if known in version.met:
                 return compiled(*args, **kwargs)
-            # Dynamo and Inductor read the setting while they compile, which new kinds of calls make them do.
+            # A new kind of call may compile, and Dynamo and Inductor read the setting then.
             with inductor_config.patch(freezing=True):
                 result = compiled(*args, **kwargs)
             if known is not None and len(version.met) < _MOST_KINDS:
@@ -142,8 +146,7 @@ class FrozenModel:
         return run
 
     def _watch_attributes(self, version: _Version, dynamo: fx.GraphModule) -> None:
-        """Watch the tensors, too, that a graph holds though they are no parameters or buffers of the model: Inductor
-        takes them for constants as well."""
+        """Watch the other tensors of a graph, too: Inductor freezes more than the model's parameters and buffers."""
         others = nn.Module()
         for name, tensor in enumerate((*dynamo.parameters(), *dynamo.buffers())):
             if not version.watches_tensor(tensor):
@@ -152,15 +155,14 @@ class FrozenModel:
             if others._buffers:
                 version.watches.append(WeightWatch(others))
         except ValueError as error:
-            # Right for this call.
+            # The program is right for this call only.
             self._given_up = True
             warn_and_go_on(f"frx: the weights are frozen for one call only: {error}")
 
 
 @dataclass
 class _Version:
-    """A program and what it was compiled for: weights, which `watches` look at, and what is called with the model.
-    `met` are the kinds of calls that it was compiled for."""
+    """A program, and what it was compiled for: weights, functions called with the model, and kinds of calls (`met`)."""
 
     watches: list[WeightWatch]
     called: tuple[object, ...]
@@ -168,16 +170,16 @@ class _Version:
     met: set[tuple[Any, ...]] = field(default_factory=set)
 
     def unchanged(self, model: nn.Module) -> bool:
-        """Whether it still holds."""
+        """Return True if the program is still right for `model`."""
         return self.called == _called(model) and all(watch.unchanged() for watch in self.watches)
 
     def watches_tensor(self, tensor: torch.Tensor) -> bool:
-        """Whether `tensor` is looked at."""
+        """Return True if a change of `tensor` would be noticed."""
         return any(watch.watches(tensor) for watch in self.watches)
 
 
 def _run_unfrozen(compiled: Callable[..., Any]) -> Callable[..., Any]:
-    """While the graph runs, operators written in Python may compile programs that are none of ours."""
+    """Run the graph without freezing: operators written in Python may compile other programs."""
 
     @functools.wraps(compiled)
     def run(*args: Any) -> Any:
@@ -190,13 +192,35 @@ def _run_unfrozen(compiled: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _called(model: nn.Module) -> tuple[object, ...]:
-    """What is called with the model, hooks by their numbers: Dynamo does not guard on that where it has captured it."""
-    hooks = (model._forward_pre_hooks, model._forward_hooks, _global_forward_pre_hooks, _global_forward_hooks)
+    """Return the forward and the numbers of the hooks: Dynamo does not guard on those that it has captured."""
+    hooks = (model._forward_pre_hooks, model._forward_hooks, global_forward_pre_hooks, global_forward_hooks)
     return (type(model).forward, *itertools.chain.from_iterable(hooks))
 
 
-def _kind_of_call(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...] | None:
-    """Equal for calls that run what is compiled already; None where nothing is known of an argument."""
-    call = call_signature(args, kwargs)
-    autocast = tuple((torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in ("cpu", "cuda"))
-    return None if call is None else (call.key, call.strides, autocast, torch.is_inference_mode_enabled())
+def _describe_call(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...] | None:
+    """Return a key that is equal for calls that run the same compiled graph, in a microsecond or two.
+
+    None for arguments other than tensors, constants, and tuples, lists and dictionaries of them.
+    """
+    key: list[Any] = [torch.is_grad_enabled(), torch.is_inference_mode_enabled()]
+    key += [(torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in ("cpu", "cuda")]
+    return tuple(key) if _add_to_key(args, key) and _add_to_key(kwargs, key) else None
+
+
+def _add_to_key(value: Any, key: list[Any]) -> bool:
+    kind = type(value)
+    if kind in _TENSORS:
+        if value.layout is not torch.strided:
+            return False
+        key.append((kind, value.shape, value.stride(), value.dtype, value.device, value.requires_grad))
+        return True
+    if kind in _CONSTANTS:
+        key.append((kind, value))
+        return True
+    if kind is tuple or kind is list:
+        key.append((kind, len(value)))
+        return all(_add_to_key(part, key) for part in value)
+    if kind is dict:
+        key.append((kind, tuple(value)))
+        return all(_add_to_key(part, key) for part in value.values())
+    return False

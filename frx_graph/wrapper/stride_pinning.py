@@ -1,10 +1,9 @@
-"""Copies inputs to the strides of the first call, before Dynamo's guards see them: the option `pin_strides`.
+"""Copy inputs to the strides of the first call, before Dynamo's guards see them: the option `pin_strides`.
 
-Why: a compiled graph is guarded on the strides of its inputs. A program that gets plain and channels-last images in
-turn is compiled for either, or for unknown strides, which loses what is fast about knowing them.
-How: the first dense tensor that an argument brings sets the order of its dimensions. A later tensor in another order
-is copied into that order.
-Assumes: the program may see the pinned strides, and return, keep or mark the copy instead of the input.
+A compiled graph is guarded on the strides of its inputs. A program that gets plain and channels-last images in turn is
+compiled for both, or for unknown strides, which is slower. So the first dense tensor of an argument sets the order of
+its dimensions, and later tensors in another order are copied into that order. The program must accept the pinned
+strides, and may return, keep or mark the copy instead of the input.
 """
 
 from __future__ import annotations
@@ -25,13 +24,13 @@ NAME = "pin_strides"
 
 
 class PinnedStrides:
-    """Pins the strides of arguments that are tensors: all of them, or those with the given names.
+    """Pins the strides of tensor arguments: all of them, or those with the given names.
 
-    It leaves as they are: tensors in tuples, lists and dictionaries, subclasses of `Tensor`, tensors made in inference
-    mode, and an input that shares memory with another argument. Writes into a copy are written back, and end the
-    pinning of that argument. It does not see writes through `.data`, nor memory shared with a parameter, a buffer, or a
-    tensor inside a container. `note` is told once of each argument that is pinned, and why one is not. Raises
-    `OptionError` for a name that `function` has no parameter for.
+    Not pinned are tensors in tuples, lists and dictionaries, subclasses of `Tensor`, tensors made in inference mode,
+    and an input that shares memory with another argument. Writes into a copy are written back, and end the pinning of
+    that argument. Writes through `.data`, and memory shared with a parameter, a buffer, or a tensor inside a container,
+    go unnoticed. `note` receives, once each, the arguments that are pinned and the reasons why others are not. Raises
+    `OptionError` if `function` has no parameter of a given name.
     """
 
     def __init__(

@@ -18,7 +18,7 @@ from frx_graph.passes.call_groups import by_place
 from frx_graph.passes.copies.ownership import owner
 from frx_graph.passes.severity import predicted_saving, severity_of
 from frx_graph.records import Copy, Effort, Evidence, Finding, Risk, Severity
-from frx_graph.support.byte_text import bytes_text
+from frx_graph.support.plain_text import bytes_text
 
 _DTYPE_NAMES: Mapping[torch.dtype, str] = {
     torch.float32: "fp32",

@@ -13,13 +13,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts
 from frx_graph.facts.layout import CHANNELS_LAST_ORDER, strides_for_order
 from frx_graph.facts.operator_overload import find_overload
 from frx_graph.facts.operator_signature import OperatorSignature, SpecArgument, TensorSpec, signature_of
 from frx_graph.passes.copies.view_chain import ViewChain, view_chain
+from frx_graph.support.torch_internals import FakeTensorMode
 
 Strides = tuple[int, ...]
 

@@ -35,7 +35,7 @@ from frx_graph.passes.layouts.operator_layout import layout_operands, layout_ope
 from frx_graph.passes.severity import predicted_saving, severity_of
 from frx_graph.records import Copy, Effort, Evidence, Finding, OperandRole, Refusal, Risk
 from frx_graph.rules.operator_table import layout_operators
-from frx_graph.support.byte_text import bytes_text
+from frx_graph.support.plain_text import bytes_text
 
 RULE = "FRX008"
 _CONVOLUTION = "aten.convolution_backward"

@@ -39,7 +39,7 @@ from frx_graph.passes.layouts.layout_fixes import LayoutChanges, changes_by_fix,
 from frx_graph.passes.layouts.regions import LayoutGroup, RegionOperator
 from frx_graph.passes.severity import predicted_saving, severity_of
 from frx_graph.records import Effort, Evidence, Finding, Refusal, Risk
-from frx_graph.support.byte_text import bytes_text
+from frx_graph.support.plain_text import bytes_text
 
 RULE = "FRX004"
 _HALF = (torch.float16, torch.bfloat16)

@@ -33,7 +33,7 @@ from frx_graph.passes.copies.view_chain import file_and_line, origin_text, strid
 from frx_graph.passes.detectors.detector import Detector
 from frx_graph.passes.severity import MEDIUM_SHARE
 from frx_graph.records import CopyKind, Effort, Evidence, Finding, Refusal, Risk, Severity
-from frx_graph.support.byte_text import bytes_text
+from frx_graph.support.plain_text import bytes_text
 
 RULE = "FRX002"
 _SHOWN = 3

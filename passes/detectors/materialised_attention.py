@@ -31,7 +31,7 @@ from frx_graph.passes.attention_pattern import FALLBACK_SOFTMAX, Attention
 from frx_graph.passes.detectors.detector import Detector
 from frx_graph.passes.severity import predicted_saving, severity_of
 from frx_graph.records import Copy, Effort, Evidence, Finding, Refusal, Risk
-from frx_graph.support.byte_text import bytes_text
+from frx_graph.support.plain_text import bytes_text
 
 RULE = "FRX012"
 

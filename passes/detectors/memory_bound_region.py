@@ -34,7 +34,7 @@ from frx_graph.passes.detectors.detector import Detector
 from frx_graph.passes.fusion.fusion_roles import FusionRole
 from frx_graph.passes.severity import predicted_saving, severity_of
 from frx_graph.records import Effort, Evidence, Finding, Refusal, Risk
-from frx_graph.support.byte_text import bytes_text
+from frx_graph.support.plain_text import bytes_text
 
 RULE = "FRX005"
 MATERIAL_SHARE = 0.02

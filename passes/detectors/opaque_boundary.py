@@ -34,7 +34,7 @@ from frx_graph.passes.layouts.layout_constraint import LayoutConstraint, is_defa
 from frx_graph.passes.layouts.memory_order import memory_order
 from frx_graph.passes.severity import predicted_saving, severity_of
 from frx_graph.records import Effort, Evidence, Finding, Refusal, Risk, Severity
-from frx_graph.support.byte_text import bytes_text
+from frx_graph.support.plain_text import bytes_text
 
 RULE = "FRX010"
 

@@ -40,7 +40,7 @@ from frx_graph.passes.copies.view_chain import call_text, file_and_line, identit
 from frx_graph.passes.detectors.detector import Detector
 from frx_graph.passes.severity import predicted_saving, severity_of
 from frx_graph.records import Copy, CopyKind, Effort, Evidence, Finding, Refusal, Risk
-from frx_graph.support.byte_text import bytes_text
+from frx_graph.support.plain_text import bytes_text
 
 RULE = "FRX003"
 PROJECTIONS = 3

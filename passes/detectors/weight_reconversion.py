@@ -25,7 +25,7 @@ from frx_graph.passes.analysis import Analysis
 from frx_graph.passes.copies.copy_findings import CopyGroup, Remedy, copy_finding, copy_groups, value_text
 from frx_graph.passes.detectors.detector import Detector
 from frx_graph.records import Copy, CopyKind, Effort, Evidence, Finding, Refusal, Risk, Severity
-from frx_graph.support.byte_text import bytes_text
+from frx_graph.support.plain_text import bytes_text
 
 RULE = "FRX007"
 _SHOWN = 3

@@ -11,6 +11,7 @@ from torch.torch_version import TorchVersion
 
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts
+from frx_graph.support.torch_internals import has_onednn
 
 _NODES_PER_CONVOLUTION = 300
 _SMALL_CHANNELS = 64
@@ -39,7 +40,7 @@ def forced_channels_last(facts: GraphFacts, phase: Phase, inner: str, torch_vers
 
 def _on_cpu_with_onednn(facts: GraphFacts, convolutions: list[OpFacts]) -> bool:
     tensors = (value for op in convolutions for value in _image_and_weight(op, facts))
-    return torch._C._has_mkldnn and all(value.device.type == "cpu" for value in tensors)
+    return has_onednn() and all(value.device.type == "cpu" for value in tensors)
 
 
 def _chosen_by_shape(facts: GraphFacts, phase: Phase, convolutions: list[OpFacts]) -> bool:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import enum
 
-from torch._functorch import config as functorch_config
-
 from frx_graph.facts.graph_facts import OpFacts
 from frx_graph.facts.operator_overload import find_overload
+from frx_graph.support.torch_internals import functorch_config
 
 
 class LayoutConstraint(enum.StrEnum):

@@ -15,7 +15,7 @@ from frx_graph.passes.layouts.module_patterns import module_patterns
 from frx_graph.passes.layouts.regions import LayoutGroup, RegionOperator
 from frx_graph.passes.severity import severity_of_share
 from frx_graph.records import HIDDEN_KINDS, Basis, Effort, Evidence, Finding, OperandRole, Refusal, Risk, Saving
-from frx_graph.support.byte_text import bytes_text, seconds_text
+from frx_graph.support.plain_text import bytes_text, seconds_text
 
 
 def unmeasured_convolutions(analysis: Analysis, layout: Layout) -> list[tuple[LayoutGroup, tuple[RegionOperator, ...]]]:

@@ -20,10 +20,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx
-from torch._ops import OpOverload
 
 from frx_graph.errors import RewriteError
 from frx_graph.passes.rewrites.written_attention import MaskUse, WrittenAttention
+from frx_graph.support.torch_internals import OpOverload
 
 NAME = "attention_from_views"
 

@@ -13,6 +13,7 @@ from torch import fx
 from frx_graph.facts.layout import is_channels_last, strides_for_order
 from frx_graph.facts.operator_signature import TensorSpec
 from frx_graph.passes.rewrites.layout.conversion import inductor_conversion
+from frx_graph.support.torch_internals import OpOverload
 
 _NHWC, _NCHW = (0, 2, 3, 1), (0, 3, 1, 2)
 
@@ -53,7 +54,7 @@ def as_image(pixels: fx.Node, image: TensorSpec) -> fx.Node:
     return _call(stored, torch.ops.aten.permute.default, _NCHW)
 
 
-def _call(source: fx.Node, target: torch._ops.OpOverload, argument: Sequence[int]) -> fx.Node:
+def _call(source: fx.Node, target: OpOverload, argument: Sequence[int]) -> fx.Node:
     node = source.graph.call_function(target, (source, list(argument)))
     node.meta["val"] = target(source.meta["val"], list(argument))
     return node

@@ -16,7 +16,6 @@ from collections.abc import Iterator, Mapping
 
 import torch
 from torch import fx
-from torch._ops import OpOverload
 from torch.fx.experimental.symbolic_shapes import statically_known_true, sym_eq
 
 from frx_graph.facts.graph_facts import OpFacts, ValueFacts, ValueRef
@@ -24,6 +23,7 @@ from frx_graph.facts.operator_families import CONVOLUTIONS, is_collective
 from frx_graph.facts.operator_overload import find_overload
 from frx_graph.passes.rewrites.rewrite import Rewrite, RewriteSubject
 from frx_graph.records import Candidate, Refusal
+from frx_graph.support.torch_internals import OpOverload
 
 NAME = "reuse_memory"
 

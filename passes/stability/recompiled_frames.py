@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import torch._dynamo.config
-
 from frx_graph.capture.call_site import UNKNOWN_SITE, CallSite
 from frx_graph.capture.captured_graph import GraphBreak
 from frx_graph.facts.graph_facts import GraphFacts
 from frx_graph.passes.analysis import Analysis
 from frx_graph.passes.stability.recompile_reasons import RecompileReason, parse_reason
+from frx_graph.support.torch_internals import dynamo_config
 
 
 def recompile_limit() -> int:
     """Versions of one frame that Dynamo keeps, as this process sets it; then it runs the frame in eager."""
-    return int(torch._dynamo.config.recompile_limit)
+    return int(dynamo_config.recompile_limit)
 
 
 def frame_of(graph_id: str) -> str:

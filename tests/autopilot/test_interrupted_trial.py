@@ -24,7 +24,7 @@ from frx_graph.ledger.decision import Decision, Kind
 from frx_graph.ledger.location import parse_location
 from frx_graph.ledger.verification import Verification, verify
 from frx_graph.promotion.lookup import PromotedPlans
-from frx_graph.support.package_path import package_pythonpath
+from frx_graph.support.supervisor.process import package_pythonpath
 
 MODEL = """
 import torch
@@ -196,7 +196,7 @@ def test_a_program_that_is_terminated(started: Callable[..., subprocess.Popen[st
 
 HANDLED = """
 import os, signal
-from frx_graph.support.termination import cleaned_up_when_terminated
+from frx_graph.support.supervisor.process import cleaned_up_when_terminated
 
 came = []
 signal.signal(signal.SIGTERM, lambda *_: came.append(1))

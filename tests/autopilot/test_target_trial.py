@@ -15,7 +15,7 @@ import torch
 
 from frx_graph.autopilot import target_trial
 from frx_graph.autopilot.target_trial import Asked, Tried, decisions, try_target
-from frx_graph.compiler.environment_key import environment_key
+from frx_graph.compiler.code_fingerprint import environment_key
 from frx_graph.errors import OptionError, TrialError
 from frx_graph.ledger.author import this_process
 from frx_graph.ledger.database.opening import open_ledger

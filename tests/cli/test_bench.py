@@ -25,7 +25,7 @@ from trial_writer import MARK, marked, seconds_until_gone
 from frx_graph.cli import bench as module
 from frx_graph.cli.bench import bench
 from frx_graph.errors import EvidenceError, OptionError
-from frx_graph.support.package_path import package_pythonpath
+from frx_graph.support.supervisor.process import package_pythonpath
 from frx_graph.support.supervisor.run import ProgramRun, run_program
 from frx_graph.trials import program_bench
 

@@ -19,7 +19,7 @@ from frx_graph.autopilot.target_trial import Tried
 from frx_graph.autopilot.trial_matrix import TrialJob, matrix
 from frx_graph.cli import trial
 from frx_graph.cli.main import run
-from frx_graph.compiler.environment_key import environment_key
+from frx_graph.compiler.code_fingerprint import environment_key
 from frx_graph.engines.engine import Finished, Holding, Placed
 from frx_graph.errors import FrxError, TrialError
 from frx_graph.ledger.database.opening import open_ledger

@@ -111,22 +111,6 @@ def in_turn(rank: int, world: int) -> Seen:
     return seen
 
 
-def in_groups(rank: int, world: int) -> Seen:
-    """Two halves with a plan of their own for a graph of the same name, at the same time; one of them disagrees."""
-    halves = [list(range(world // 2)), list(range(world // 2, world))]
-    groups = [dist.new_group(half) for half in halves]
-    mine = int(rank >= world // 2)
-
-    def propose() -> bytes:
-        return f"plan of {rank}".encode()
-
-    seen = {"own": asked(proposal=propose, group=groups[mine])}
-    seen["other"] = asked(group=groups[1 - mine])
-    seen["half"] = asked(lambda _: "no" if rank == world - 1 else None, proposal=propose, group=groups[mine])
-    seen["all"] = asked(proposal=propose)
-    return {**seen, "summed": [summed(groups[mine]), summed()]}
-
-
 def set_up_again(rank: int, world: int) -> Seen:
     """The process group is destroyed and made anew, by ranks that have asked as often as they like until then."""
     first = asked()
@@ -272,7 +256,6 @@ SCENARIOS: Scenarios = {
     run.__name__: run
     for run in (
         in_turn,
-        in_groups,
         set_up_again,
         killed_before,
         killed_validating,

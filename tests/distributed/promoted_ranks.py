@@ -28,7 +28,7 @@ from unproved_promotions import promotion
 
 from frx_graph import backend
 from frx_graph.autopilot import search
-from frx_graph.compiler.baseline import LazyBaseline
+from frx_graph.compiler.fallback import LazyBaseline
 from frx_graph.distributed import handshake
 from frx_graph.distributed.consensus import agree
 from frx_graph.distributed.plan_offer import PlanOffer

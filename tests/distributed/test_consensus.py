@@ -147,18 +147,6 @@ def test_a_plan_arrives_as_it_is_after_all_that(turns: list[Seen]) -> None:
     assert the_one(said(turns, "at last")) == agreed("".join(map(chr, range(256))), len(turns))
 
 
-def test_each_group_agrees_on_a_plan_of_its_own(launch: Launch) -> None:
-    seen = launch("in_groups", 4, "tcp")
-    assert [rank["own"]["plan"] for rank in seen] == ["plan of 0", "plan of 0", "plan of 2", "plan of 2"]
-    assert [rank["half"]["plan"] for rank in seen] == ["plan of 0", "plan of 0", None, None]
-    assert [rank["half"]["dissenters"] for rank in seen] == [[], [], [3], [3]]
-    assert the_one([rank["all"] for rank in seen]) == agreed("plan of 0", 4)
-    assert [rank["other"]["reason"] for rank in seen] == [
-        f"rank {rank} is not of the group that was asked" for rank in range(4)
-    ]
-    assert [rank["summed"] for rank in seen] == [[2.0, 4.0]] * 4
-
-
 def test_a_process_group_that_was_made_anew_begins_anew(launch: Launch) -> None:
     seen = launch("set_up_again", 2, "tcp")
     assert the_one([rank["first"] for rank in seen]) == agreed("plan", 2)

@@ -12,7 +12,7 @@ from frx_graph.cli.interrupt import EXIT_INTERRUPTED
 from frx_graph.engines.engine import Holding
 from frx_graph.engines.ray_cluster import ray_cluster
 from frx_graph.engines.ray_engine import RayEngine
-from frx_graph.support.termination import cleaned_up_when_terminated
+from frx_graph.support.supervisor.process import cleaned_up_when_terminated
 
 if __name__ == "__main__":
     address, folder = sys.argv[1:]

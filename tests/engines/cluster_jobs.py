@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from frx_graph.errors import TrialError
-from frx_graph.support.package_path import package_pythonpath
+from frx_graph.support.supervisor.process import package_pythonpath
 from frx_graph.trials.arm_process import ArmProcess
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from frx_graph.ledger.fast_path import append, promotions, stands_only_elsewhere
 from frx_graph.ledger.location import Location, parse_location
 from frx_graph.ledger.plain_file import NotPlainError, plain_file
 from frx_graph.ledger.verification import verify
-from frx_graph.support.package_path import package_pythonpath
+from frx_graph.support.supervisor.process import package_pythonpath
 
 pytestmark = pytest.mark.in_a_file
 

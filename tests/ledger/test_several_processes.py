@@ -15,7 +15,7 @@ import trial_writer
 
 from frx_graph.ledger.database.opening import open_to_read
 from frx_graph.ledger.verification import Verification, verify
-from frx_graph.support.package_path import package_pythonpath
+from frx_graph.support.supervisor.process import package_pythonpath
 
 HERE = Path(__file__).parent
 

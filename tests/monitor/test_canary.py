@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from frx_graph.monitor.canary import Canary, Footprint
+from frx_graph.monitor.canary import Canary
 from frx_graph.monitor.health_signals import (
     HealthSample,
     HealthSignals,
@@ -18,6 +18,7 @@ from frx_graph.monitor.health_signals import (
     find_next_check,
     read_promised_times,
 )
+from frx_graph.monitor.step_metrics import Footprint
 from frx_graph.trials.policy import TrialPolicy
 from frx_graph.trials.samples import Cause, Disturbance
 from frx_graph.trials.schedule import Arm

@@ -14,12 +14,12 @@ from torch._functorch._aot_autograd import runtime_wrappers
 from torch.utils.checkpoint import checkpoint
 from watched_backend import Machine, Watch, leaking, taking
 
+from frx_graph.errors import out_of_memory
 from frx_graph.monitor import failure_attribution, shadow_run, shadow_steps, step_metrics
 from frx_graph.monitor.health_signals import CHECK_STEPS, PromisedTimes
 from frx_graph.monitor.monitored_program import MonitoredProgram, State
 from frx_graph.monitor.shadow_run import ShadowRun, count_copied_bytes
 from frx_graph.monitor.step_metrics import StepMetrics, fits_twice
-from frx_graph.support.out_of_memory import out_of_memory
 from frx_graph.trials.policy import TrialPolicy
 
 INNER = ["eager", "aot_eager", pytest.param("inductor", marks=pytest.mark.integration)]

@@ -17,7 +17,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from watched_backend import Machine, Watch, leaking, taking
 
 from frx_graph.capture.repeatable_graph import repeatable
-from frx_graph.compiler.baseline import LazyBaseline
+from frx_graph.compiler.fallback import LazyBaseline
 from frx_graph.monitor.health_signals import CHECK_STEPS, PromisedTimes, Signal, find_next_check
 from frx_graph.monitor.monitored_program import MonitoredProgram, State
 from frx_graph.trials.policy import TrialPolicy

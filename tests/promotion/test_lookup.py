@@ -30,9 +30,8 @@ import frx_graph
 from frx_graph import backend
 from frx_graph.autopilot.trial_decisions import decisions_without_trial
 from frx_graph.compiler import eager
-from frx_graph.compiler.plans import recorded_plan
+from frx_graph.compiler.plans import permits, recorded_plan
 from frx_graph.compiler.rewrite_pipeline import RewrittenGraph
-from frx_graph.compiler.risk import permits
 from frx_graph.errors import LedgerError, TravelError, TrialError
 from frx_graph.ledger.author import this_process
 from frx_graph.ledger.database.opening import open_ledger
@@ -45,7 +44,8 @@ from frx_graph.promotion import active_plan, autopilot_trials, history, lookup, 
 from frx_graph.promotion.lookup import PromotedPlans
 from frx_graph.promotion.promoted_plan import Promotion
 from frx_graph.records import Candidate, Risk
-from frx_graph.support.package_path import package_pythonpath
+from frx_graph.support.supervisor.process import package_pythonpath
+from frx_graph.support.user_warning import WarnOnce
 from frx_graph.trial_worker.launch import start_arm
 from frx_graph.trials.arm_messages import Load, Loaded, TargetWorkload, Warm, Warmed, ask
 from frx_graph.trials.policy import TrialPolicy
@@ -240,7 +240,7 @@ def test_what_was_promoted_under_other_settings_is_not_and_that_is_said_once(
         for _ in range(2):
             torch._dynamo.reset()
             assert applied(*model) == []
-    assert len([one for one in warned if "since that was in another environment" in str(one.message)]) == 1
+    assert len([one for one in warned if "it was promoted in another environment" in str(one.message)]) == 1
     assert Kind.APPLIED not in kinds(ledger)
     torch._dynamo.reset()
     assert applied(*model)
@@ -694,7 +694,7 @@ def test_what_is_decided_against_a_plan_in_the_middle_of_a_search_ends_it(
         recorded.append("more")
 
     monkeypatch.setattr("frx_graph.autopilot.search.try_graph", searches)
-    monkeypatch.setattr(backend._session, "_warned", set())
+    monkeypatch.setattr(backend._session, "_warnings", WarnOnce())
     with pytest.warns(RuntimeWarning, match="could not try a graph.*meanwhile"):
         assert applied(*model, mode="autopilot") == []
     assert len(recorded) == 1

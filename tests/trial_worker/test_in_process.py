@@ -23,8 +23,7 @@ from torch._inductor import config as inductor_config
 from frx_graph import backend
 from frx_graph.autopilot import search
 from frx_graph.autopilot.proposals import proposed
-from frx_graph.compiler.plans import ALL_REWRITES
-from frx_graph.compiler.risk import allowed
+from frx_graph.compiler.plans import ALL_REWRITES, allowed
 from frx_graph.errors import TravelError
 from frx_graph.ledger.decision import Decision
 from frx_graph.options import backend_options

@@ -17,8 +17,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from frx_graph.support.package_path import package_pythonpath
 from frx_graph.support.supervisor.family import ProcessFamily
+from frx_graph.support.supervisor.process import package_pythonpath
 from frx_graph.trial_worker import launch
 from frx_graph.trials import arm_process
 from frx_graph.trials.arm_connection import connection

@@ -13,7 +13,7 @@ import pytest
 import torch
 from unproved_promotions import everything_made
 
-from frx_graph.support.package_path import package_pythonpath
+from frx_graph.support.supervisor.process import package_pythonpath
 from frx_graph.trial_worker.launch import start_arm
 from frx_graph.trials.arm_messages import Load, TargetWorkload
 from frx_graph.trials.arm_process import ArmProcess, Limits

@@ -16,7 +16,7 @@ from frx_graph.analyzers.trace.kernel_names import function_name
 from frx_graph.facts.graph_facts import GraphFacts
 from frx_graph.passes import confidence
 from frx_graph.records import Basis, CopyKind, Evidence, Finding, Refusal
-from frx_graph.support.byte_text import bytes_text, seconds_text
+from frx_graph.support.plain_text import bytes_text, seconds_text
 
 BELONGS_TO_NONE = "belongs to no finding"
 _KERNELS = 3

@@ -21,7 +21,7 @@ from frx_graph.evidence.trace.tree import NONE
 from frx_graph.passes import confidence
 from frx_graph.passes.severity import severity_of_share
 from frx_graph.records import Basis, Copy, Evidence, Finding, OperandRole, Saving
-from frx_graph.support.byte_text import bytes_text
+from frx_graph.support.plain_text import bytes_text
 
 GRAPH_ID = "trace"
 """A trace has no graph; findings and the summary of the trace refer to each other by this."""

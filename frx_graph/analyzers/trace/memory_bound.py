@@ -19,7 +19,7 @@ from frx_graph.passes.call_groups import by_place
 from frx_graph.passes.severity import HIGH_SHARE, MEDIUM_SHARE
 from frx_graph.records import Basis, Effort, Evidence, Finding, Risk, Saving, Severity
 from frx_graph.rules.gpu_profile import GpuPeaks
-from frx_graph.support.byte_text import bytes_text
+from frx_graph.support.plain_text import bytes_text
 
 RULE = "FRX005"
 _LISTED = 3

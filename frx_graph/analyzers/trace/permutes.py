@@ -18,7 +18,7 @@ from frx_graph.evidence.trace.tree import NONE, TraceTree
 from frx_graph.passes import confidence
 from frx_graph.passes.call_groups import by_place
 from frx_graph.records import Basis, Effort, Evidence, Finding, Risk, Saving, Severity
-from frx_graph.support.byte_text import bytes_text
+from frx_graph.support.plain_text import bytes_text
 
 RULE = "FRX003"
 FEWEST_PER_STEP = 2

@@ -15,7 +15,7 @@ from frx_graph.evidence.cuda.source import CudaSource, launches_by_name
 from frx_graph.evidence.cuda.state import Inlining
 from frx_graph.evidence.cuda.syntax import coverage, parse_tree
 from frx_graph.evidence.text_lines import whole_text
-from frx_graph.support.gc_paused import uncollected
+from frx_graph.support.garbage_collection import uncollected
 
 EXPECTED = "CUDA source, with a __global__ function or a <<<launch>>>"
 _MARKS = ("__global__", "<<<")

@@ -20,7 +20,7 @@ from typing import Final
 from frx_graph.errors import EvidenceError
 from frx_graph.evidence.run import bundle_layout
 from frx_graph.evidence.run.bundle_zip import MOST_MEMBERS, BundleZip
-from frx_graph.support.termination import cleaned_up_when_terminated
+from frx_graph.support.supervisor.process import cleaned_up_when_terminated
 
 _TRACE_SUFFIXES: Final = (".json", ".json.gz")
 _ROOT_TRACE: Final = PurePosixPath(bundle_layout.PROFILER_TRACE.name)

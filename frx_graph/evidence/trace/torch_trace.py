@@ -11,7 +11,7 @@ from frx_graph.errors import EvidenceError
 from frx_graph.evidence.trace.chrome_trace import ReadLimits, read_chrome_trace
 from frx_graph.evidence.trace.events import DeviceActivity, Operator, PythonFrame, RuntimeCall
 from frx_graph.evidence.trace.parsing import EventParser, clean_text
-from frx_graph.support.gc_paused import uncollected
+from frx_graph.support.garbage_collection import uncollected
 
 _Value = TypeVar("_Value", str, int)
 

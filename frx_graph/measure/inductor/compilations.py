@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from torch._dynamo import utils
+from frx_graph.support.torch_internals import dynamo_utils
 
 _NOT_COMPILING = frozenset({"guard_collective"})
 """Timed phases that run without any compilation: that one asks all ranks whether all their guards held."""
@@ -35,13 +35,13 @@ class Compilations:
 def compilations() -> Compilations:
     """What has been compiled up to now."""
     # Copied in one step, since another thread may be compiling.
-    phases = dict(utils.compilation_time_metrics)
+    phases = dict(dynamo_utils.compilation_time_metrics)
     return Compilations({name: (times, len(times)) for name, times in phases.items() if name not in _NOT_COMPILING})
 
 
 def frames_compiled() -> int:
     """Frames that Dynamo has compiled in this process since it was last reset."""
-    return len(utils.compilation_time_metrics.get(_FRAME, ()))
+    return len(dynamo_utils.compilation_time_metrics.get(_FRAME, ()))
 
 
 def compiled_between(begin: Compilations, end: Compilations) -> str | None:

@@ -16,11 +16,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._inductor import config as inductor_config
-from torch._inductor.compile_fx import compile_fx_inner
-from torch._inductor.decomposition import select_decomp_table
 from torch.fx.experimental.proxy_tensor import make_fx
-from torch.utils import _pytree as pytree
 
 from frx_graph.errors import first_line
 from frx_graph.facts.generated_call import GeneratedCall
@@ -31,6 +27,7 @@ from frx_graph.measure.operators.operator_call import argument_sets
 from frx_graph.measure.operators.operator_inputs import OperandPool, own_overload
 from frx_graph.measure.operators.operator_timing import BUDGET_S, Clock, clock_for, take_turns, undisturbed_runs
 from frx_graph.support.supervisor.supervised import claim_stdout
+from frx_graph.support.torch_internals import compile_fx_inner, inductor_config, pytree, select_decomp_table
 
 _ROUNDS = 2
 """As for other operators: a machine that slows down or speeds up meanwhile treats all groups alike."""

@@ -8,11 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from torch import fx
-from torch._inductor import config as inductor_config
-from torch._inductor.compile_fx import compile_fx, compile_fx_inner
-from torch._inductor.output_code import CompiledFxGraph
-from torch._ops import OpOverload
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from frx_graph.capture.call_site import UNKNOWN_SITE
 from frx_graph.capture.captured_graph import Phase
@@ -20,6 +15,14 @@ from frx_graph.measure.inductor.inductor_graph import ExternCall, read_schedule
 from frx_graph.measure.operators.copy_recorder import CopyRecorder
 from frx_graph.measure.operators.observed_copy import OUTSIDE, ObservedCopy
 from frx_graph.measure.operators.operator_measurement import Mechanism, SeenCopy
+from frx_graph.support.torch_internals import (
+    CompiledFxGraph,
+    OpOverload,
+    TorchDispatchMode,
+    compile_fx,
+    compile_fx_inner,
+    inductor_config,
+)
 
 _NO_CACHE = {"fx_graph_cache": False, "fx_graph_remote_cache": False, "triton.cudagraphs": False}
 _RESULT = re.compile(r"^\s*(?P<name>\w+) = |\bout=(?P<out>\w+)")

@@ -12,10 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from torch import fx
-from torch._inductor.loop_body import MemoryUsageType
-from torch._inductor.scheduler import ExternKernelSchedulerNode, ForeachKernelSchedulerNode, OutputNode, SchedulerNode
-from torch._inductor.virtualized import V
-from torch._ops import OpOverload
 
 from frx_graph.capture.call_site import (
     CallSite,
@@ -28,6 +24,15 @@ from frx_graph.capture.captured_graph import Phase
 from frx_graph.facts.operator_families import FOLDED_PRODUCTS
 from frx_graph.measure.operators.aten_copies import WEIGHT_OPERAND
 from frx_graph.measure.operators.observed_copy import ObservedCopy, ObservedKind, ObservedRole
+from frx_graph.support.torch_internals import (
+    ExternKernelSchedulerNode,
+    ForeachKernelSchedulerNode,
+    MemoryUsageType,
+    OpOverload,
+    OutputNode,
+    SchedulerNode,
+    V,
+)
 
 _MOVES = frozenset({"load", "store", "get_index"})
 _ASKED_FOR = frozenset({"aten.clone", "aten.contiguous", "aten.copy", "prims.clone"})

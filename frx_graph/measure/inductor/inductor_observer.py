@@ -16,10 +16,10 @@ from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
 import torch
-from torch._functorch import config as functorch_config
 
 from frx_graph.capture.state_snapshot import preserve_state
 from frx_graph.measure.operators.observed_copy import ObservedCopy
+from frx_graph.support.torch_internals import functorch_config
 
 P = ParamSpec("P")
 T = TypeVar("T")

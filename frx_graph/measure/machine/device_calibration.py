@@ -15,7 +15,6 @@ from typing import Annotated, Any, Literal
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from torch.utils._python_dispatch import _disable_current_modes
 
 from frx_graph.errors import EvidenceError, OptionError
 from frx_graph.measure.cache_directory import CACHE_VARIABLE, cache_directory, remember
@@ -23,6 +22,7 @@ from frx_graph.measure.machine.calibration_plausibility import implausibility
 from frx_graph.measure.machine.cpu_name import cpu_name
 from frx_graph.measure.machine.device_profile import DeviceProfile
 from frx_graph.measure.machine.disturbance import disturbance
+from frx_graph.support.torch_internals import disable_current_modes
 
 Clock = Callable[[], float]
 
@@ -106,7 +106,7 @@ def calibrate(device: torch.device | str, *, clock: Clock = time.perf_counter) -
     Raises `OptionError` for a device that this machine or this function does not have.
     """
     resolved = _resolve(device)
-    with _disable_current_modes(), torch.inference_mode(), _ieee_matmuls(resolved.type):
+    with disable_current_modes(), torch.inference_mode(), _ieee_matmuls(resolved.type):
         bandwidth = measure_bandwidth(resolved, clock)
         peaks = {dtype: measure_peak_flops(resolved, dtype, clock) for dtype in CALIBRATED_DTYPES}
     return DeviceProfile(

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
 
 from frx_graph.facts.layout import StridePattern
 from frx_graph.facts.operator_signature import OperatorSignature
@@ -17,6 +16,7 @@ from frx_graph.measure.operators.operator_contract import ContractEntry, Contrac
 from frx_graph.measure.operators.operator_inputs import on_meta_device
 from frx_graph.measure.operators.operator_measurement import Mechanism, OperatorMeasurement, SeenCopy
 from frx_graph.measure.operators.operator_probe import measure_operators
+from frx_graph.support.torch_internals import pytree
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,9 +26,6 @@ from types import MappingProxyType, TracebackType
 from typing import Any, Self
 
 import torch
-from torch._C._autograd import DeviceType, _profiler_enabled
-from torch._C._profiler import _RecordFunctionFast
-from torch._C._verbose import mkldnn_set_verbose
 from torch.profiler import ProfilerActivity, profile
 
 from frx_graph.errors import EvidenceError
@@ -45,6 +42,13 @@ from frx_graph.measure.operators.onednn_reorders import LayoutReorder, layout_re
 from frx_graph.measure.operators.operator_events import OperatorEvent, operator_events
 from frx_graph.measure.operators.operator_measurement import Mechanism, SeenCopy
 from frx_graph.measure.profiler_console import not_kineto
+from frx_graph.support.torch_internals import (
+    DeviceType,
+    RecordFunctionFast,
+    has_onednn,
+    is_profiler_enabled,
+    mkldnn_set_verbose,
+)
 
 _BEGIN, _END = "frx::region#", "frx::outside"
 _MARKER = re.compile(rf"(?:{_BEGIN}(?P<region>\d+)|{_END})\r?\n?$")
@@ -87,7 +91,7 @@ class CopyRecorder:
             )
         self._stack.callback(_running.release)
         try:
-            if _profiler_enabled():
+            if is_profiler_enabled():
                 raise EvidenceError("a torch profiler is already running", "stop it before copies are recorded")
             activities = [ProfilerActivity.CPU]
             if torch.cuda.is_available():
@@ -97,7 +101,7 @@ class CopyRecorder:
             with captured(STDERR, not_kineto):
                 self._profile.start()
             self._log = self._stack.enter_context(captured(STDOUT, _not_ours))
-            if torch._C._has_mkldnn and mkldnn_set_verbose(_LOG_EXECUTION):
+            if has_onednn() and mkldnn_set_verbose(_LOG_EXECUTION):
                 self._stack.callback(mkldnn_set_verbose, _LOG_NOTHING)
         except BaseException:
             self._stack.close()
@@ -125,7 +129,7 @@ class CopyRecorder:
         return self._implementations.get(key, ())
 
     def _stop_profiler(self) -> None:
-        if self._profile is not None and _profiler_enabled():
+        if self._profile is not None and is_profiler_enabled():
             with captured(STDERR, not_kineto):
                 self._profile.stop()
 
@@ -177,7 +181,7 @@ class _Region:
         self._recorder, self._key = recorder, key
 
     def __enter__(self) -> None:
-        self._event = _RecordFunctionFast(self._recorder._begin(self._key))
+        self._event = RecordFunctionFast(self._recorder._begin(self._key))
         self._event.__enter__()
 
     def __exit__(self, *_: object) -> None:

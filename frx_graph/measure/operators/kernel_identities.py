@@ -16,8 +16,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch._C._autograd import DeviceType, _profiler_enabled
-from torch._C._verbose import mkldnn_set_verbose
 from torch.profiler import ProfilerActivity, profile
 
 from frx_graph.errors import EvidenceError
@@ -28,6 +26,7 @@ from frx_graph.measure.inductor.generated_calls import counted_loops
 from frx_graph.measure.operators.copy_recorder import keeping_events
 from frx_graph.measure.operators.operator_events import OperatorEvent, operator_events
 from frx_graph.measure.profiler_console import not_kineto
+from frx_graph.support.torch_internals import DeviceType, has_onednn, is_profiler_enabled, mkldnn_set_verbose
 
 _LOG_NOTHING, _LOG_EXECUTION = 0, 1
 _LOG_PREFIXES = ("onednn_verbose,", "dnnl_verbose,")
@@ -92,7 +91,7 @@ def observe_kernels(step: Callable[[], object]) -> KernelIdentities:
     While it runs, the process's standard output goes to a temporary file, as oneDNN logs there; what others print
     appears afterwards. Raises what `step` raises, and `EvidenceError` where a torch profiler is running already.
     """
-    if _profiler_enabled():
+    if is_profiler_enabled():
         raise EvidenceError("a torch profiler is already running", "stop it before kernels are listed")
     activities = [ProfilerActivity.CPU]
     on_gpu = torch.cuda.is_available()
@@ -130,7 +129,7 @@ def observe_kernels(step: Callable[[], object]) -> KernelIdentities:
 @contextlib.contextmanager
 def _onednn_log(untold: list[Source]) -> Iterator[CapturedText]:
     with captured(STDOUT, _not_onednn) as log:
-        logging = torch._C._has_mkldnn and bool(mkldnn_set_verbose(_LOG_EXECUTION))
+        logging = has_onednn() and bool(mkldnn_set_verbose(_LOG_EXECUTION))
         if not logging:
             untold.append(Source.ONEDNN)
         try:

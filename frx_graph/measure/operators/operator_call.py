@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import _disable_current_modes
 
 from frx_graph.facts.operator_signature import OperatorSignature
 from frx_graph.measure.operators.operator_inputs import OperandPool, build_arguments, own_overload
+from frx_graph.support.torch_internals import disable_autocast, disable_current_modes
 
 FailureReport = Callable[[OperatorSignature, str], None]
 """Called with a signature that could not be measured, and why."""
@@ -70,9 +70,9 @@ def isolated(signatures: Iterable[OperatorSignature]) -> Iterator[None]:
     on_gpu = any(tensor.device == "cuda" for signature in signatures for tensor in signature.tensors)
     devices = [torch.cuda.current_device()] if on_gpu and torch.cuda.is_available() else []
     with (
-        _disable_current_modes(),
+        disable_current_modes(),
         torch.no_grad(),
-        torch._C._DisableAutocast(),
+        disable_autocast(),
         torch.random.fork_rng(devices),
         warnings.catch_warnings(action="ignore"),
     ):

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch._C._profiler import _EventType, _TensorMetadata
+
+from frx_graph.support.torch_internals import EventType, TensorMetadata
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ def operator_events(roots: Sequence[Any]) -> tuple[OperatorEvent, ...]:
 
 def _convert(event: Any) -> Iterator[OperatorEvent]:
     children = tuple(converted for child in event.children for converted in _convert(child))
-    if event.tag != _EventType.TorchOp:
+    if event.tag != EventType.TorchOp:
         yield from children
         return
     yield OperatorEvent(
@@ -72,7 +73,7 @@ def _convert(event: Any) -> Iterator[OperatorEvent]:
 
 def _tensors(inputs: Sequence[Any]) -> Iterator[TensorUse]:
     for value in inputs:
-        if isinstance(value, _TensorMetadata):
+        if isinstance(value, TensorMetadata):
             yield TensorUse(
                 sizes=tuple(value.sizes),
                 strides=tuple(value.strides),

@@ -8,11 +8,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._ops import OpOverload
 
 from frx_graph.facts.layout import storage_extent
 from frx_graph.facts.operator_overload import find_overload
 from frx_graph.facts.operator_signature import OperatorSignature, SpecArgument, TensorSpec
+from frx_graph.support.torch_internals import OpOverload
 
 _NAMESPACES = frozenset({"aten", "prims", "mkl", "mkldnn", "frx_graph"})
 _WITH_WORKSPACE = frozenset({"aten.mkldnn_rnn_layer_backward", "aten._cudnn_rnn_backward", "aten.miopen_rnn_backward"})

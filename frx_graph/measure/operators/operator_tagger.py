@@ -11,16 +11,20 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch._ops import OpOverload
 from torch.autograd.function import BackwardCFunction
-from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from frx_graph.capture.call_site import UNKNOWN_SITE, CallSite, is_foreign, site_from_frame, site_in_module
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.facts.operator_families import FOLDED_PRODUCTS
 from frx_graph.measure.operators.copy_recorder import CopyRecorder
 from frx_graph.measure.operators.module_stack import ModuleStack
+from frx_graph.support.torch_internals import (
+    OpOverload,
+    TorchDispatchMode,
+    get_autograd_node,
+    get_sequence_number,
+    pytree,
+)
 
 ACCUMULATION = "AccumulateGrad"
 _FUNCTION_FILE = torch.autograd.function.__file__
@@ -105,7 +109,7 @@ class OperatorTagger(TorchDispatchMode):
 
 def in_accumulation() -> bool:
     """True while autograd adds a gradient to its parameter's."""
-    return getattr(torch._C._current_autograd_node(), "variable", None) is not None
+    return getattr(get_autograd_node(), "variable", None) is not None
 
 
 class _Attribution:
@@ -119,7 +123,7 @@ class _Attribution:
 
     def attribute(self, tensors: Sequence[Tensor], modules: ModuleStack) -> tuple[CallSite, Phase]:
         """Site and phase of the operator that is about to run on `tensors`."""
-        node: Any = torch._C._current_autograd_node()
+        node: Any = get_autograd_node()
         if node is not None and torch.is_grad_enabled():
             # Backward formulas run without gradients: what runs with them is a checkpoint's forward, computed again.
             again = self._by_frame(tensors, modules)
@@ -140,7 +144,7 @@ class _Attribution:
         site = site_in_module(site_from_frame(sys._getframe(), modules.path), modules.kind)
         if torch.is_grad_enabled():
             # Operators that autograd does not record share the number of the one before them: the first is the owner.
-            self._by_sequence.setdefault(torch._C._autograd._get_sequence_nr() - 1, site)
+            self._by_sequence.setdefault(get_sequence_number() - 1, site)
             for tensor in tensors:
                 if tensor.is_leaf and tensor.requires_grad:
                     self._by_leaf.setdefault(id(tensor), site)

@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import torch
-from torch._C._autograd import _profiler_enabled
 
 from frx_graph.facts.layout import CHANNELS_LAST_ORDER, strides_for_order
 from frx_graph.facts.operator_signature import OperatorSignature, TensorSpec, with_strides
@@ -23,6 +22,7 @@ from frx_graph.measure.operators.operator_call import (
 )
 from frx_graph.measure.operators.operator_inputs import OperandPool
 from frx_graph.measure.operators.operator_measurement import LayoutTimes
+from frx_graph.support.torch_internals import is_profiler_enabled
 
 Clock = Callable[[], float]
 
@@ -76,7 +76,7 @@ def time_variants(
     the undisturbed runs counts. See `take_turns` for the budget, which is in seconds per group.
     """
     distinct = list(dict.fromkeys(map(tuple, groups)))
-    if _profiler_enabled():
+    if is_profiler_enabled():
         for group in distinct:
             on_failure(group[0], "a torch profiler is running, which slows down what is timed")
         return {}

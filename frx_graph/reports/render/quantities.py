@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from frx_graph.records import Saving
-from frx_graph.support.byte_text import bytes_text, three_digits
+from frx_graph.support.plain_text import bytes_text, three_digits
 
 UNKNOWN = "unknown"
 

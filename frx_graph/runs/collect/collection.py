@@ -43,7 +43,7 @@ from frx_graph.runs.collect.sampling import Sampler
 from frx_graph.runs.workload.shown_command import without_secrets
 from frx_graph.runs.workload.workload import STDERR, STDOUT, WorkloadEnd, WorkloadError, run_workload
 from frx_graph.support.atomic_file import write_all_atomically, write_atomically
-from frx_graph.support.termination import cleaned_up_when_terminated
+from frx_graph.support.supervisor.process import cleaned_up_when_terminated
 
 NO_GPU = "no NVIDIA GPU was found: gpu_metrics.csv has no samples"
 NO_EVENTS = "the workload wrote no events: raw/trace.jsonl is what frx.init and frx.step_context write"

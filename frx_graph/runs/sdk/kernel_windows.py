@@ -81,10 +81,11 @@ class KernelWindow:
             mark.__exit__(None, None, None)
 
     def _begin(self) -> None:
-        from torch._C._autograd import _profiler_enabled
         from torch.profiler import profile
 
-        if _profiler_enabled():
+        from frx_graph.support.torch_internals import is_profiler_enabled
+
+        if is_profiler_enabled():
             # Torch would end the other one, which is the program's.
             raise RuntimeError("another profiler is running")
         profiler = profile(record_shapes=self._record_shapes, with_stack=self._with_stack)

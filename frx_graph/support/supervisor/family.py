@@ -1,4 +1,4 @@
-"""A process that leads a session, and all that it has started, even outside of it: their memory, and their end."""
+"""Measure the memory of a process and all that it has started, even outside its session, and end them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import psutil
 
 MARK = "FRX_ARM"
-"""Environment variable that all processes of one family share. It finds those that have left the session."""
+"""Environment variable of all processes of one family. It finds those that have left the session."""
 _GONE_SECONDS = 5.0
 """Seconds after which ending a family is given up."""
 _POLL_SECONDS = 0.01
@@ -22,7 +22,7 @@ through."""
 
 
 class ProcessFamily:
-    """The family of `leader`, which was started in a session of its own with `mark` as its `MARK`.
+    """The family of `leader`, which was started in its own session with `mark` as its `MARK`.
 
     Raises `psutil.Error` or `OSError` if it cannot be looked at.
     """

@@ -1,4 +1,4 @@
-"""What a supervised process says, line by line, and the end of what it prints."""
+"""Read the lines of a supervised process's answers, and keep the end of its output."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class LineReader:
 
     def __init__(self, descriptor: int, longest: float = math.inf) -> None:
         self.ended = False
-        """Whether the other end is closed: no more lines come."""
+        """True once the other end is closed, and no more lines come."""
         self._descriptor = descriptor
         self._longest = longest
         self._lines: deque[bytes] = deque()
         self._begun = b""
-        # Not `select`, which has an end to numbers of descriptors.
+        # Not `select`, which fails for descriptors from 1024 on.
         self._ready = select.poll()
         self._ready.register(descriptor, select.POLLIN)
 

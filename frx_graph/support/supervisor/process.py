@@ -1,4 +1,4 @@
-"""Start a process in a session of its own, and leave nothing of it behind.
+"""Start a process in its own session, leave nothing of it behind, and end by signals cleanly.
 
 Ctrl-C in a terminal does not reach the process: this one gets it, unwinds, and ends the process and its group.
 """
@@ -19,6 +19,9 @@ from typing import IO
 Stream = int | IO[bytes] | None
 """As `subprocess.Popen` takes them; None: this process's own."""
 _INTERRUPTING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_ENDING = (signal.SIGTERM, signal.SIGHUP)
+PACKAGE_PARENT = str(Path(__file__).absolute().parents[3])
+"""The folder that contains `frx_graph`."""
 _SHORTEST_POLL, _LONGEST_POLL = 0.001, 0.05
 """Seconds. Python notices signals, and exceptions that another thread sends, only between two polls."""
 
@@ -158,3 +161,45 @@ def defer_signals() -> Iterator[Callable[[], None]]:
         yield release
     finally:
         release()
+
+
+class Terminated(BaseException):
+    """Unwinds the program that a signal has interrupted; only `cleaned_up_when_terminated` catches it."""
+
+
+@contextlib.contextmanager
+def cleaned_up_when_terminated() -> Iterator[None]:
+    """Raise `Terminated` in the block on SIGTERM or SIGHUP, and end the process by the signal behind it.
+
+    A signal that something else handles is left alone. Does nothing outside the main thread, where signals do not
+    arrive.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: int | None = None
+
+    def unwind(number: int, _frame: FrameType | None) -> None:
+        nonlocal came
+        came = number
+        raise Terminated
+
+    # A program that is started with nohup keeps ignoring SIGHUP.
+    unhandled = [number for number in _ENDING if signal.getsignal(number) is signal.SIG_DFL]
+    for number in unhandled:
+        signal.signal(number, unwind)
+    try:
+        yield
+    finally:
+        for number in unhandled:
+            if signal.getsignal(number) is unwind:
+                signal.signal(number, signal.SIG_DFL)
+        if came is not None:
+            # Also if other code has caught the exception on the way.
+            os.kill(os.getpid(), came)
+
+
+def package_pythonpath(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return `PYTHONPATH` with this package behind what `environment` already lists."""
+    given = environment.get("PYTHONPATH", "")
+    return {"PYTHONPATH": os.pathsep.join(filter(None, (given, PACKAGE_PARENT)))}

@@ -1,4 +1,4 @@
-"""Run a program once, to its end or to a limit: how long it took, what it wrote, how it ended."""
+"""Run a program once, to its end or to a limit, and record its time, output and ending."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ MOST_OUTPUT = 8 << 20
 """Bytes. A program that writes more to standard output is ended; of standard error the first so many are kept."""
 _CHUNK = 1 << 16
 _POLL_SECONDS, _NOTICE_SECONDS = 0.001, 0.2
-"""How often the end of a program is looked for if the system does not tell of it (Linux before 5.3), and if it does:
-Ray cancels a task by an exception, which does not come through while the interpreter waits for the system."""
+"""Seconds between polls for the end of a program, without and with `pidfd_open` (Linux 5.3). Ray cancels a task by an
+exception, which waits until a system call returns."""
 
 
 class Ending(enum.StrEnum):
-    """How a run came to its end."""
+    """The way in which a run ended."""
 
     EXITED = "exited"
     TIMED_OUT = "timed_out"
     FLOODED = "flooded"
-    """It wrote more than `MOST_OUTPUT`, and was ended."""
+    """The program wrote more than `MOST_OUTPUT`, and was killed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class ProgramRun:
 
     @property
     def problem(self) -> str | None:
-        """Say why its time measures nothing; None for a program that has ended well."""
+        """The reason why its time measures nothing; None for a program that succeeded."""
         if self.ending is Ending.TIMED_OUT:
             return f"it had not ended after {self.seconds:.0f} s"
         if self.ending is Ending.FLOODED:
@@ -86,7 +86,7 @@ def signal_name(number: int) -> str:
 
 
 class _Pipes:
-    """Reads what a program writes, and notices its end if the system tells of it."""
+    """Reads the output of a program, and notices its end if `pidfd_open` exists."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self.output, self.errors = bytearray(), bytearray()
@@ -114,7 +114,7 @@ class _Pipes:
                 pass
 
     def close(self) -> None:
-        """Release what the system lent; the pipes are the process's."""
+        """Release the selector and the process descriptor; the pipes belong to the process."""
         self._selector.close()
         if self._end is not None:
             os.close(self._end)

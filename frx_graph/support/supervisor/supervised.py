@@ -1,4 +1,4 @@
-"""The side of the process that is supervised: whose life it shares, what it may use, and where its answers go."""
+"""Set up a process that another one supervises: end with it, limit resources, reserve standard output."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ _PR_SET_PDEATHSIG = 1
 
 
 def end_with_parent(parent: int, number: int = signal.SIGKILL) -> None:
-    """Send this process the signal `number` when `parent`, which has started it, dies; end it at once if that has died.
+    """Send this process the signal `number` when `parent`, which started it, dies; exit now if it has died already.
 
-    Elsewhere than on Linux only the latter.
+    Outside Linux only the latter.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
     if os.getppid() != parent:
-        # It has gone already, and what it has asked for waits in the pipe.
-        sys.exit("whoever has started this process has gone")
+        # Its request still waits in the pipe.
+        sys.exit("the process that started this one has ended")
 
 
 def limit_resources(most: Mapping[int, int]) -> None:
-    """Let this process, and what it starts, use so much of each resource (`resource.RLIMIT_...`), and dump no core."""
+    """Limit each resource (`resource.RLIMIT_...`) of this process and its children; no core dumps."""
     for limited, number in {**most, resource.RLIMIT_CORE: 0}.items():
         resource.setrlimit(limited, (number, number))
 
 
 def claim_stdout() -> BinaryIO:
-    """Return a stream to what was standard output; what anybody prints from now on goes to standard error."""
+    """Return a stream to standard output, and redirect prints from now on to standard error."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     return answers

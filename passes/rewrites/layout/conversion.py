@@ -7,11 +7,11 @@ from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, fx
-from torch._ops import OpOverload
 
 from frx_graph.facts.layout import CHANNELS_LAST_ORDER, dimension_order, inverse_order, strides_for_order
 from frx_graph.facts.size_hint import shape_hint, stride_hint
 from frx_graph.passes.layouts.dimension_map import Order, plain_order
+from frx_graph.support.torch_internals import OpOverload
 
 Convert: TypeAlias = Callable[[fx.Graph, fx.Node, Order], fx.Node]
 """Adds what copies a value into a dense order at the graph's insertion point, and gives each new node its value in

@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx
-from torch.utils import _pytree as pytree
 
 from frx_graph.facts.size_hint import shape_hint, stride_hint
+from frx_graph.support.torch_internals import pytree
 
 
 def memories_under_inductor(graph: fx.Graph) -> list[int | None]:

@@ -15,8 +15,6 @@ from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, fx
-from torch._ops import OpOverload
-from torch.utils import _pytree as pytree
 
 from frx_graph.errors import RewriteError, first_line
 from frx_graph.facts.layout import dimension_order, is_expanded, strides_for_order
@@ -36,6 +34,7 @@ from frx_graph.passes.rewrites.meta_strides.unreliable_strides import (
     misread_gradient,
 )
 from frx_graph.passes.rewrites.meta_strides.unreliable_values import has_one_order
+from frx_graph.support.torch_internals import OpOverload, pytree
 
 
 @dataclass(frozen=True, slots=True)

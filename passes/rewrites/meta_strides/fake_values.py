@@ -8,12 +8,10 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch._dispatch.python import enable_python_dispatcher
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-from torch.utils import _pytree as pytree
 
 from frx_graph.capture.without_guards import without_guards
 from frx_graph.errors import RewriteError
+from frx_graph.support.torch_internals import FakeTensor, FakeTensorMode, enable_python_dispatcher, pytree
 
 
 def fake_mode_of(graph: fx.Graph) -> FakeTensorMode:

@@ -16,8 +16,6 @@ from typing import Any
 
 import torch
 from torch import SymInt, Tensor, fx
-from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import _disable_current_modes
 
 from frx_graph.facts.layout import dimension_order, is_dense, strides_for_order
 from frx_graph.facts.size_hint import shape_hint, size_hint, stride_hint
@@ -25,6 +23,7 @@ from frx_graph.passes.layouts.dimension_map import Order, plain_order
 from frx_graph.passes.rewrites.layout.conversion import aten_pin
 from frx_graph.passes.rewrites.meta_strides.fake_values import fake_mode_of, running_fakes
 from frx_graph.passes.rewrites.meta_strides.unreliable_strides import lies_in_operand, makes_other_strides
+from frx_graph.support.torch_internals import disable_current_modes, disable_python_dispatcher, pytree
 
 
 def pin_views(graph: fx.Graph) -> None:
@@ -76,7 +75,7 @@ def _raises(view: fx.Node, source: fx.Node, given: Any) -> bool:
         )
         assert callable(view.target)
         try:
-            with _disable_current_modes(), torch._C._DisablePythonDispatcher(), torch.no_grad():
+            with disable_current_modes(), disable_python_dispatcher(), torch.no_grad():
                 made = view.target(*args, **kwargs)
         # However a view says that it cannot be.
         except Exception:  # noqa: BLE001

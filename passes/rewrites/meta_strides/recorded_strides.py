@@ -11,8 +11,8 @@ from __future__ import annotations
 from typing import Any
 
 from torch import Tensor, fx
-from torch._inductor.custom_graph_pass import CustomGraphPass
-from torch.utils import _pytree as pytree
+
+from frx_graph.support.torch_internals import CustomGraphPass, pytree
 
 _NOTED = "frx_traced_strides"
 """Key in the meta of nodes of a joint graph, which its forward and backward take over."""

@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx
-from torch.utils import _pytree as pytree
 
 from frx_graph.errors import RewriteError
 from frx_graph.facts.layout import CHANNELS_LAST_ORDER, strides_for_order
@@ -19,6 +18,7 @@ from frx_graph.passes.rewrites.layout.edits import LayoutEdit, order_of, same_st
 from frx_graph.passes.rewrites.meta_strides.recorded_strides import noted_strides
 from frx_graph.passes.rewrites.meta_strides.unreliable_strides import is_view
 from frx_graph.passes.rewrites.meta_strides.unreliable_values import has_one_order
+from frx_graph.support.torch_internals import pytree
 
 
 def restore_outputs(edit: LayoutEdit, output: fx.Node, kept: Collection[str]) -> None:

@@ -13,13 +13,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx
-from torch._ops import OpOverload
 
 from frx_graph.errors import RewriteError
 from frx_graph.facts.layout import Layout, layout_of
 from frx_graph.facts.size_hint import shape_hint, stride_hint
 from frx_graph.passes.layouts.dimension_map import view_strides
 from frx_graph.passes.rewrites.layout.conversion import MEMORY_FORMATS
+from frx_graph.support.torch_internals import OpOverload
 
 OTHER_THAN_FAKE = frozenset(
     {

@@ -12,12 +12,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx
-from torch.utils import _pytree as pytree
 
 from frx_graph.facts.layout import is_dense
 from frx_graph.facts.size_hint import shape_hint, stride_hint
 from frx_graph.passes.rewrites.meta_strides.fake_values import fake_mode_of, run_on_fakes, running_fakes
 from frx_graph.passes.rewrites.meta_strides.unreliable_strides import lies_in_operand
+from frx_graph.support.torch_internals import pytree
 
 
 def settle_views(graph: fx.Graph) -> None:

@@ -13,7 +13,7 @@ from frx_graph.passes import confidence
 from frx_graph.passes.copies.prediction import predict_copies
 from frx_graph.passes.detectors.weight_reconversion import DETECTOR
 from frx_graph.records import Copy, CopyKind, Effort, OperandRole, Risk, Severity
-from frx_graph.support.byte_text import bytes_text
+from frx_graph.support.plain_text import bytes_text
 
 WEIGHT_BYTES = 16 * 16 * 3 * 3 * 4
 X = torch.randn(2, 16, 8, 8)

@@ -14,9 +14,15 @@ from typing import Any
 
 import pytest
 
-from frx_graph.support.supervisor.process import defer_signals, finish_ending, has_exited, supervise, wait_for_exit
+from frx_graph.support.supervisor.process import (
+    Terminated,
+    defer_signals,
+    finish_ending,
+    has_exited,
+    supervise,
+    wait_for_exit,
+)
 from frx_graph.support.supervisor.run import run_program
-from frx_graph.support.termination import Terminated
 
 SLEEPS = [sys.executable, "-c", "import time; time.sleep(600)"]
 

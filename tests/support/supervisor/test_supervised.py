@@ -7,7 +7,7 @@ import resource
 import subprocess
 import sys
 
-from frx_graph.support.package_path import package_pythonpath
+from frx_graph.support.supervisor.process import package_pythonpath
 
 MODULE = "frx_graph.support.supervisor.supervised"
 

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.autograd.function import BackwardCFunction
 
-from frx_graph.support.gc_search import instances, referring_dicts
+from frx_graph.support.garbage_collection import instances, referring_dicts
 
 
 class Square(torch.autograd.Function):

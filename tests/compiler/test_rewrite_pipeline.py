@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import fx
 
-from frx_graph.compiler.graph_rollback import as_it_was_on_failure
+from frx_graph.compiler.rewrite_pipeline import as_it_was_on_failure
 
 
 def module() -> fx.GraphModule:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from frx_graph.compiler.plans import ALL_REWRITES
-from frx_graph.compiler.risk import _LOW_RISK, allowed, permits
+from frx_graph.compiler.plans import _LOW_RISK, ALL_REWRITES, allowed, permits
 from frx_graph.passes.inner_choice import CHOICES
 from frx_graph.records import Candidate, Risk
 

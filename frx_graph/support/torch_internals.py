@@ -1,0 +1,217 @@
+"""Names every private API of torch that this package uses; no other module may name one.
+
+Each comment says since which torch release a name exists. "By 2.13" means that the oldest release under test has it.
+Importing this module costs nothing beyond `import torch`. A name that needs Dynamo, Inductor or a build with
+distributed support is imported on first use.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+# Dispatch keys. Since 1.12.
+from torch._C import DispatchKey
+
+# Device types of profiler events, and whether a profiler runs. Since 1.10.
+from torch._C._autograd import DeviceType
+from torch._C._autograd import _profiler_enabled as is_profiler_enabled
+
+# Kineto's event tree, since 1.12; a labelled region with little overhead, since 2.0.
+from torch._C._profiler import _EventType as EventType
+from torch._C._profiler import _RecordFunctionFast as RecordFunctionFast
+from torch._C._profiler import _TensorMetadata as TensorMetadata
+
+# oneDNN's log of primitives, behind `torch.backends.mkldnn.verbose`. Since 1.13.
+from torch._C._verbose import mkldnn_set_verbose
+
+# Python implementations of operators, also with symbolic shapes. Since 2.0.
+from torch._dispatch.python import enable_python_dispatcher
+
+# State of the compilation that is running. Since 2.0; `CompileContext` since 2.1.
+from torch._guards import CompileContext, TracingContext, tracing
+
+# Kinds of operators. Overloads since 1.11, the others since 2.0.
+from torch._ops import HigherOrderOperator, OperatorBase, OpOverload, OpOverloadPacket
+
+# Since 1.13.
+from torch._prims_common import make_contiguous_strides_for
+
+# Tensors without data. Since 1.13; `disable_fake_tensor_cache` by 2.13.
+from torch._subclasses import fake_tensor
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, disable_fake_tensor_cache
+
+# In-place changes that autograd does not see. Since 2.0.
+from torch.autograd.grad_mode import _unsafe_preserve_version_counter as preserve_version_counter
+
+# Graph modules that compile their code at the first call. Since 2.3.
+from torch.fx._lazy_graph_module import _LazyGraphModule as LazyGraphModule
+
+# Generated code that takes its arguments as one list. By 2.13.
+from torch.fx.graph import _BoxedCodeGen as BoxedCodeGen
+
+# The importable path of a function. Since 1.8.
+from torch.fx.node import _get_qualified_name as get_qualified_name
+
+# The base class of batch and instance normalization. Since 1.4.
+from torch.nn.modules.batchnorm import _NormBase as NormBase
+
+# Hooks on all modules of the process. Since 1.8.
+from torch.nn.modules.module import _global_forward_hooks as global_forward_hooks
+from torch.nn.modules.module import _global_forward_pre_hooks as global_forward_pre_hooks
+
+# Nested containers. Since 1.8; the public `torch.utils.pytree` is another implementation.
+from torch.utils import _pytree as pytree
+
+# Modes that see every operator, since 1.13; switching them off, since 2.0.
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import _disable_current_modes as disable_current_modes
+
+# For type checkers; `_LATE` and `_LATE_MODULES` have the same names.
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import PrefixStore, Store
+    from torch._dynamo import config as dynamo_config
+    from torch._dynamo import convert_frame, eval_frame, list_backends, lookup_backend
+    from torch._dynamo import utils as dynamo_utils
+    from torch._dynamo.backends.common import aot_autograd
+    from torch._dynamo.convert_frame import compile_lock
+    from torch._dynamo.eval_frame import remove_from_cache
+    from torch._dynamo.exc import (
+        BackendCompilerFailed,
+        FailOnRecompileLimitHit,
+        RestartAnalysis,
+        TorchDynamoException,
+    )
+    from torch._dynamo.utils import counters
+    from torch._dynamo.variables import torch as dynamo_torch
+    from torch._functorch import config as functorch_config
+    from torch._functorch._aot_autograd.logging_utils import setup_stacktrace_preservation_hooks
+    from torch._functorch.partitioners import default_partition
+    from torch._inductor import config as inductor_config
+    from torch._inductor import list_mode_options
+    from torch._inductor.compile_fx import compile_fx, compile_fx_inner
+    from torch._inductor.custom_graph_pass import CustomGraphPass
+    from torch._inductor.decomposition import select_decomp_table
+    from torch._inductor.loop_body import MemoryUsageType
+    from torch._inductor.output_code import CompiledFxGraph
+    from torch._inductor.scheduler import (
+        ExternKernelSchedulerNode,
+        ForeachKernelSchedulerNode,
+        OutputNode,
+        SchedulerNode,
+    )
+    from torch._inductor.virtualized import V
+
+_LATE = {
+    # Stores of process groups. Since 1.8.
+    "torch._C._distributed_c10d": ("PrefixStore", "Store"),
+    # Dynamo: backends, cached code, errors, counters. Since 2.0; by 2.13 `FailOnRecompileLimitHit`, `compile_lock` and
+    # `remove_from_cache`.
+    "torch._dynamo": ("list_backends", "lookup_backend"),
+    "torch._dynamo.backends.common": ("aot_autograd",),
+    "torch._dynamo.convert_frame": ("compile_lock",),
+    "torch._dynamo.eval_frame": ("remove_from_cache",),
+    "torch._dynamo.exc": (
+        "BackendCompilerFailed",
+        "FailOnRecompileLimitHit",
+        "RestartAnalysis",
+        "TorchDynamoException",
+    ),
+    "torch._dynamo.utils": ("counters",),
+    # AOTAutograd and its partitioner. Since 2.0; the hooks by 2.13.
+    "torch._functorch._aot_autograd.logging_utils": ("setup_stacktrace_preservation_hooks",),
+    "torch._functorch.partitioners": ("default_partition",),
+    # Inductor: modes, entry points, scheduler. Since 2.0; by 2.13 `CustomGraphPass`, `MemoryUsageType` and
+    # `CompiledFxGraph`.
+    "torch._inductor": ("list_mode_options",),
+    "torch._inductor.compile_fx": ("compile_fx", "compile_fx_inner"),
+    "torch._inductor.custom_graph_pass": ("CustomGraphPass",),
+    "torch._inductor.decomposition": ("select_decomp_table",),
+    "torch._inductor.loop_body": ("MemoryUsageType",),
+    "torch._inductor.output_code": ("CompiledFxGraph",),
+    "torch._inductor.scheduler": (
+        "ExternKernelSchedulerNode",
+        "ForeachKernelSchedulerNode",
+        "OutputNode",
+        "SchedulerNode",
+    ),
+    "torch._inductor.virtualized": ("V",),
+}
+"""Names that `import torch` does not load, by their modules."""
+_LATE_MODULES = {
+    # Since 2.0.
+    "convert_frame": "torch._dynamo.convert_frame",
+    "dynamo_config": "torch._dynamo.config",
+    "dynamo_torch": "torch._dynamo.variables.torch",
+    "dynamo_utils": "torch._dynamo.utils",
+    "eval_frame": "torch._dynamo.eval_frame",
+    "functorch_config": "torch._functorch.config",
+    "inductor_config": "torch._inductor.config",
+}
+"""Modules that `import torch` does not load."""
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        if name in _LATE_MODULES:
+            return importlib.import_module(_LATE_MODULES[name])
+        for path, names in _LATE.items():
+            if name in names:
+                return getattr(importlib.import_module(path), name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+# Inductor as `torch.compile` calls it. Since 2.0.
+InductorBackend = torch._TorchCompileInductorWrapper
+
+# An assertion that tracing understands. Since 2.1.
+torch_check = torch._check
+
+# Context managers: no autocast, no Python implementations of operators. Since 2.0.
+disable_autocast = torch._C._DisableAutocast
+disable_python_dispatcher = torch._C._DisablePythonDispatcher
+
+# The backward node that runs, since 2.0; the sequence number that ties it to its forward operator, by 2.13.
+get_autograd_node = torch._C._current_autograd_node
+get_sequence_number = torch._C._autograd._get_sequence_nr
+
+# Transforms of `torch.func`. Since 2.1.
+get_functorch_depth = torch._C._functorch.get_dynamic_layer_stack_depth
+is_functorch_tensor = torch._C._functorch.is_functorch_wrapped_tensor
+pop_functorch_layers = torch._C._functorch.pop_dynamic_layer_stack_and_undo_to_depth
+
+# The kernel that a convolution takes, as torch's own fake tensors ask for it. Since 1.13.
+ConvBackend: Any = torch._C._ConvBackend  # type: ignore[attr-defined]
+select_conv_backend = torch._C._select_conv_backend
+
+# The innermost hooks on what autograd saves, and hiding from them. By 2.13.
+get_saved_tensor_hooks = torch._C._autograd._top_saved_tensors_default_hooks
+set_saved_tensor_hooks_tracing = torch._C._autograd._saved_tensors_hooks_set_tracing
+
+
+def has_onednn() -> bool:
+    """Return True if torch was built with oneDNN. `_has_mkldnn` exists since 1.0."""
+    return bool(torch._C._has_mkldnn)
+
+
+def is_onednn_enabled() -> bool:
+    """Return False if the program has switched oneDNN off. `_get_mkldnn_enabled` exists since 1.10."""
+    return bool(torch._C._get_mkldnn_enabled())
+
+
+def is_backward_running() -> bool:
+    """Return True inside a backward pass. `_current_graph_task_id` exists since 2.0."""
+    return bool(torch._C._current_graph_task_id() != -1)
+
+
+def count_storage_users(tensor: Tensor) -> int:
+    """Return the number of references to the storage of `tensor`. `_storage_Use_Count` exists since 2.1."""
+    return int(torch._C._storage_Use_Count(tensor.untyped_storage()._cdata))
+
+
+def get_compile_stance() -> str:
+    """Return the name that `torch.compiler.set_stance` has set. The stance exists since 2.6."""
+    return str(torch._dynamo.eval_frame._stance.stance)
