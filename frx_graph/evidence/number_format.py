@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 _EXPONENT = r"(?:[eE][-+]?\d{1,3})?"
 _POINT = re.compile(rf"[-+]?(?:[1-9]\d{{0,2}}(?:,\d{{3}})+|\d+)(?:\.\d+)?{_EXPONENT}")
@@ -21,16 +21,7 @@ MOST = 1e30
 """Larger than whatever is counted, and small enough that sums and products of such numbers are finite."""
 LEAST = 1 / MOST
 """What is not nothing is at least so much: a quotient by it is finite, too."""
-_PLAIN = r"-?\d{1,24}(?:\.\d{1,24})?"
-_is_plain = re.compile(_PLAIN).fullmatch
-_all_plain = re.compile(rf"(?:{_PLAIN};)*+").fullmatch
-
-
-def are_plain(texts: Sequence[str]) -> bool:
-    """True of numbers without anything between thousands, and with a point: those that `float` reads as they are
-    meant."""
-    joined = ";".join((*texts, ""))
-    return joined.count(";") == len(texts) and _all_plain(joined) is not None
+_is_plain = re.compile(r"-?\d{1,24}(?:\.\d{1,24})?").fullmatch
 
 
 def can_be_measured(number: float) -> bool:

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from frx_graph.errors import EvidenceError
-from frx_graph.fleet.reader import Answer, Failure, Fetch, Reader, ReadRun
+from frx_graph.fleet.messages import Answer, Failure, Fetch, ReadRun
+from frx_graph.fleet.reader import Reader
 from frx_graph.fleet.reader_pool import read_places
 from frx_graph.fleet.run_tables import RowFiles, database_in, keep_parquet, write_parquet
 from frx_graph.fleet.shown_source import ShownSource

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from frx_graph.errors import EvidenceError, first_line
-from frx_graph.fleet.reader import Answer, Failure, Reader
-from frx_graph.fleet.reading_task import ReadingTask
+from frx_graph.fleet.messages import Answer, Failure, ReadingTask
+from frx_graph.fleet.reader import Reader
 from frx_graph.fleet.remote import is_url
 from frx_graph.fleet.source import open_source
 from frx_graph.version import __version__

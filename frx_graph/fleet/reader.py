@@ -9,11 +9,10 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from typing import Final
 
 from frx_graph.errors import EvidenceError
-from frx_graph.fleet.reading_task import ReadingTask
+from frx_graph.fleet.messages import Answer, Failure, Fetch, ReadingTask, ReadRun
 from frx_graph.fleet.run_tables import TABLES
 from frx_graph.support.package_path import package_pythonpath
 from frx_graph.support.supervisor.lines import LineReader
@@ -53,31 +52,6 @@ _PASSED_ON: Final = frozenset(
 )
 _PASSED_ON_BEGINNINGS: Final = ("LC_", "PYTHON", "TORCH_", "TORCHINDUCTOR_", "OMP_", "KMP_", "MKL_", "MALLOC_")
 """A list of what a reader gets, not of what it must not get: nobody knows all names that keys and passwords have."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReadRun:
-    """The rows of a run by table, each a line of JSON."""
-
-    rows: dict[str, list[bytes]]
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """What could not be read, and why."""
-
-    name: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Fetch:
-    """A run of which more than the summary is wanted."""
-
-    name: str
-
-
-Answer = ReadRun | Failure | Fetch
 
 
 class StoppedError(Exception):

@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from dataclasses import fields
 from typing import IO
 
-from frx_graph.fleet.reading import Begun, Outcome, Outdated, Unreadable, read
-from frx_graph.fleet.reading_task import ReadingTask
+from frx_graph.fleet.messages import Failure, Fetch, ReadingTask
+from frx_graph.fleet.reading import Begun, Outcome, read
 from frx_graph.fleet.rows import AdviceRow, FindingRow, LabelRow, RunRow, RunRows
 from frx_graph.support.supervisor.supervised import claim_stdout, end_with_parent, limit_resources
 
@@ -27,9 +27,9 @@ def lines(outcome: Outcome) -> Iterator[tuple[str, object]]:
     match outcome:
         case Begun():
             yield "begun", outcome.name
-        case Unreadable():
+        case Failure():
             yield "unreadable", [outcome.name, outcome.reason]
-        case Outdated():
+        case Fetch():
             yield "outdated", outcome.name
         case RunRows():
             yield from (("labels", _object(row)) for row in outcome.labels)

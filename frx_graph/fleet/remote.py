@@ -16,8 +16,8 @@ from frx_graph.analyze.run_summary import LONGEST_SUMMARY, raw_files
 from frx_graph.errors import EvidenceError, first_line
 from frx_graph.evidence.run import bundle_layout
 from frx_graph.evidence.run.bundle_zip import MOST_BYTES
-from frx_graph.fleet.reader import Answer, Failure, Fetch, Reader
-from frx_graph.fleet.reading_task import ReadingTask
+from frx_graph.fleet.messages import Answer, Failure, Fetch, ReadingTask
+from frx_graph.fleet.reader import Reader
 from frx_graph.fleet.run_names import files_of, runs_among
 from frx_graph.fleet.shown_source import ShownSource
 

@@ -5,16 +5,14 @@ from __future__ import annotations
 from tree_sitter import Node
 
 from frx_graph.evidence.cuda import calls
-from frx_graph.evidence.cuda.arithmetic import divided
 from frx_graph.evidence.cuda.constants import fold
-from frx_graph.evidence.cuda.evaluation import evaluate
 from frx_graph.evidence.cuda.operators import WAITING
 from frx_graph.evidence.cuda.places import cast, load
 from frx_graph.evidence.cuda.polynomial import ZERO, Polynomial, named, number
 from frx_graph.evidence.cuda.source import Barrier, BarrierKind, Call, Use, WarpOperation
-from frx_graph.evidence.cuda.state import MOST_INLINED, State
+from frx_graph.evidence.cuda.state import MOST_INLINED, State, evaluate
 from frx_graph.evidence.cuda.syntax import said, walk
-from frx_graph.evidence.cuda.values import ANYTHING, UNIFORM, WARP, Group, Pointer, Value
+from frx_graph.evidence.cuda.values import ANYTHING, UNIFORM, WARP, Group, Pointer, Value, divided
 
 _FULL_MASKS = frozenset(["0xffffffff", "0xffffffffu", "0xfffffffful", "~0", "~0u", "-1", "full_mask", "warp_mask"])
 

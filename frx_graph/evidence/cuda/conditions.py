@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from tree_sitter import Node
 
 from frx_graph.evidence.cuda.concrete import OPPOSITE, Several, Test
-from frx_graph.evidence.cuda.evaluation import evaluate, number_of
 from frx_graph.evidence.cuda.polynomial import Polynomial
 from frx_graph.evidence.cuda.record import record
 from frx_graph.evidence.cuda.source import Condition
-from frx_graph.evidence.cuda.state import DEEPEST, State
+from frx_graph.evidence.cuda.state import DEEPEST, State, evaluate, number_of
 from frx_graph.evidence.cuda.syntax import line_of, said
 from frx_graph.evidence.cuda.values import THREAD_X, UNIFORM, WARP, Symbols, Varies
 

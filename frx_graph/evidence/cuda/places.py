@@ -6,14 +6,21 @@ from dataclasses import replace
 
 from tree_sitter import Node
 
-from frx_graph.evidence.cuda.arithmetic import scaled
 from frx_graph.evidence.cuda.constants import plain_type
-from frx_graph.evidence.cuda.evaluation import evaluate, number_of
 from frx_graph.evidence.cuda.polynomial import Polynomial, named, number
 from frx_graph.evidence.cuda.source import Space, Use
-from frx_graph.evidence.cuda.state import DEEPEST, State
+from frx_graph.evidence.cuda.state import DEEPEST, State, evaluate, number_of
 from frx_graph.evidence.cuda.syntax import said
-from frx_graph.evidence.cuda.values import ANYTHING, BUILT_IN, INDEX_OBJECTS, UNIFORM, Pointer, Value, unknown_pointer
+from frx_graph.evidence.cuda.values import (
+    ANYTHING,
+    BUILT_IN,
+    INDEX_OBJECTS,
+    UNIFORM,
+    Pointer,
+    Value,
+    scaled,
+    unknown_pointer,
+)
 
 
 def place(state: State, node: Node) -> Pointer | str | None:

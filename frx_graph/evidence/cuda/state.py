@@ -13,7 +13,7 @@ from frx_graph.evidence.cuda.constants import TYPE_BYTES
 from frx_graph.evidence.cuda.polynomial import Polynomial
 from frx_graph.evidence.cuda.source import Access, Array, Condition, Event, Space, Step, Stride, StrideKind, Use
 from frx_graph.evidence.cuda.syntax import line_of, said
-from frx_graph.evidence.cuda.values import ANYTHING, Pointer, Symbols, Value, bank_turns
+from frx_graph.evidence.cuda.values import ANYTHING, UNIFORM, Pointer, Symbols, Value, bank_turns
 
 DEEPEST = 60
 """Expressions and statements within each other; real kernels nest a tenth as deep. Below that nothing is known."""
@@ -183,3 +183,29 @@ class State:
     def bytes_of(self, element: str) -> int | None:
         """The size of a type, None for one that is the program's own, or a template's."""
         return TYPE_BYTES.get(element)
+
+
+def evaluate(state: State, node: Node | None) -> Value:
+    """The value; what nothing is known of is a new symbol that may vary with anything."""
+    if node is None:
+        return state.symbols.fresh("none", ANYTHING)
+    if state.depth >= DEEPEST:
+        return state.symbols.fresh("deep", ANYTHING)
+    state.depth += 1
+    kind = node.type
+    evaluator = state.evaluators.get(kind)
+    value = evaluator(state, node) if evaluator is not None else _of_parts(state, node, kind)
+    state.depth -= 1
+    return value
+
+
+def number_of(state: State, value: Value) -> Polynomial:
+    """The value as a number; of a pointer or a group one that nothing is known of."""
+    return value if isinstance(value, Polynomial) else state.symbols.fresh("address", ANYTHING)
+
+
+def _of_parts(state: State, node: Node, kind: str) -> Value:
+    varies = UNIFORM
+    for child in node.named_children:
+        varies |= state.symbols.of(evaluate(state, child))
+    return state.symbols.fresh(kind, varies)

@@ -11,14 +11,12 @@ from frx_graph.evidence.cuda.assignments import Change, identifiers, loads
 from frx_graph.evidence.cuda.concrete import Several, Test
 from frx_graph.evidence.cuda.conditions import Decision, decide
 from frx_graph.evidence.cuda.constants import fold
-from frx_graph.evidence.cuda.declarations import declarator, element_type
-from frx_graph.evidence.cuda.evaluation import evaluate
+from frx_graph.evidence.cuda.declarations import declarator, declare, declare_group, element_type
 from frx_graph.evidence.cuda.polynomial import ZERO, Polynomial, named, number
 from frx_graph.evidence.cuda.source import Branch, Call, Condition, Loop
-from frx_graph.evidence.cuda.state import DEEPEST, State
+from frx_graph.evidence.cuda.state import DEEPEST, State, evaluate
 from frx_graph.evidence.cuda.syntax import line_of, said
 from frx_graph.evidence.cuda.values import ANYTHING, UNIFORM, Group, Pointer, Value, Varies, unknown_pointer
-from frx_graph.evidence.cuda.variables import declare, declare_group
 
 _LEAVES = frozenset(["return_statement", "continue_statement", "break_statement"])
 _LOOPS = frozenset(["for_statement", "while_statement", "do_statement", "for_range_loop"])

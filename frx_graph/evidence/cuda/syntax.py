@@ -14,7 +14,6 @@ from dataclasses import dataclass
 import tree_sitter_cuda
 from tree_sitter import Language, Node, Parser
 
-from frx_graph.evidence.cuda.host_code import parsed_ranges
 from frx_graph.evidence.cuda.source import Coverage
 
 _ATTRIBUTE = re.compile(
@@ -44,8 +43,7 @@ class Tree:
 def parse_tree(content: bytes) -> Tree:
     """The tree of a file; errors in it are nodes."""
     text, bounds = _without_attributes(content)
-    parser = Parser(cuda_language(), included_ranges=parsed_ranges(text))
-    return Tree(text, parser.parse(text).root_node, bounds)
+    return Tree(text, Parser(cuda_language()).parse(text).root_node, bounds)
 
 
 def coverage(tree: Tree) -> Coverage:

@@ -18,8 +18,7 @@ from typing import Annotated, BinaryIO
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 
 from frx_graph.errors import EvidenceError
-from frx_graph.evidence.ncu.export import Form, NcuExport
-from frx_graph.evidence.ncu.launch import Dimensions, KernelLaunch, NcuRule
+from frx_graph.evidence.ncu.launch import Dimensions, Form, KernelLaunch, NcuExport, NcuRule
 from frx_graph.evidence.ncu.metrics import known_metric
 from frx_graph.evidence.ncu.report_blocks import count_results
 from frx_graph.support.supervisor.run import Ending, run_program
