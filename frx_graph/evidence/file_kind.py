@@ -1,4 +1,4 @@
-"""What kind of evidence a file holds: told by its content, whatever its name is."""
+"""Detects the kind of an evidence file by its content."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _PREAMBLES = (b"==PROF==", b'"ID",')
 
 
 class FileKind(enum.StrEnum):
-    """What reads a file."""
+    """Kinds of evidence files."""
 
     TRACE = "trace"
     NCU_CSV = "ncu"

@@ -58,7 +58,7 @@ class GeneratedCopy:
     line: int
 
     def measurements(self, source: str) -> Iterator[Measurement]:
-        """What the call writes; `source` is the file."""
+        """Yield the bytes that the call writes; `source` is the file."""
         size = self.target.bytes
         if size is not None:
             at = Provenance(source, self.line, self.target.name)

@@ -1,8 +1,8 @@
-"""What a mangled name of C++ says, as far as names of kernels need it: `_ZN2my4copyILi4EEEvPKfPf`.
+"""Parses mangled names of C++, as far as names of kernels need it: `_ZN2my4copyILi4EEEvPKfPf`.
 
-https://itanium-cxx-abi.github.io/cxx-abi/abi.html#mangling. Read are names, template arguments that are types and
-numbers, and parameters; of a type that is written by reference to an earlier one, or has template arguments of its own,
-only where it ends. At lambdas and expressions reading stops: what comes then is not told.
+https://itanium-cxx-abi.github.io/cxx-abi/abi.html#mangling. It reads names, template arguments that are types and
+numbers, and parameters. A type that refers to an earlier one, or has template arguments of its own, is skipped. Lambdas
+and expressions end the parsing.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def read_mangled(name: str) -> MangledName | None:
 
 
 class _UntoldError(Exception):
-    """What comes here is not read."""
+    """The text at this place cannot be parsed."""
 
 
 class _Reader:
@@ -117,7 +117,7 @@ class _Reader:
         return self._text[start:end]
 
     def _arguments(self) -> Texts:
-        """Of a template, or of a pack in it, with their end."""
+        """Parse the arguments of a template, or of a pack in it, with their end."""
         found: list[str | None] = []
         while not self._passed("E"):
             if self._passed("J"):

@@ -30,7 +30,7 @@ def can_be_measured(number: float) -> bool:
 
 
 class NumberFormat(enum.StrEnum):
-    """What stands between whole and fraction; the other of the two stands between thousands."""
+    """The sign between whole and fraction; the other one groups thousands."""
 
     POINT = "point"
     COMMA = "comma"

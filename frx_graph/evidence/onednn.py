@@ -88,13 +88,13 @@ class Primitive:
 
     @property
     def inputs(self) -> tuple[MemoryDescriptor, ...]:
-        """What the primitive reads: a backward's incoming gradient first, as torch converts it first."""
+        """Arguments that the primitive reads: a backward's incoming gradient first, as torch converts it first."""
         read = [d for d in self.arguments if d.tag and d.argument not in self._written]
         return tuple(sorted(read, key=lambda d: d.argument != "dst"))
 
     @property
     def outputs(self) -> tuple[MemoryDescriptor, ...]:
-        """What the primitive writes."""
+        """Arguments that the primitive writes."""
         return tuple(d for d in self.arguments if d.tag and d.argument in self._written)
 
     def measurements(self, source: str) -> Iterator[Measurement]:

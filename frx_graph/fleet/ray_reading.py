@@ -71,7 +71,10 @@ def _answers(ray: Any, task: Any, places: Sequence[Any]) -> Sequence[Answer]:
 
 
 def read_places_here(source: str, places: Sequence[Any], version: str) -> list[Answer]:
-    """What a task does, on its node. Raises `EvidenceError` where this node has other code, or not these files."""
+    """Read places in a task, on its node.
+
+    Raises `EvidenceError` if this node has other code, or lacks these files.
+    """
     here = socket.gethostname()
     if version != __version__:
         raise EvidenceError(f"node {here} has frx-graph {__version__}, not {version}", "install the same on all nodes")

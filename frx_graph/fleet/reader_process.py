@@ -23,7 +23,7 @@ from frx_graph.support.supervisor.supervised import claim_stdout, end_with_paren
 
 
 def lines(outcome: Outcome) -> Iterator[tuple[str, object]]:
-    """What is written of an outcome: a word, and what goes behind it as JSON. A run's rows come before the run."""
+    """Yield the lines for an outcome: a word, and the value behind it as JSON. A run's rows come before the run."""
     match outcome:
         case Begun():
             yield "begun", outcome.name

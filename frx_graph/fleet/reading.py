@@ -30,7 +30,7 @@ _REASON = 300
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """What comes next is of this run, or archive."""
+    """The run, or archive, that the next outcomes belong to."""
 
     name: str
 
@@ -85,7 +85,7 @@ def _analysed(bundle: OpenBundle, name: str) -> RunRows:
 
 
 def _summary(path: Path, name: str, sizes: dict[str, int]) -> Outcome:
-    """Of a run elsewhere: what its files hold is not compared, which would mean to fetch all of them."""
+    """Read the summary of a run elsewhere. Contents of its files are not compared: that would mean to fetch them."""
     kept, _ = kept_result(path.read_bytes(), raw_files(sizes), lambda source: sizes[source.path] == source.bytes)
     return Fetch(name) if kept is None else run_rows(kept, name, anew=False)
 
@@ -115,7 +115,7 @@ def _archive(path: Path, name: str, part: int, parts: int, *, inner: bool) -> It
 
 
 def _inner_archive(archive: BundleZip, path: Path, member: str, name: str, *, inner: bool) -> Iterator[Outcome]:
-    """Of the archive `member` in the one at `path`; archives within that are not looked into."""
+    """Read the archive `member` of the one at `path`; archives within it are refused."""
     if inner:
         yield Begun(name)
         yield Failure(name, "is an archive in an archive in an archive: unpack one of them")

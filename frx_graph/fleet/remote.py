@@ -31,7 +31,7 @@ _NOT_BELOW: Final = "has a name with an empty part, or `.` or `..`, which leads 
 
 
 def is_url(source: str) -> bool:
-    """Whether it names a file system, as in `s3://bucket/runs`."""
+    """Return True if it names a file system, as in `s3://bucket/runs`."""
     scheme, separator, _ = source.partition("://")
     return bool(separator) and scheme.replace("+", "").replace("::", "").isalnum()
 
@@ -58,7 +58,7 @@ RemotePlace = RemoteRun | RemoteArchive | Failure
 
 
 class RemoteStore:
-    """What is below a URL. Raises `EvidenceError` where there is no driver for it."""
+    """The runs below a URL. Raises `EvidenceError` if there is no driver for it."""
 
     def __init__(self, url: str) -> None:
         import fsspec
@@ -76,7 +76,7 @@ class RemoteStore:
 
     @property
     def local(self) -> Path | None:
-        """Where it is, if it is on this machine."""
+        """The path, if it is on this machine."""
         protocols = self._files.protocol
         names = (protocols,) if isinstance(protocols, str) else protocols
         return Path(self._root or "/") if "file" in names else None
@@ -100,7 +100,7 @@ class RemoteStore:
                 yield Failure(archive, _NOT_BELOW)
 
     def answers(self, place: RemotePlace, reader: Reader) -> Iterator[Answer]:
-        """What is at a place, fetched and read; one that cannot be answers for itself."""
+        """Fetch and read a place; one that cannot be read is its own answer."""
         with tempfile.TemporaryDirectory(prefix="frx-fleet-") as folder:
             try:
                 match place:
@@ -188,7 +188,7 @@ class RemoteStore:
 
 
 def _is_below(name: str) -> bool:
-    """Whether it is a name of folders below each other. A key of an object store may be any text."""
+    """Return True for a name of nested folders. A key of an object store may be any text."""
     return not any(part in ("", ".", "..") for part in name.split("/"))
 
 

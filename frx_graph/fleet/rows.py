@@ -84,7 +84,7 @@ class AdviceRow:
 
 @dataclass(frozen=True, slots=True)
 class ProblemRow:
-    """What could not be read."""
+    """A run that could not be read."""
 
     place: str
     reason: str

@@ -82,7 +82,7 @@ class _Part:
 
     @property
     def rows(self) -> str:
-        """What is listed, from the table `listed`."""
+        """Query for the listed rows, from the table `listed`."""
         texts = f"JOIN ({self.texts}) USING ({self.keys})" if self.texts else ""
         return f"SELECT * FROM listed {texts} ORDER BY {self.order}"
 
@@ -196,7 +196,7 @@ def fleet_document(database: DuckDBPyConnection, source: str) -> FleetDocument:
 
 
 def _listed(database: DuckDBPyConnection, part: _Part) -> tuple[list[dict[str, Any]], int]:
-    """What is listed of a part, and how many are not."""
+    """Return the listed rows of a part, and the number of those not listed."""
     database.execute(f"CREATE OR REPLACE TEMP TABLE grouped AS {part.groups}")
     (groups,) = _rows(database, "SELECT count(*) AS total FROM grouped")
     database.execute(
@@ -207,7 +207,7 @@ def _listed(database: DuckDBPyConnection, part: _Part) -> tuple[list[dict[str, A
 
 
 def _rows(database: DuckDBPyConnection, statement: str, **values: object) -> Iterator[dict[str, Any]]:
-    """What a statement gives, by the names of its columns."""
+    """Yield the rows of a statement, by the names of its columns."""
     found = database.execute(statement, values or None)
     names = [column[0] for column in found.description or ()]
     for row in found.fetchall():

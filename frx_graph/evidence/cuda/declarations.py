@@ -114,7 +114,7 @@ def declare_group(state: State, node: Node) -> bool:
 
 
 def declare(state: State, node: Node) -> None:
-    """What a declaration gives names to: values, pointers, and arrays, which are among the kernel's."""
+    """Bind the names of a declaration to values and pointers, and record its arrays."""
     words = {said(state.text, child) if child.type in _SPECIFIERS else child.type for child in node.children}
     shared = "__shared__" in words
     element = element_type(state.text, node)

@@ -54,7 +54,7 @@ _HOLDERS = ("namespace_definition", "class_specifier", "struct_specifier")
 
 @record
 class Definition:
-    """Of a kernel, and all nodes that hold it, from the nearest to the root."""
+    """The definition of a kernel, and all nodes that hold it, from the nearest to the root."""
 
     node: Node
     holders: Sequence[Node]
@@ -99,8 +99,7 @@ def device_functions(tree: Tree) -> dict[str, Node]:
 
 
 def file_arrays(tree: Tree) -> dict[str, Pointer]:
-    """What the file declares beside its functions that kernels can reach: constant and device memory, and shared memory
-    that a launch sizes."""
+    """Return the arrays that the file declares outside its functions: constant, device and dynamic shared memory."""
     found = {}
     waiting = [tree.root]
     while waiting:
@@ -194,7 +193,7 @@ def _parameters(text: bytes, node: Node) -> tuple[list[Parameter], set[str]]:
 
 
 def function_name(text: bytes, node: Node) -> str:
-    """Of a definition, without namespaces and arguments."""
+    """Return the name of a definition, without namespaces and arguments."""
     inner: Node | None = node.child_by_field_name("declarator")
     while inner is not None and inner.type != "function_declarator":
         inner = inner.child_by_field_name("declarator") or next(iter(inner.named_children), None)
@@ -249,7 +248,10 @@ class Instance:
 
 
 def instance(template: Sequence[str], launches: Sequence[Launch], constants: Mapping[str, int]) -> Instance:
-    """Of a kernel with these parameters of its template, launched so; what no launch says is what the template has."""
+    """Return the numbers of a kernel's template and the width of its blocks, as these launches agree on them.
+
+    Defaults of the template count where a launch gives no argument.
+    """
     numbers = {}
     for at, one in enumerate(template):
         parameter = _NUMBER.match(one)

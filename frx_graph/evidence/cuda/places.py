@@ -24,7 +24,7 @@ from frx_graph.evidence.cuda.values import (
 
 
 def place(state: State, node: Node) -> Pointer | str | None:
-    """What is written to by an assignment: an element, a name, or None for what cannot be told."""
+    """Return the place that an assignment writes to: an element, a name, or None if unknown."""
     if state.depth >= DEEPEST:
         return None
     state.depth += 1
@@ -105,7 +105,7 @@ def _element(state: State, node: Node) -> Pointer:
 
 
 def load(state: State, node: Node, at: Pointer) -> Value:
-    """What stands at a place: of a row of an array the row."""
+    """Return the value at a place; for a row of an array, a pointer to the row."""
     if at.inner:
         return replace(at, inner=at.inner[1:])
     if at.element.endswith("*"):

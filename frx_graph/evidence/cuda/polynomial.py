@@ -88,7 +88,7 @@ class Polynomial:
             yield from name
 
     def slope(self, symbol: str) -> Polynomial | None:
-        """What it grows by with `symbol`, None where that depends on `symbol` itself."""
+        """Return the growth per step of `symbol`; None if that depends on `symbol` itself."""
         terms: dict[Monomial, int] = {}
         for name, value in self.terms.items():
             times = name.count(symbol)

@@ -1,4 +1,4 @@
-"""Where the reading of a kernel stands: what names mean, below which conditions, and what was seen so far."""
+"""State of reading one kernel: values of names, conditions in force, and events so far."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class State:
     made: int = 0
 
     def step(self, node: Node) -> Step:
-        """Where the next event stands."""
+        """Return the place of the next event."""
         through = self.through[-1] if self.through else None
         return Step(len(self.events), line_of(node), self.conditions, self.loops, self.arms, through)
 
@@ -104,7 +104,7 @@ class State:
             self.complete = False
 
     def changes(self, loop: Node) -> Mapping[str, list[Change]]:
-        """What a loop of this function changes, by name."""
+        """Return the changes in a loop of this function, by name."""
         start = self.body.start_byte
         if start not in self.searched:
             self.searched[start] = Changes(self.text, self.body)
@@ -154,8 +154,7 @@ class State:
         return value
 
     def _bank_turns(self, at: Pointer, size: int | None) -> int | None:
-        """Of a type that a template leaves open, the fewer of those of 4 and of 8 bytes; of one of another file, of all
-        sizes that a number may have."""
+        """Return the turns of an access; for an unknown element type, the fewest over the sizes that it may have."""
         sizes: tuple[int | None, ...] = (size,)
         if size is None and at.element.isidentifier():
             sizes = (4, 8) if at.element in self.generic else (2, 4, 8, 16)

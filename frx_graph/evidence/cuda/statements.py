@@ -35,7 +35,7 @@ def run(state: State, node: Node | None) -> None:
 
 
 def inline(state: State, function: Node, values: list[Value]) -> Value | None:
-    """What a device function does with these values, as if it stood where it is called."""
+    """Run a device function with these values, as if it stood where it is called, and return its result."""
     body = function.child_by_field_name("body")
     listed = _parameter_nodes(function)
     if body is None or len(listed) != len(values):
@@ -172,7 +172,7 @@ def _arm(state: State, node: Node | None, condition: Condition, arm: tuple[int, 
 
 
 def _arms(node: Node) -> int:
-    """Of a chain, those with something to do."""
+    """Count the arms of a chain that have a body."""
     count, current = 1, node.child_by_field_name("alternative")
     while current is not None:
         count += 1
@@ -204,7 +204,7 @@ def _symbols(decision: Decision) -> set[str]:
 
 
 def _decides(varies: Varies) -> Varies:
-    """What a choice by this condition depends on; of one that differs between threads it is not followed in which."""
+    """Return what a choice by this condition depends on."""
     return varies | {"lane"} if varies & {"data"} else varies
 
 
@@ -303,7 +303,7 @@ def _loop(state: State, node: Node) -> None:
 
 
 def _holds(state: State, node: Node | None) -> Condition | None:
-    """What holds as long as a loop goes on."""
+    """Return the condition that holds as long as a loop goes on."""
     return decide(state, node).condition(state.symbols) if node is not None else None
 
 
@@ -321,7 +321,7 @@ def _at_head(
     entry: Mapping[str, Value],
     counter: str,
 ) -> Value:
-    """What a name is worth at the start of any turn."""
+    """Return the value of a name at the start of any turn."""
     before = entry[name]
     if isinstance(before, Group):
         return before
@@ -359,7 +359,7 @@ def _step_of(state: State, change: Change, changed: Mapping[str, list[Change]]) 
 
 
 def _varies_of(state: State, change: Change, changed: Mapping[str, list[Change]]) -> Varies:
-    """What a value may depend on that is assigned in a loop: everything that its expression names."""
+    """Return what a value assigned in a loop may depend on: everything that its expression names."""
     if change.one:
         return UNIFORM
     node = change.value if change.value is not None else change.by
@@ -388,7 +388,7 @@ def _new_symbols(state: State, changed: Mapping[str, list[Change]], entry: Mappi
 
 
 def _count(state: State, node: Node, entry: Mapping[str, Value], changed: Mapping[str, list[Change]]) -> int | None:
-    """How often `for (int i = a; i < b; i += c)` goes around, if that is a number."""
+    """Return the number of turns of `for (int i = a; i < b; i += c)`, if that is constant."""
     condition = node.child_by_field_name("condition")
     if node.type != "for_statement" or condition is None or condition.type != "binary_expression":
         return None
@@ -406,7 +406,7 @@ def _count(state: State, node: Node, entry: Mapping[str, Value], changed: Mappin
 
 
 def _after(state: State, before: Value, inside: Value, varies: Varies) -> Value:
-    """What a name is worth behind a loop: as at its head, after a number of turns that may differ between threads."""
+    """Return the value of a name behind a loop, after a number of turns that may differ between threads."""
     if isinstance(inside, Polynomial) and isinstance(before, Polynomial):
         known = state.symbols.of(inside)
         slope = state.symbols.lane_slope(inside)

@@ -47,7 +47,7 @@ def parse_tree(content: bytes) -> Tree:
 
 
 def coverage(tree: Tree) -> Coverage:
-    """How many bytes are in nodes that the grammar has no place for; a missing token counts as one."""
+    """Count the bytes in nodes that the grammar does not know; a missing token counts as one."""
     unparsed = 0
     waiting = [tree.root] if tree.root.has_error else []
     while waiting:
@@ -71,9 +71,11 @@ def walk(node: Node) -> Iterator[Node]:
 
 
 def around(root: Node, ranges: Iterable[tuple[int, int]]) -> Iterator[list[Node]]:
-    """Of each range of bytes, in the file's order, the smallest node that holds it, and those that hold that, from the
-    nearest on. The children of a node are gone through once: to look each range up by itself goes through those of the
-    root as often as there are ranges."""
+    """Yield, for each range of bytes in the file's order, the smallest node that holds it and that node's ancestors.
+
+    The children of a node are visited once. Looking each range up by itself would visit those of the root for every
+    range.
+    """
     path, waiting = [root], [iter(root.children)]
     ahead: list[Node | None] = [None]
     for start, end in ranges:
@@ -100,7 +102,7 @@ def nearest(nodes: Iterable[Node], *types: str) -> Node | None:
 
 
 def said(text: bytes, node: Node | None) -> str:
-    """What stands in the file `text` at a node, on one line."""
+    """Return the text of a node, on one line."""
     if node is None:
         return ""
     # A node has a `text` of its own, which takes three times as long.

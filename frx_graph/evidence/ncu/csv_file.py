@@ -102,7 +102,7 @@ class _Table:
                     yield row
 
     def _least_columns(self) -> int:
-        """What a row has at least: all that is read of every row, wherever that stands. Rows of rules are longer."""
+        """Return the fewest columns of a row that can be read. Rows of rules are longer."""
         if self.form is Form.WIDE:
             return len(self.header)
         read = (_ID, _PROCESS, _KERNEL, _METRIC, _UNIT, _VALUE)
@@ -177,7 +177,7 @@ class _Table:
 
 @dataclass(slots=True)
 class _Seen:
-    """What was read of a launch so far, from its first row on."""
+    """The parts of a launch read so far, from its first row on."""
 
     row: Sequence[str]
     line: int

@@ -15,9 +15,11 @@ Dimensions = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class NcuRule:
-    """What a rule of Nsight Compute's own has said of a launch; `kind` is OPT for what can be done better, INF for what
-    is to be known, WRN for what is doubtful. `speedup_pct` is its estimate, of the whole kernel where `speedup_kind` is
-    `global`, of the part that the rule looks at where it is `local`."""
+    """The result of a rule of Nsight Compute for a launch.
+
+    `kind` is OPT for an optimisation, INF for information, WRN for a doubt. `speedup_pct` is its estimate: of the whole
+    kernel if `speedup_kind` is `global`, of the part that the rule looks at if it is `local`.
+    """
 
     name: str
     kind: str
@@ -69,7 +71,7 @@ _REPORTED = 20
 
 
 class Form(StrEnum):
-    """How launches are written: a row of a table is a metric, or a launch; or it is a binary report."""
+    """Forms of a file: a row of a table is a metric, or a launch; or it is a binary report."""
 
     LONG = "long"
     WIDE = "wide"

@@ -1,9 +1,9 @@
-"""What Nsight Compute measures of a launch, under the names that its exports give it.
+"""Metrics of a launch, under the names that exports of Nsight Compute give them.
 
 A metric has a counter's name (`--page raw`, `--metrics`) and a label (`--page details`). Labels are not unique: "Memory
-Throughput" is a percentage of the peak in one section and bytes per second in another, so a label is read by its unit,
-too. Counters: https://docs.nvidia.com/nsight-compute/ProfilingGuide/index.html#metrics-reference; labels as the details
-page has them, with older ones behind.
+Throughput" is a percentage of the peak in one section and bytes per second in another, so a label needs its unit.
+Counters: https://docs.nvidia.com/nsight-compute/ProfilingGuide/index.html#metrics-reference; labels as on the details
+page, with older ones behind.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _QUANTITIES = frozenset({PERCENT, "s", "hz", "byte", "byte/s"})
 
 
 class Fold(enum.StrEnum):
-    """What a metric of several launches together is."""
+    """Ways to combine a metric of several launches."""
 
     MEAN = "mean"
     """Weighted by the time that each took."""
@@ -214,7 +214,7 @@ def stall(kind: str, reason: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """How the value of a metric is brought to its unit: multiplied by `factor`."""
+    """A metric, and the `factor` that converts a value to its unit."""
 
     name: str
     factor: float

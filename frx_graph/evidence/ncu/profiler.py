@@ -33,9 +33,11 @@ _METRIC = re.compile(r"Failed to find metric (?:regex:\^)?([\w.\\]+)")
 
 @dataclass(frozen=True, slots=True)
 class NcuLog:
-    """What a log says. `connected`: ncu has got into a program that uses CUDA. `program_code` is what the program has
-    returned, None for 0, and where ncu itself has ended it. `available` are the kernels that were launched, and that no
-    filter has let through."""
+    """The content of a log.
+
+    `connected` is True if ncu got into a program that uses CUDA. `program_code` is the program's exit code; None for 0,
+    and if ncu ended the program. `available` are the kernels that were launched and that no filter let through.
+    """
 
     connected: bool
     table: bool
@@ -66,7 +68,7 @@ def run_ncu(arguments: Sequence[str], *, output: int | None = None) -> int:
 
 
 def read_log(path: Path) -> NcuLog:
-    """What ncu has written to the file at `path`, which need not exist."""
+    """Read the log at `path`, which need not exist."""
     errors: list[str] = []
     available: list[str] = []
     code: int | None = None

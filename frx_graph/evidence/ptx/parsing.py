@@ -184,7 +184,7 @@ def is_fatbin(text: str) -> bool:
 
 
 def fatbin_modules(text: str) -> Iterator[tuple[int, int]]:
-    """Where the PTX of each part begins and ends."""
+    """Yield the begin and end of the PTX in each part."""
     heads = [found.start() for found in _PART.finditer(text)]
     for begin, end in zip(heads, [*heads[1:], len(text)], strict=True):
         version = _VERSION.search(text, begin, end)

@@ -76,7 +76,7 @@ class OpenBundle:
         return real
 
     def inside(self, path: Path) -> str:
-        """How a path that `find` gave is called within the bundle."""
+        """Return the name within the bundle of a path that `find` gave."""
         return path.relative_to(self.root).as_posix()
 
     def traces(self) -> tuple[Path, ...]:
@@ -111,8 +111,10 @@ def open_bundle(path: Path) -> Iterator[OpenBundle]:
 
 @contextlib.contextmanager
 def extracted(archive: BundleZip, prefix: PurePosixPath, path: Path, names: Sequence[str]) -> Iterator[OpenBundle]:
-    """Of the archive at `path` the bundle in the folder `prefix`, in a private folder while the block runs; `names`
-    are its files, among others or not. Raises `EvidenceError` for what cannot be extracted."""
+    """Extract the bundle in the folder `prefix` of an archive into a private folder while the block runs.
+
+    `names` are its files, among others or not; `path` is the archive's. Raises `EvidenceError` if extraction fails.
+    """
     inside = ((name, _inside(name, prefix)) for name in names)
     wanted = {name: file for name, file in inside if file is not None and (file in _FILES or _is_profile(file))}
     with cleaned_up_when_terminated(), tempfile.TemporaryDirectory(prefix="frx-bundle-") as folder:
@@ -129,7 +131,7 @@ def _is_analysable(bundle: OpenBundle) -> bool:
 
 
 def _no_run(folder: Path) -> EvidenceError:
-    """What is said of a folder without a run: where the runs are, if they are in it, the latest first."""
+    """Return the error for a folder without a run. It names the latest run if the folder holds runs."""
     with os.scandir(folder) as entries:
         below = [Path(entry.path) for entry in itertools.islice(entries, MOST_MEMBERS) if entry.is_dir()]
     runs = []
@@ -161,7 +163,7 @@ def _prefix(path: Path, names: Sequence[str]) -> PurePosixPath:
 
 
 def _inside(name: str, prefix: PurePosixPath) -> PurePosixPath | None:
-    """Where a member is within the bundle; None for one that is elsewhere, or for a folder."""
+    """Return the path of a member within the bundle; None for a member elsewhere, or for a folder."""
     path = PurePosixPath(name)
     return path.relative_to(prefix) if path != prefix and path.is_relative_to(prefix) else None
 

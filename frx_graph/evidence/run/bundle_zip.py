@@ -52,7 +52,7 @@ _UNREADABLE = (
 
 @dataclass(frozen=True, slots=True)
 class ZipLimits:
-    """How much an archive may hold: `members`, and `bytes` of them together, extracted."""
+    """Limits on an archive: the number of `members`, and their `bytes` together, extracted."""
 
     members: int
     bytes: int
@@ -128,8 +128,10 @@ class BundleZip:
             raise self._refused(f"{name} has not the {expected} bytes that its directory says")
 
     def _end_of_directory(self, file: IO[bytes]) -> tuple[int, int]:
-        """Where the directory starts, and how many entries it says it has. Found as `zipfile` finds it: from the end,
-        which a comment may follow."""
+        """Return the start of the directory and its declared number of entries.
+
+        It is found as `zipfile` finds it: from the end, which a comment may follow.
+        """
         size = file.seek(0, os.SEEK_END)
         start = max(0, size - _END.size - 0xFFFF - _ZIP64_LOCATOR)
         file.seek(start)

@@ -45,7 +45,7 @@ _UNITS: Final[Mapping[str, Mapping[str, float]]] = {
 
 @dataclass(frozen=True, slots=True)
 class _Column:
-    """Where a value is, and what it counts in where it does not say so itself."""
+    """Place of a value in a row, and its unit unless the value has one."""
 
     place: int
     unit: str

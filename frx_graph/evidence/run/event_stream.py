@@ -28,7 +28,7 @@ _EXPECTED = "the events of a run, one JSON object a line"
 
 @dataclass(frozen=True, slots=True)
 class EventStream:
-    """What was read, in the order in which it was written, and what was not."""
+    """Events in the order in which they were written, and counts of what could not be read."""
 
     events: tuple[RunEvent, ...]
     unreadable: int = 0

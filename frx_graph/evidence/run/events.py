@@ -35,7 +35,7 @@ class EventType(enum.StrEnum):
 
 
 class SnapshotOf(enum.StrEnum):
-    """What a snapshot shows."""
+    """Subjects of a snapshot."""
 
     BATCH = "batch"
     PARAMETERS = "parameters"
@@ -133,12 +133,12 @@ class SyncWait(RunEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShapeSnapshot(RunEvent):
-    """What a batch, or the parameters, look like. In the payload `of` (a batch where it is missing), `layout`,
-    `shapes`, `strides` and `dtypes` (objects by the tensor's name), `batch_size`, `is_training` and `model_name`.
+    """Shapes and strides of a batch, or of the parameters.
 
-    It is written when something has changed. `layout` numbers what batches looked like, in order of appearance; a
-    layout that comes again is not written again, steps refer to it. Of parameters only those that changed are in it,
-    except for the first.
+    The payload has `of` (a batch if missing), `layout`, `shapes`, `strides` and `dtypes` (objects by the tensor's
+    name), `batch_size`, `is_training` and `model_name`. It is written when something has changed. `layout` numbers the
+    layouts of batches in order of appearance; one that comes again is not written again, and steps refer to it.
+    Parameters appear only if they changed, except in the first snapshot.
     """
 
     of: SnapshotOf
@@ -176,9 +176,11 @@ class GpuSample(RunEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SystemInfo(RunEvent):
-    """Where the program runs: `torch`, `python`, `device_name`, `job_name` and, where a launcher such as `torchrun` has
-    begun several processes, `rank` and `local_rank` in the payload. A process may tell more than once; the last
-    counts."""
+    """The program's environment.
+
+    The payload has `torch`, `python`, `device_name`, `job_name` and, if a launcher such as `torchrun` started several
+    processes, `rank` and `local_rank`. The last event of a process counts.
+    """
 
     torch: str | None = None
     python: str | None = None

@@ -33,10 +33,10 @@ _EXPORT_HINT = "write one with torch.profiler's export_chrome_trace('trace.json.
 
 @dataclass(frozen=True, slots=True)
 class ReadLimits:
-    """What a trace may cost before it is refused.
+    """Limits beyond which a trace is refused.
 
-    `expansion` bounds decompressed over compressed size, for what is longer than `unquestioned_bytes`: real traces
-    compress 10 to 40 times, deflate can reach 1032.
+    `expansion` bounds decompressed over compressed size beyond `unquestioned_bytes`: real traces compress 10 to 40
+    times, deflate can reach 1032.
     """
 
     bytes: int = 4 << 30

@@ -42,7 +42,7 @@ def transfer(name: str) -> Transfer:
 
 
 class ActivityKind(enum.StrEnum):
-    """What a device did."""
+    """Kinds of device activity."""
 
     KERNEL = "kernel"
     MEMCPY = "memcpy"

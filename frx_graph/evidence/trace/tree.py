@@ -1,4 +1,4 @@
-"""Who called what in a trace: operators nested by time on their thread, and each kernel's launching operator.
+"""Links the events of a trace: operators nested by time on their thread, and each kernel's launching operator.
 
 A kernel belongs to the innermost operator that was running, on the thread that launched it, when its launch was called;
 launch and kernel share a correlation id. `External id` names the operator directly, but in some traces it repeats the
@@ -49,7 +49,7 @@ class TraceTree:
 
     @property
     def activities(self) -> tuple[DeviceActivity, ...]:
-        """What the devices did."""
+        """Activities of the devices."""
         return self.trace.activities
 
     @cached_property
