@@ -55,7 +55,7 @@ class KernelSignature:
 
 @functools.lru_cache(maxsize=4096)
 def kernel_signature(name: str) -> KernelSignature:
-    """Parse `name`; if it is no name of C++, all of it is the function's."""
+    """Parse `name`; a name that is not C++ counts as the function's as a whole."""
     text = name.strip()
     if len(text) > _LONGEST:
         return KernelSignature(text)

@@ -40,8 +40,10 @@ _NUMBERS = frozenset(_BUILTIN.values())
 
 @dataclass(frozen=True, slots=True)
 class MangledName:
-    """Names around the function, its own, and the types, without blanks and qualifiers; a single one is None where it
-    could not be told, all of them where reading has stopped before."""
+    """A parsed name: the scope around the function, its own name, and types without blanks and qualifiers.
+
+    An unknown type is None; all are None if parsing stopped before them.
+    """
 
     scope: tuple[str, ...]
     function: str
@@ -50,7 +52,7 @@ class MangledName:
 
 
 def read_mangled(name: str) -> MangledName | None:
-    """None for a name of which not even the function can be told."""
+    """Parse a mangled name; None if not even the function can be read."""
     return _Reader(name).read()
 
 

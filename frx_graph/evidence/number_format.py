@@ -1,6 +1,6 @@
-"""Numbers as programs write them for people: 1,234.5 where it is English, 1.234,5 in half of Europe.
+"""Parses numbers as programs write them for people: 1,234.5 in English, 1.234,5 in half of Europe.
 
-Which of the two a file uses is told by the numbers that can be read in one way only; 1,234 alone tells nothing.
+Numbers that can be read in one way only decide which of the two a file uses; 1,234 alone does not.
 """
 
 from __future__ import annotations

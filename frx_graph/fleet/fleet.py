@@ -77,7 +77,7 @@ def _take(answer: Answer, rows: RowFiles, shown: ShownSource) -> None:
         case Failure():
             rows.add_problem(shown.hide(answer.name), shown.hide(answer.reason))
         case Fetch():
-            raise AssertionError("what is fetched is read before it is told")
+            raise AssertionError("a fetched run is read before it is reported")
 
 
 def _nothing(document: FleetDocument) -> EvidenceError:

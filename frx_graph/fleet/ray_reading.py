@@ -1,7 +1,7 @@
-"""Runs read on the nodes of a Ray cluster.
+"""Reads runs on the nodes of a Ray cluster.
 
-A task reads some places, as a thread does here. Reading changes nothing, so Ray makes the task of a node that was lost
-again, and what had been read of it was told to nobody. Not Ray Data, which would want PyArrow and pandas for a queue.
+A task reads some places, as a thread does locally. Reading changes nothing and answers arrive with the whole task, so
+Ray can repeat the tasks of a lost node. Ray Data would need PyArrow and pandas for a queue.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A process that reads runs, from the side of whoever wants to know of them."""
+"""Starts a process that reads runs, and returns its answers."""
 
 from __future__ import annotations
 
@@ -51,11 +51,11 @@ _PASSED_ON: Final = frozenset(
     }
 )
 _PASSED_ON_BEGINNINGS: Final = ("LC_", "PYTHON", "TORCH_", "TORCHINDUCTOR_", "OMP_", "KMP_", "MKL_", "MALLOC_")
-"""A list of what a reader gets, not of what it must not get: nobody knows all names that keys and passwords have."""
+"""A list of allowed variables: names of keys and passwords cannot be listed."""
 
 
 class StoppedError(Exception):
-    """Nobody wants what would be read."""
+    """Reading was stopped, since the answers are no longer needed."""
 
 
 class Reader:
@@ -70,8 +70,10 @@ class Reader:
         self._stopped = False
 
     def read(self, task: ReadingTask) -> Iterator[Answer]:
-        """The answers to it, in the order of its runs. Raises `EvidenceError` where no process can be
-        started, `StoppedError` where it was stopped."""
+        """Yield the answers to a task, in the order in which its runs are read.
+
+        Raises `EvidenceError` if no process can be started, `StoppedError` if the reader was stopped.
+        """
         process, answers = self._started()
         assert process.stdin is not None
         rows: dict[str, list[bytes]] = {table: [] for table in TABLES}
@@ -120,7 +122,7 @@ class Reader:
             raise StoppedError
         if self._running is None or has_exited(self._running[0]):
             self.close()
-            # -P: what lies in the current folder, among runs of others, is imported by nobody.
+            # -P: nothing is imported from the current folder, which may hold runs of others.
             program = (sys.executable, "-P", "-m", "frx_graph.fleet.reader_process")
             try:
                 process = self._life.enter_context(

@@ -1,9 +1,8 @@
 """The process that reads runs: `python -m frx_graph.fleet.reader_process MEMORY_BYTES PARENT`.
 
-A task comes as a line on standard input. What becomes of it goes to standard output, a line each: a word that says
-what it is, a tab, and JSON. `done` is the last one of a task. A run of which reading takes more than the given memory
-is told to be unreadable; where even that fails, and where it takes too long, this process is ended, and another one
-takes its place: it has nothing that would be lost.
+A task comes as a line on standard input. Answers go to standard output, a line each: a word for the kind, a tab, and
+JSON. `done` is the last one of a task. A run that needs more than the given memory is reported as unreadable. If even
+that fails, or takes too long, this process is ended and another takes its place: it holds no state.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ def serve(tasks: IO[bytes], answers: IO[bytes]) -> None:
 
 
 def main() -> None:
-    """Answer on standard output alone: what anybody prints meanwhile goes to standard error."""
+    """Answer on standard output; other output of the process goes to standard error."""
     end_with_parent(int(sys.argv[2]))
     limit_resources({resource.RLIMIT_DATA: int(sys.argv[1])})
     # A summary is some ten thousand objects without a circle: looking for circles would take half of the time.

@@ -1,7 +1,7 @@
-"""Reads runs into rows, wherever they lie on this machine. What cannot be read is an outcome, too.
+"""Reads runs on this machine into rows. Runs that cannot be read are outcomes, too.
 
-The summary of a run is used if it is of its files and of this version, as in `frx analyze`; of one in an archive
-nothing is unpacked for that. Else its files are analysed, and only then torch is imported.
+The summary of a run is used if it matches the run's files and this version, as in `frx analyze`; one in an archive is
+read without unpacking. Otherwise the files are analysed, and only then torch is imported.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _outcome(name: str, path: Path, reading: Callable[[], Outcome]) -> Iterator[
     yield Begun(name)
     try:
         found = reading()
-    except Exception as error:  # noqa: BLE001 - a mistake of ours, too, is of one run and not of all
+    except Exception as error:  # noqa: BLE001 - a bug, too, must fail one run and not all
         found = Failure(name, _reason(error, path))
     yield found
 
@@ -85,7 +85,7 @@ def _analysed(bundle: OpenBundle, name: str) -> RunRows:
 
 
 def _summary(path: Path, name: str, sizes: dict[str, int]) -> Outcome:
-    """Read the summary of a run elsewhere. Contents of its files are not compared: that would mean to fetch them."""
+    """Read the summary of a run elsewhere. The run's files are not compared, since that would mean to fetch them."""
     kept, _ = kept_result(path.read_bytes(), raw_files(sizes), lambda source: sizes[source.path] == source.bytes)
     return Fetch(name) if kept is None else run_rows(kept, name, anew=False)
 
@@ -133,7 +133,8 @@ def _inner_archive(archive: BundleZip, path: Path, member: str, name: str, *, in
 
 @dataclass(frozen=True, slots=True)
 class _Member:
-    """A run in the folder `run` of an archive, "" for its root; `files` are those of it, as the archive calls them."""
+    """A run in the folder `run` of an archive, "" for its root; `files` are the run's files, as the archive names
+    them."""
 
     archive: BundleZip
     path: Path

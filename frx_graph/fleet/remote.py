@@ -135,7 +135,7 @@ class RemoteStore:
         if not raw and _SAMPLES not in place.sizes:
             yield Failure(place.name, "has no files but a summary that this version of frx has not written")
             return
-        # Never under its own name, which is the store's. Where it is analysed anew, that is its id.
+        # Never under its own name, which is the store's. If it is analysed again, that is its id.
         bundle = folder / "run"
         left = MOST_BYTES
         for name in [name for _, name in raw] + [_SAMPLES] * (_SAMPLES in place.sizes):
@@ -171,9 +171,9 @@ class RemoteStore:
         except Exception as error:  # noqa: BLE001 - as above
             raise EvidenceError(f"{self._shown.text}: cannot be listed: {self._said(error)}") from None
         if not found:
-            # Some drivers say so, too, where nobody answers.
+            # Some drivers also return nothing if no server answers.
             hint = "frx fleet takes a folder of runs, or a zip of some; is that the address?"
-            raise EvidenceError(f"{self._shown.text}: there is nothing, or nobody who answers", hint)
+            raise EvidenceError(f"{self._shown.text}: there is nothing, or no server answers", hint)
         if list(found) == [self._root]:
             self._root = self._root.rpartition("/")[0]
         # A driver that does not tell a size is one of which nothing can be bounded.

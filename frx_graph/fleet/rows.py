@@ -26,8 +26,8 @@ _LARGEST = 1 << 53
 
 @dataclass(frozen=True, slots=True)
 class RunRow:
-    """One run. `seconds` are those of its timed steps, of all its processes together; `digest` is of the files that it
-    was analysed from."""
+    """One run. `seconds` is the total of all timed steps of all processes; `digest` covers the files that were
+    analysed."""
 
     place: str
     run_id: str
@@ -44,8 +44,7 @@ class RunRow:
 
 @dataclass(frozen=True, slots=True)
 class LabelRow:
-    """One label of a run. `share` is the part of the time of its steps that it costs, null where no such part is
-    told."""
+    """One label of a run. `share` is its cost as a part of the time of all steps; null if unknown."""
 
     label: str
     answer: str
@@ -55,8 +54,11 @@ class LabelRow:
 
 @dataclass(frozen=True, slots=True)
 class FindingRow:
-    """One layout finding of a run. `site` tells apart places of the program; `share` is of the time of profiled steps,
-    `bytes_per_step` what is read and written in vain."""
+    """One layout finding of a run.
+
+    `site` identifies the place in the program; `share` is of the time of profiled steps, `bytes_per_step` are the bytes
+    read and written in vain.
+    """
 
     rule: str
     site: str
@@ -72,7 +74,7 @@ class FindingRow:
 
 @dataclass(frozen=True, slots=True)
 class AdviceRow:
-    """One card of advice on a run. `share` is the most of the time of its steps that it can save."""
+    """One card of advice on a run. `share` is the largest part of the step time that it can save."""
 
     card: str
     title: str
@@ -132,7 +134,7 @@ def run_rows(result: RunResult, place: str, *, anew: bool) -> RunRows:
 
 def _digest(result: RunResult) -> str:
     """Equal for a run under two names, such as its folder and its zip."""
-    # What was analysed, and where nothing of that is left, what was said of it.
+    # The analysed files, or the result if none of them is left.
     files = [f"{source.role}\0{source.path}\0{source.sha256}" for source in result.sources]
     text = "\n".join(sorted(files)) if files else result.model_dump_json()
     return hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()

@@ -1,4 +1,4 @@
-"""Bank conflicts of offsets that no stride tells of, thread by thread: remainders, quotients and bits of the place."""
+"""Simulates bank conflicts thread by thread, for offsets without a constant stride: remainders, quotients and bits."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tree_sitter import Node
 
-from frx_graph.evidence.cuda.constants import plain_type
+from frx_graph.evidence.cuda.constants import TYPE_BYTES, plain_type
 from frx_graph.evidence.cuda.places import cast, place
 from frx_graph.evidence.cuda.polynomial import ZERO
 from frx_graph.evidence.cuda.record import record
@@ -172,7 +172,7 @@ def _array(
 ) -> None:
     values = [number_of(state, evaluate(state, size)) if size is not None else None for size in sizes]
     counts = tuple(None if value is None else value.constant for value in values)
-    size = state.bytes_of(element)
+    size = TYPE_BYTES.get(element)
     for count in counts:
         size = None if size is None or count is None else size * count
     dynamic = dynamic and space is Space.SHARED

@@ -220,7 +220,7 @@ def _template(text: bytes, definition: Definition) -> tuple[str, ...]:
 def _launch_bounds(tree: Tree, node: Node, constants: Mapping[str, int]) -> LaunchBounds | None:
     body = node.child_by_field_name("body")
     end = body.start_byte if body is not None else node.end_byte
-    # Before all else of a definition it stands outside of its node, behind what stands before.
+    # At the front of a definition it is outside the node, behind the previous one.
     begin = max((tree.text.rfind(mark, 0, node.start_byte) for mark in (b"}", b";", b"#", b">")), default=-1)
     places = list(tree.bounds)
     for at in places[bisect.bisect_right(places, begin) :][:1]:
@@ -248,7 +248,7 @@ class Instance:
 
 
 def instance(template: Sequence[str], launches: Sequence[Launch], constants: Mapping[str, int]) -> Instance:
-    """Return the numbers of a kernel's template and the width of its blocks, as these launches agree on them.
+    """Return the template numbers and block width of a kernel that all these launches share.
 
     Defaults of the template count where a launch gives no argument.
     """

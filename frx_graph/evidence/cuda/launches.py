@@ -97,7 +97,7 @@ class _Names:
         return self
 
     def number(self, text: str, follow: int = _FOLLOWED) -> int | None:
-        """Its value, None if it is none that can be told."""
+        """Return the value of a text; None if unknown."""
         value = fold(text, self._constants)
         if value is not None or follow == 0 or len(text) > 200:
             return value

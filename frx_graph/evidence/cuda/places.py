@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tree_sitter import Node
 
-from frx_graph.evidence.cuda.constants import plain_type
+from frx_graph.evidence.cuda.constants import TYPE_BYTES, plain_type
 from frx_graph.evidence.cuda.polynomial import Polynomial, named, number
 from frx_graph.evidence.cuda.source import Space, Use
 from frx_graph.evidence.cuda.state import DEEPEST, State, evaluate, number_of
@@ -160,7 +160,7 @@ def dereference(state: State, node: Node) -> Value:
     if isinstance(at, Pointer):
         return at
     if isinstance(at, str) and isinstance(state.names.get(at), Polynomial):
-        # Whoever gets its address may change it.
+        # A function that gets the address may change it.
         state.names[at] = state.symbols.fresh(at, ANYTHING)
     return unknown_pointer("?")
 
@@ -174,7 +174,7 @@ def cast(state: State, type_text: str, value: Value) -> Value:
         return value
     element = plain[:-1].strip()
     if value.offset.terms and element != value.element:
-        old, new = state.bytes_of(value.element), state.bytes_of(element)
+        old, new = TYPE_BYTES.get(value.element), TYPE_BYTES.get(element)
         if old is None or new is None:
             fixed = not any("#" in one or one.startswith("loop:") for one in value.offset.symbols())
             if fixed and not state.symbols.of(value):

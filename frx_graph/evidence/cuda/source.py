@@ -52,8 +52,8 @@ class BarrierKind(enum.StrEnum):
 
 @record
 class Stride:
-    """From one thread to the next in x, in elements: `elements` is None where it is no number, `text` says what it is
-    then."""
+    """Distance from one thread to the next in x, in elements. `elements` is None unless it is a number; `text`
+    describes it."""
 
     kind: StrideKind
     elements: int | None
@@ -202,7 +202,7 @@ Event = Access | Barrier | WarpOperation | Call | Branch | Loop | Product
 
 @record
 class Parameter:
-    """A parameter of a kernel. For a pointer, `type` is that of its elements."""
+    """A parameter of a kernel; for a pointer, `type` is the type of an element."""
 
     name: str
     type: str
@@ -236,7 +236,7 @@ class LaunchBounds:
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """A `__global__` function with a body. `read` are the words of its body."""
+    """A `__global__` function with a body. `read` are the words in the body."""
 
     name: str
     line: int
@@ -271,7 +271,7 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """A grid or a block: what the launch says of it, and the sizes that are numbers."""
+    """A grid or a block: its text in the launch, and the sizes that are numbers."""
 
     text: str
     sizes: tuple[int | None, int | None, int | None]

@@ -125,7 +125,7 @@ class State:
                 self.symbols.loaded[symbol] = self.kept[base.name]
             return value
         varies, stride = self.symbols.across_warp(at.offset)
-        size = self.bytes_of(at.element)
+        size = TYPE_BYTES.get(at.element)
         turns = self._bank_turns(at, size) if base.space is Space.SHARED else None
         if base.space is Space.UNKNOWN:
             stride = _NOT_KNOWN
@@ -178,10 +178,6 @@ class State:
             for symbol in value.symbols():
                 if symbol in self.symbols.loaded:
                     self.kept[array] = self.symbols.loaded[symbol]
-
-    def bytes_of(self, element: str) -> int | None:
-        """The size of a type, None for one that is the program's own, or a template's."""
-        return TYPE_BYTES.get(element)
 
 
 def evaluate(state: State, node: Node | None) -> Value:

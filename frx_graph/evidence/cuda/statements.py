@@ -144,7 +144,7 @@ def _branch(state: State, node: Node) -> None:
     which = state.number()
     state.add(Branch(state.step(node), which, positive, _arms(node), _invariant(state, decision)))
     before = dict(state.names)
-    # Who leaves may have met the others at barriers of its own.
+    # Threads that leave may have met the others at separate barriers.
     leaves = taken is not None and _leaves(taken)
     _arm(state, taken, replace(positive, thread=False) if leaves else positive, (which, 0))
     after, state.names = state.names, before
@@ -209,12 +209,12 @@ def _decides(varies: Varies) -> Varies:
 
 
 def _leaves(node: Node) -> bool:
-    """True of a branch at whose end nobody goes on behind it."""
+    """Return True if no thread continues behind the branch."""
     return _last(node) in _LEAVES
 
 
 def _ends(node: Node | None) -> bool:
-    """True of one at whose end a thread has ended, and no barrier waits for it."""
+    """Return True if threads end with the branch, so that no barrier waits for them."""
     return node is not None and _last(node) == "return_statement"
 
 

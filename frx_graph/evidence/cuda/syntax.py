@@ -105,7 +105,7 @@ def said(text: bytes, node: Node | None) -> str:
     """Return the text of a node, on one line."""
     if node is None:
         return ""
-    # A node has a `text` of its own, which takes three times as long.
+    # `node.text` takes three times as long.
     return on_one_line(text[node.start_byte : node.end_byte])
 
 

@@ -142,7 +142,7 @@ class Symbols:
         return self.same(name, varies, remainder=remainder)
 
     def lane_slope(self, value: Polynomial) -> Polynomial | None:
-        """Return the growth from a thread to the next of its warp; None if unknown."""
+        """Return the growth from a thread to the next one in a warp; None if unknown."""
         for name in value.terms:
             for symbol in name:
                 if symbol != THREAD_X and "lane" in self.varies[symbol]:

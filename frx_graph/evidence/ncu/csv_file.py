@@ -129,7 +129,7 @@ class _Table:
     def _row_lines(self) -> Iterator[list[str]]:
         """The lines of each row of the table, without those between them: a row begins with the launch's number."""
         first = self.columns[_ID] == 0
-        # The row of units has no number; whoever has written the file anew may have left quotation marks out.
+        # The row of units has no number; an editor that saved the file may have left quotation marks out.
         begins = ('"', ",") if self.form is Form.WIDE else '"'
         for line in self._lines:
             if first and not (line.startswith(begins) or line[:1].isdigit()):

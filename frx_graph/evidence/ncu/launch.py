@@ -58,7 +58,7 @@ class KernelLaunch:
         return None if self.grid is None else self.grid[0] * self.grid[1] * self.grid[2]
 
     def measurements(self) -> Iterator[Measurement]:
-        """Each value as a fact of its own."""
+        """Yield each value as a separate fact."""
         for name, value in self.values.items():
             metric = BY_NAME.get(name)
             unit = metric.unit if metric is not None else PERCENT if name.startswith("stall_share") else COUNT

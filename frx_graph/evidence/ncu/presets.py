@@ -128,5 +128,5 @@ def ncu_arguments(
 
 
 def shell_line(arguments: Sequence[str]) -> str:
-    """The arguments as somebody would type them."""
+    """Return the arguments as a line for a shell."""
     return shlex.join(arguments)

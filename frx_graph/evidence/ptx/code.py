@@ -49,8 +49,11 @@ _ENDS = frozenset({"ret", "exit", "trap"})
 
 @dataclass(slots=True)
 class Code:
-    """`declarations` are those of variables and registers, as written. A place is an index of `opcodes`; `labels` has
-    the last label before one, with its line."""
+    """The code of a function.
+
+    `declarations` are the declarations of variables and registers, as written. A place is an index of `opcodes`;
+    `labels` has the last label before one, with its line.
+    """
 
     opcodes: list[Opcode] = field(default_factory=list)
     declarations: list[str] = field(default_factory=list)
@@ -66,8 +69,11 @@ class Code:
 
 @dataclass(slots=True)
 class _Scope:
-    """One pair of braces. A label is known in it and in those within; what inline assembly repeats has the same names
-    in scopes of its own. `tables` are the targets of `brx.idx`, `waiting` are jumps to names that are not known yet."""
+    """One pair of braces.
+
+    A label is known in it and in inner ones; repeated inline assembly uses the same names in separate scopes. `tables`
+    are the targets of `brx.idx`, `waiting` are jumps to names that are not known yet.
+    """
 
     labels: dict[str, int] = field(default_factory=dict)
     tables: dict[str, list[str]] = field(default_factory=dict)

@@ -50,7 +50,7 @@ _NOTHING = "holds nothing to analyse: no events (raw/trace.jsonl), no trace (pro
 
 @dataclass(frozen=True, slots=True)
 class OpenBundle:
-    """A bundle while it is open. `name` is the run's: that of its folder. `root` is where its files are."""
+    """An open bundle. `name` is that of its run and folder, `root` the folder of its files."""
 
     name: str
     root: Path
@@ -80,8 +80,10 @@ class OpenBundle:
         return path.relative_to(self.root).as_posix()
 
     def traces(self) -> tuple[Path, ...]:
-        """Traces of torch.profiler, by name; `profiler_trace.json`, which has a name of its own, first. Raises
-        `EvidenceError` as `find` does, and for more than anybody has written of one run."""
+        """Return the traces of torch.profiler, by name; `profiler_trace.json`, which has a special name, first.
+
+        Raises `EvidenceError` as `find` does, and for too many traces.
+        """
         found = [self.find(bundle_layout.PROFILER_TRACE), self.find(_ROOT_TRACE)]
         folder = self.find(bundle_layout.PROFILER)
         if folder is not None and folder.is_dir():

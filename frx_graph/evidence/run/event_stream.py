@@ -99,5 +99,5 @@ def _fields(line: bytes | None, longest: int) -> object:
     try:
         return from_json(line)
     except ValueError:
-        # What it says may quote the line.
+        # Its message may quote the line.
         raise UnusableEventError("no JSON that can be read") from None

@@ -1,11 +1,11 @@
-"""The events that a program writes of its own run, `raw/trace.jsonl`: one JSON object a line.
+"""The events that a program writes about its run, `raw/trace.jsonl`: one JSON object a line.
 
-The keys are those of the published event stream: `event_type`, `timestamp_ns`, `pid`, `step_id`, `duration_ns` and
-`payload`, whose keys depend on the type; others are ignored, and each may be missing, null or wrong but for the type.
-New here are `strides`, `dtypes` and `of` of a snapshot, and the number by which steps refer to one.
+The keys follow the published event stream: `event_type`, `timestamp_ns`, `pid`, `step_id`, `duration_ns` and `payload`,
+whose keys depend on the type. Others are ignored, and each but the type may be missing, null or wrong. New here are
+`strides`, `dtypes` and `of` of a snapshot, and the number by which steps refer to one.
 
 Lines are only nearly in the order of their times: several processes may write to one file, and the end of a step is
-written when its loss has come from a device, behind what has happened in the meantime.
+written when its loss has come from a device, after later events.
 """
 
 from __future__ import annotations
@@ -98,9 +98,12 @@ class PhaseSpan(RunEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoaderWait(RunEvent):
-    """The program waited for a batch. In the payload `stage` (only `next` is a wait; others tell of the loader),
-    `num_workers`, `prefetch_factor`, `pinned_memory`, `persistent_workers` and `batch_size`. `step` may be the number
-    of the batch and not of the step: what counts is when it was."""
+    """The program waited for a batch.
+
+    The payload has `stage` (only `next` is a wait), `num_workers`, `prefetch_factor`, `pinned_memory`,
+    `persistent_workers` and `batch_size`. `step` may be the number of the batch instead of the step: only the time
+    counts.
+    """
 
     duration_ns: int
     workers: int | None = None

@@ -148,7 +148,7 @@ def _ordered(spans: Iterable[_Spans], tie: Callable[[_Spans], int]) -> tuple[_Sp
 
 
 def _parents(spans: Sequence[HostSpan]) -> Sequence[int]:
-    """By span of an ordered sequence: the innermost earlier span of its thread that contains it."""
+    """Return, for each span of an ordered sequence, the innermost earlier span on the same thread that contains it."""
     parents = array("q")
     running: list[int] = []
     ends: list[int] = []
