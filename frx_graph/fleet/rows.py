@@ -52,7 +52,7 @@ class LabelRow:
     share: float | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FindingRow:
     """One layout finding of a run.
 
@@ -62,14 +62,14 @@ class FindingRow:
 
     rule: str
     site: str
-    file: str | None
-    line: int | None
-    function: str | None
-    module_path: str | None
+    file: str | None = None
+    line: int | None = None
+    function: str | None = None
+    module_path: str | None = None
     subject: str
     title: str
-    share: float | None
-    bytes_per_step: float | None
+    share: float | None = None
+    bytes_per_step: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,14 +202,8 @@ def _stride_change(change: StrideChangePart) -> FindingRow:
     return FindingRow(
         rule=change.rule,
         site=f"{change.of} {name}",
-        file=None,
-        line=None,
-        function=None,
-        module_path=None,
         subject=name,
         title=f"The strides of {'input' if change.of == 'batch' else 'parameter'} `{name}` change between steps",
-        share=None,
-        bytes_per_step=None,
     )
 
 

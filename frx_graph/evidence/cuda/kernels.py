@@ -18,7 +18,7 @@ from frx_graph.evidence.cuda.record import record
 from frx_graph.evidence.cuda.source import Kernel, Launch, LaunchBounds, Parameter, Space
 from frx_graph.evidence.cuda.state import Evaluator, Inlining, State
 from frx_graph.evidence.cuda.statements import inline, run
-from frx_graph.evidence.cuda.syntax import NO_CODE, Tree, around, line_of, nearest, said
+from frx_graph.evidence.cuda.syntax import NO_CODE, Tree, around, function_declarator, line_of, nearest, said
 from frx_graph.evidence.cuda.values import UNIFORM, Base, Pointer
 
 EVALUATORS: Mapping[str, Evaluator] = {
@@ -176,9 +176,7 @@ def read_kernel(
 
 def _parameters(text: bytes, node: Node) -> tuple[list[Parameter], set[str]]:
     """All parameters, and the names of those whose elements are not simply one behind the other."""
-    inner: Node | None = node.child_by_field_name("declarator")
-    while inner is not None and inner.type != "function_declarator":
-        inner = inner.child_by_field_name("declarator")
+    inner = function_declarator(node)
     listed = inner.child_by_field_name("parameters") if inner is not None else None
     found, rows = [], set()
     for child in listed.named_children if listed is not None else ():
@@ -194,9 +192,7 @@ def _parameters(text: bytes, node: Node) -> tuple[list[Parameter], set[str]]:
 
 def function_name(text: bytes, node: Node) -> str:
     """Return the name of a definition, without namespaces and arguments."""
-    inner: Node | None = node.child_by_field_name("declarator")
-    while inner is not None and inner.type != "function_declarator":
-        inner = inner.child_by_field_name("declarator") or next(iter(inner.named_children), None)
+    inner = function_declarator(node)
     return said(text, inner.child_by_field_name("declarator")) if inner is not None else said(text, node)[:40]
 
 

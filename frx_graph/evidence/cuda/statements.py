@@ -15,7 +15,7 @@ from frx_graph.evidence.cuda.declarations import declarator, declare, declare_gr
 from frx_graph.evidence.cuda.polynomial import ZERO, Polynomial, named, number
 from frx_graph.evidence.cuda.source import Branch, Call, Condition, Loop
 from frx_graph.evidence.cuda.state import DEEPEST, State, evaluate
-from frx_graph.evidence.cuda.syntax import line_of, said
+from frx_graph.evidence.cuda.syntax import function_declarator, line_of, said
 from frx_graph.evidence.cuda.values import ANYTHING, UNIFORM, Group, Pointer, Value, Varies, unknown_pointer
 
 _LEAVES = frozenset(["return_statement", "continue_statement", "break_statement"])
@@ -66,9 +66,7 @@ def inline(state: State, function: Node, values: list[Value]) -> Value | None:
 
 
 def _parameter_nodes(function: Node) -> list[Node]:
-    node: Node | None = function.child_by_field_name("declarator")
-    while node is not None and node.type != "function_declarator":
-        node = node.child_by_field_name("declarator") or next(iter(node.named_children), None)
+    node = function_declarator(function)
     parameters = node.child_by_field_name("parameters") if node is not None else None
     return [] if parameters is None else [one for one in parameters.named_children if "parameter" in one.type]
 

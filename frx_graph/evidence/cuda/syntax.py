@@ -101,6 +101,14 @@ def nearest(nodes: Iterable[Node], *types: str) -> Node | None:
     return next((node for node in nodes if node.type in types), None)
 
 
+def function_declarator(definition: Node) -> Node | None:
+    """Return the node with a function's name and parameters."""
+    node = definition.child_by_field_name("declarator")
+    while node is not None and node.type != "function_declarator":
+        node = node.child_by_field_name("declarator") or next(iter(node.named_children), None)
+    return node
+
+
 def said(text: bytes, node: Node | None) -> str:
     """Return the text of a node, on one line."""
     if node is None:

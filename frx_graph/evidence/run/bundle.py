@@ -25,24 +25,12 @@ from frx_graph.support.termination import cleaned_up_when_terminated
 _TRACE_SUFFIXES: Final = (".json", ".json.gz")
 _ROOT_TRACE: Final = PurePosixPath(bundle_layout.PROFILER_TRACE.name)
 """Where archives without folders have the trace."""
-_FILES: Final = frozenset(
-    {
-        bundle_layout.METADATA,
-        bundle_layout.MANIFEST,
-        bundle_layout.RUN_CONFIG,
-        bundle_layout.GPU_METRICS,
-        bundle_layout.HOST_METRICS,
-        bundle_layout.EVENTS,
-        bundle_layout.SUMMARY,
-        _ROOT_TRACE,
-    }
-)
-"""What is read of a bundle, besides traces. The log is not: it is for people."""
 _ANALYSABLE: Final = frozenset(
     {bundle_layout.GPU_METRICS, bundle_layout.HOST_METRICS, bundle_layout.EVENTS, bundle_layout.SUMMARY, _ROOT_TRACE}
 )
-"""Each of them makes a bundle. Samples alone tell little, and the analysis says so: they are all that there is of a run
-that was killed before it had begun."""
+"""Each of them makes a bundle. A run that was killed before it began has nothing but samples."""
+_FILES: Final = _ANALYSABLE | {bundle_layout.METADATA, bundle_layout.MANIFEST, bundle_layout.RUN_CONFIG}
+"""Files of a bundle that are read, besides traces. The log is not: it is for people."""
 _DEEPEST = max(len(file.parts) for file in _ANALYSABLE)
 """How many folders above a file of it may be the bundle's."""
 _NOTHING = "holds nothing to analyse: no events (raw/trace.jsonl), no trace (profiler/), no summary, no samples"
