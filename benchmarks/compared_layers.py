@@ -11,8 +11,7 @@ from frx_graph.analyzers.kernels.ptx_analysis import analyse_ptx
 from frx_graph.analyzers.kernels.ptx_gpu import gpu_of_target
 from frx_graph.analyzers.layers import Layers, NcuLayer, PtxLayer, SourceLayer
 from frx_graph.evidence.cuda.parsing import parse_cuda
-from frx_graph.evidence.ncu.export import NcuExport
-from frx_graph.evidence.ncu.launch import KernelLaunch
+from frx_graph.evidence.ncu.launch import KernelLaunch, NcuExport
 from frx_graph.evidence.ptx.instruction import Kind
 from frx_graph.evidence.ptx.module import Function, PtxModule
 from frx_graph.evidence.ptx.ptxas import Assembled

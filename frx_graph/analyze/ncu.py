@@ -9,7 +9,7 @@ from frx_graph.analyzers.kernels.kernel_totals import KernelTotals
 from frx_graph.errors import OptionError
 from frx_graph.evidence.file_kind import FileKind
 from frx_graph.evidence.ncu.csv_file import read_ncu_csv
-from frx_graph.evidence.ncu.export import NcuExport
+from frx_graph.evidence.ncu.launch import NcuExport
 from frx_graph.evidence.ncu.report_file import read_ncu_report
 from frx_graph.rules.gpu_profile import GpuProfile
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from frx_graph.analyze.ncu import analyze_ncu
 from frx_graph.analyzers.kernels.analysis import KernelAnalysis
 from frx_graph.errors import FrxError, OptionError
-from frx_graph.evidence.ncu.export import NcuExport
+from frx_graph.evidence.ncu.launch import NcuExport
 from frx_graph.evidence.ncu.presets import Preset, ncu_arguments
 from frx_graph.evidence.ncu.profiler import read_log, run_ncu, trouble
 from frx_graph.rules.gpu_profile import GpuProfile

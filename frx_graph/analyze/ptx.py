@@ -9,9 +9,8 @@ from pathlib import Path
 from frx_graph.analyzers.kernels.ptx_analysis import PtxAnalysis, analyse_ptx
 from frx_graph.analyzers.kernels.ptx_gpu import gpu_of_target
 from frx_graph.errors import EvidenceError, OptionError
-from frx_graph.evidence.ptx.fatbin import fatbin_modules, is_fatbin
 from frx_graph.evidence.ptx.module import PtxModule
-from frx_graph.evidence.ptx.parsing import EXPECTED, MOST_CHARACTERS, read_ptx
+from frx_graph.evidence.ptx.parsing import EXPECTED, MOST_CHARACTERS, fatbin_modules, is_fatbin, read_ptx
 from frx_graph.evidence.ptx.ptxas import Assembled, assemble
 from frx_graph.evidence.text_lines import whole_text
 from frx_graph.rules.gpu_profile import GpuProfile

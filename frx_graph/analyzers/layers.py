@@ -10,7 +10,7 @@ from frx_graph.analyzers.kernels.ptx_analysis import PtxAnalysis
 from frx_graph.analyzers.timeline.analysis import RunAnalysis
 from frx_graph.analyzers.trace.analysis import TraceAnalysis
 from frx_graph.evidence.cuda.source import CudaSource
-from frx_graph.evidence.ncu.export import NcuExport
+from frx_graph.evidence.ncu.launch import NcuExport
 from frx_graph.evidence.ptx.module import PtxModule
 
 

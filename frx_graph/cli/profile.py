@@ -22,7 +22,7 @@ from frx_graph.cli.printing.explanation_files import Explanations
 from frx_graph.cli.printing.output import QuietOption, notice, print_document, print_report, stages
 from frx_graph.errors import EvidenceError, OptionError
 from frx_graph.evidence.file_kind import FileKind, file_kind
-from frx_graph.evidence.ncu.export import NcuExport
+from frx_graph.evidence.ncu.launch import NcuExport
 from frx_graph.evidence.ncu.presets import Preset, preset_named, shell_line
 from frx_graph.evidence.ncu.profiler import find_ncu
 from frx_graph.reports.advice.render import DEFAULT_TOP

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import re
 
 
 class DType(enum.StrEnum):
@@ -50,27 +51,10 @@ class DType(enum.StrEnum):
             return None
 
 
-_ITEMSIZE = {
-    DType.FLOAT64: 8,
-    DType.FLOAT32: 4,
-    DType.FLOAT16: 2,
-    DType.BFLOAT16: 2,
-    DType.FLOAT8_E4M3FN: 1,
-    DType.FLOAT8_E4M3FNUZ: 1,
-    DType.FLOAT8_E5M2: 1,
-    DType.FLOAT8_E5M2FNUZ: 1,
-    DType.FLOAT8_E8M0FNU: 1,
-    DType.FLOAT4_E2M1FN_X2: 1,
-    DType.COMPLEX128: 16,
-    DType.COMPLEX64: 8,
-    DType.COMPLEX32: 4,
-    DType.INT64: 8,
-    DType.INT32: 4,
-    DType.INT16: 2,
-    DType.INT8: 1,
-    DType.UINT64: 8,
-    DType.UINT32: 4,
-    DType.UINT16: 2,
-    DType.UINT8: 1,
-    DType.BOOL: 1,
-}
+def _count_bytes(dtype: DType) -> int:
+    """Bytes by the bits in the name; `bool`, and packed types of less than a byte, take one."""
+    bits = re.search(r"\d+", dtype.value)
+    return max(1, int(bits[0]) // 8) if bits is not None else 1
+
+
+_ITEMSIZE = {dtype: _count_bytes(dtype) for dtype in DType}

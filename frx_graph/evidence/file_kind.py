@@ -1,4 +1,4 @@
-"""What kind of evidence a file holds: told by its content, whatever its name is."""
+"""Detects the kind of an evidence file by its content."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 
 from frx_graph.errors import EvidenceError
 from frx_graph.evidence.ncu.report_blocks import MAGIC
+from frx_graph.evidence.opening import open_evidence
 
 EXPECTED = (
     "a torch.profiler trace (.json, .json.gz), an Nsight Compute report (.ncu-rep) or CSV export (.csv), PTX (.ptx) or "
@@ -27,7 +28,7 @@ _PREAMBLES = (b"==PROF==", b'"ID",')
 
 
 class FileKind(enum.StrEnum):
-    """What reads a file."""
+    """Kinds of evidence files."""
 
     TRACE = "trace"
     NCU_CSV = "ncu"
@@ -38,18 +39,8 @@ class FileKind(enum.StrEnum):
 
 def file_kind(path: Path, expected: str = EXPECTED) -> FileKind:
     """Raises `EvidenceError` for a file that is missing, or of no kind that can be read; `expected` says what can."""
-    # Opening a fifo waits for a writer that may never come.
-    if path.exists() and not path.is_file() and not path.is_dir():
-        raise EvidenceError(f"{path}: is not a regular file, expected {expected}")
-    try:
-        with path.open("rb") as file:
-            start = file.read(_SNIFFED_BYTES)
-    except FileNotFoundError:
-        raise EvidenceError(f"{path}: no such file") from None
-    except IsADirectoryError:
-        raise EvidenceError(f"{path}: is a directory, expected {expected}") from None
-    except OSError as error:
-        raise EvidenceError(f"{path}: cannot be read: {error.strerror or error}") from None
+    with open_evidence(path, expected) as file:
+        start = file.read(_SNIFFED_BYTES)
     if not start.strip():
         raise EvidenceError(f"{path}: is empty, expected {expected}")
     if start.startswith(MAGIC):

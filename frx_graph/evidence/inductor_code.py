@@ -1,7 +1,7 @@
-"""Reads the code that Inductor has written: which of its loops do nothing but copy, and what they write.
+"""Finds the loops that only copy in code that Inductor has written, and the buffers that they write.
 
-It is what `TORCH_LOGS=output_code` prints, with the logger's prefix before each line, and what `output_code.py` of
-`TORCH_COMPILE_DEBUG=1` holds. Nothing of it is run: allocations, reuse and calls are told by their lines.
+`TORCH_LOGS=output_code` prints such code, with the logger's prefix before each line; `output_code.py` of
+`TORCH_COMPILE_DEBUG=1` holds it. Nothing is executed: allocations, reuse and calls are found by line.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class GeneratedCopy:
     line: int
 
     def measurements(self, source: str) -> Iterator[Measurement]:
-        """What the call writes; `source` is the file."""
+        """Yield the bytes that the call writes; `source` is the file."""
         size = self.target.bytes
         if size is not None:
             at = Provenance(source, self.line, self.target.name)
@@ -91,7 +91,7 @@ def read_inductor_code(lines: Iterable[str]) -> GeneratedCode:
             unwritten.add(buffer.name)
         elif (call := _CALL.fullmatch(line)) is not None and graphs:
             calls += 1
-            # A loop writes what was allocated and not yet been given to anybody.
+            # A loop writes buffers that were allocated and not yet passed to another call.
             names = _NAME.findall(call["arguments"])
             written = [name for name in dict.fromkeys(names) if name in unwritten]
             unwritten.difference_update(written)

@@ -1,8 +1,8 @@
-"""Whether two names are of one kernel: as the source writes it, mangled in PTX, demangled by a profiler.
+"""Compares names of kernels: as the source writes them, mangled in PTX, demangled by a profiler.
 
-`_Z4copyILi4EEvPKfPf`, `void copy<4>(const float *, float *)` and `copy` may all be one. A name tells its function, and
-mostly more: namespaces, template arguments, types of parameters. Two names are of one kernel if all that both of them
-tell is the same, so a bare name fits every instance of a template.
+`_Z4copyILi4EEEvPKfPf`, `void copy<4>(const float *, float *)` and `copy` may all be one. A name gives its function, and
+mostly more: namespaces, template arguments, types of parameters. Two names fit if all that both give is equal, so a
+bare name fits every instance of a template.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class KernelSignature:
 
     @property
     def told(self) -> int:
-        """How much of it is known."""
+        """Number of known parts."""
         parts = (self.scope, self.arguments, self.parameters)
         texts = (*(self.arguments or ()), *(self.parameters or ()))
         return sum(part is not None for part in parts) + sum(text is not None for text in texts)
@@ -55,7 +55,7 @@ class KernelSignature:
 
 @functools.lru_cache(maxsize=4096)
 def kernel_signature(name: str) -> KernelSignature:
-    """What `name` tells; if it is no name of C++, all of it is the function's."""
+    """Parse `name`; a name that is not C++ counts as the function's as a whole."""
     text = name.strip()
     if len(text) > _LONGEST:
         return KernelSignature(text)
@@ -115,7 +115,7 @@ def _normal(text: str) -> str:
 
 
 def _first_bracket(text: str) -> int | None:
-    """Where the parameters begin: the first round bracket that stands in no other."""
+    """Return the place at which the parameters begin: the first round bracket outside of all others."""
     depth = 0
     for at, character in enumerate(text):
         if character == "(" and depth == 0 and at:
@@ -125,7 +125,7 @@ def _first_bracket(text: str) -> int | None:
 
 
 def _inside(text: str, at: int) -> str:
-    """What stands between the bracket at `at` and the one that closes it."""
+    """Return the text between the bracket at `at` and the one that closes it."""
     depth = 0
     for end in range(at, len(text)):
         depth += _depth(text[end])

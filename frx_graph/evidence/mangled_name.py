@@ -1,8 +1,8 @@
-"""What a mangled name of C++ says, as far as names of kernels need it: `_ZN2my4copyILi4EEEvPKfPf`.
+"""Parses mangled names of C++, as far as names of kernels need it: `_ZN2my4copyILi4EEEvPKfPf`.
 
-https://itanium-cxx-abi.github.io/cxx-abi/abi.html#mangling. Read are names, template arguments that are types and
-numbers, and parameters; of a type that is written by reference to an earlier one, or has template arguments of its own,
-only where it ends. At lambdas and expressions reading stops: what comes then is not told.
+https://itanium-cxx-abi.github.io/cxx-abi/abi.html#mangling. It reads names, template arguments that are types and
+numbers, and parameters. A type that refers to an earlier one, or has template arguments of its own, is skipped. Lambdas
+and expressions end the parsing.
 """
 
 from __future__ import annotations
@@ -40,8 +40,10 @@ _NUMBERS = frozenset(_BUILTIN.values())
 
 @dataclass(frozen=True, slots=True)
 class MangledName:
-    """Names around the function, its own, and the types, without blanks and qualifiers; a single one is None where it
-    could not be told, all of them where reading has stopped before."""
+    """A parsed name: the scope around the function, its own name, and types without blanks and qualifiers.
+
+    An unknown type is None; all are None if parsing stopped before them.
+    """
 
     scope: tuple[str, ...]
     function: str
@@ -50,12 +52,12 @@ class MangledName:
 
 
 def read_mangled(name: str) -> MangledName | None:
-    """None for a name of which not even the function can be told."""
+    """Parse a mangled name; None if not even the function can be read."""
     return _Reader(name).read()
 
 
 class _UntoldError(Exception):
-    """What comes here is not read."""
+    """The text at this place cannot be parsed."""
 
 
 class _Reader:
@@ -117,7 +119,7 @@ class _Reader:
         return self._text[start:end]
 
     def _arguments(self) -> Texts:
-        """Of a template, or of a pack in it, with their end."""
+        """Parse the arguments of a template, or of a pack in it, with their end."""
         found: list[str | None] = []
         while not self._passed("E"):
             if self._passed("J"):

@@ -1,13 +1,13 @@
-"""Numbers as programs write them for people: 1,234.5 where it is English, 1.234,5 in half of Europe.
+"""Parses numbers as programs write them for people: 1,234.5 in English, 1.234,5 in half of Europe.
 
-Which of the two a file uses is told by the numbers that can be read in one way only; 1,234 alone tells nothing.
+Numbers that can be read in one way only decide which of the two a file uses; 1,234 alone does not.
 """
 
 from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 _EXPONENT = r"(?:[eE][-+]?\d{1,3})?"
 _POINT = re.compile(rf"[-+]?(?:[1-9]\d{{0,2}}(?:,\d{{3}})+|\d+)(?:\.\d+)?{_EXPONENT}")
@@ -21,16 +21,7 @@ MOST = 1e30
 """Larger than whatever is counted, and small enough that sums and products of such numbers are finite."""
 LEAST = 1 / MOST
 """What is not nothing is at least so much: a quotient by it is finite, too."""
-_PLAIN = r"-?\d{1,24}(?:\.\d{1,24})?"
-_is_plain = re.compile(_PLAIN).fullmatch
-_all_plain = re.compile(rf"(?:{_PLAIN};)*+").fullmatch
-
-
-def are_plain(texts: Sequence[str]) -> bool:
-    """True of numbers without anything between thousands, and with a point: those that `float` reads as they are
-    meant."""
-    joined = ";".join((*texts, ""))
-    return joined.count(";") == len(texts) and _all_plain(joined) is not None
+_is_plain = re.compile(r"-?\d{1,24}(?:\.\d{1,24})?").fullmatch
 
 
 def can_be_measured(number: float) -> bool:
@@ -39,7 +30,7 @@ def can_be_measured(number: float) -> bool:
 
 
 class NumberFormat(enum.StrEnum):
-    """What stands between whole and fraction; the other of the two stands between thousands."""
+    """The sign between whole and fraction; the other one groups thousands."""
 
     POINT = "point"
     COMMA = "comma"

@@ -88,17 +88,17 @@ class Primitive:
 
     @property
     def inputs(self) -> tuple[MemoryDescriptor, ...]:
-        """What the primitive reads: a backward's incoming gradient first, as torch converts it first."""
+        """Arguments that the primitive reads: a backward's incoming gradient first, as torch converts it first."""
         read = [d for d in self.arguments if d.tag and d.argument not in self._written]
         return tuple(sorted(read, key=lambda d: d.argument != "dst"))
 
     @property
     def outputs(self) -> tuple[MemoryDescriptor, ...]:
-        """What the primitive writes."""
+        """Arguments that the primitive writes."""
         return tuple(d for d in self.arguments if d.tag and d.argument in self._written)
 
     def measurements(self, source: str) -> Iterator[Measurement]:
-        """Each number of its line as a fact of its own; `source` is the log."""
+        """Yield each number of the line as a separate fact; `source` is the log."""
         subject = f"{self.kind} {self.implementation}"
         if self.seconds is not None:
             yield Measurement("duration", self.seconds, "s", subject, Provenance(source, self.line, "exec_time"))
@@ -119,7 +119,7 @@ class Primitive:
 
 
 def parse_log(text: str | Iterable[str]) -> tuple[Primitive, ...]:
-    """All executed primitives of a log in order; lines of anybody else, creation lines and torn lines are skipped."""
+    """All executed primitives of a log in order; other lines, creation lines and torn lines are skipped."""
     lines = text.splitlines() if isinstance(text, str) else text
     return tuple(_primitives(lines))
 

@@ -1,4 +1,4 @@
-"""The source of a kernel, as it is quoted: so much of it that somebody can read it, with the numbers of its lines."""
+"""Quotes the source of a kernel, with line numbers, at a length that can be read."""
 
 from __future__ import annotations
 

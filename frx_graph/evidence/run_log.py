@@ -21,7 +21,7 @@ _INDUCTOR = (b"async_compile.", b"torch._inductor")
 
 
 class LogKind(enum.StrEnum):
-    """What wrote it."""
+    """Writers of logs."""
 
     ONEDNN = "onednn_log"
     INDUCTOR = "inductor_code"

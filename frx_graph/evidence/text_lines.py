@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO
 
 from frx_graph.errors import EvidenceError
-from frx_graph.evidence.foreign_formats import FOREIGN_FORMATS
+from frx_graph.evidence.opening import FOREIGN_FORMATS, open_evidence
 
 LONGEST_LINE = 1 << 20
 """Characters. A kernel's name with all its template arguments takes a thousand."""
@@ -65,22 +65,12 @@ class TextLines:
 def text_lines(path: Path, expected: str, *, longest: int = LONGEST_LINE) -> Iterator[TextLines]:
     """The lines of the file at `path`: UTF-8 with or without a byte order mark, or UTF-16. `expected` says in an error
     what the file should have been. Raises `EvidenceError` for what is no such file, and while it is read."""
-    # Opening a fifo waits for a writer that may never come.
-    if path.exists() and not path.is_file() and not path.is_dir():
-        raise EvidenceError(f"{path}: is not a regular file, expected {expected}")
-    try:
-        with path.open("rb") as raw:
-            start = raw.read(_SNIFFED_BYTES)
-            raw.seek(0)
-            encoding = _encoding(path, start, expected)
-            with io.TextIOWrapper(raw, encoding=encoding, errors="replace", newline="") as stream:
-                yield TextLines(path, stream, longest)
-    except FileNotFoundError:
-        raise EvidenceError(f"{path}: no such file") from None
-    except IsADirectoryError:
-        raise EvidenceError(f"{path}: is a directory, expected {expected}") from None
-    except OSError as error:
-        raise EvidenceError(f"{path}: cannot be read: {error.strerror or error}") from None
+    with open_evidence(path, expected) as raw:
+        start = raw.read(_SNIFFED_BYTES)
+        raw.seek(0)
+        encoding = _encoding(path, start, expected)
+        with io.TextIOWrapper(raw, encoding=encoding, errors="replace", newline="") as stream:
+            yield TextLines(path, stream, longest)
 
 
 def whole_text(path: Path, expected: str, *, longest: int) -> str:

@@ -1,4 +1,4 @@
-"""What many runs have in common: found, read by several processes, added up."""
+"""Summarises many runs: finds them, reads them in several processes, adds them up."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from frx_graph.errors import EvidenceError
-from frx_graph.fleet.reader import Answer, Failure, Fetch, Reader, ReadRun
+from frx_graph.fleet.messages import Answer, Failure, Fetch, ReadRun
+from frx_graph.fleet.reader import Reader
 from frx_graph.fleet.reader_pool import read_places
 from frx_graph.fleet.run_tables import RowFiles, database_in, keep_parquet, write_parquet
 from frx_graph.fleet.shown_source import ShownSource
@@ -33,9 +34,11 @@ def read_here(source: str, workers: int) -> Generator[Answer]:
 
 
 def summarise(source: str, reading: Reading, progress: Progress, parquet: Path | None = None) -> FleetDocument:
-    """What all runs at `source` have, a path or a URL that fsspec knows; the tables stay in `parquet`. Raises
-    `EvidenceError` where there is none that can be read, `OptionError` where DuckDB is missing or the tables cannot be
-    kept. What is shown, kept or raised has none of the secrets in a URL."""
+    """Summarise all runs at `source`, a path or a URL that fsspec knows; the tables stay in `parquet`.
+
+    Raises `EvidenceError` if no run can be read, `OptionError` if DuckDB is missing or the tables cannot be kept.
+    Secrets in a URL are hidden in reports, tables and errors.
+    """
     shown = ShownSource.of(source)
     try:
         with cleaned_up_when_terminated(), tempfile.TemporaryDirectory(prefix="frx-fleet-") as folder:
@@ -74,7 +77,7 @@ def _take(answer: Answer, rows: RowFiles, shown: ShownSource) -> None:
         case Failure():
             rows.add_problem(shown.hide(answer.name), shown.hide(answer.reason))
         case Fetch():
-            raise AssertionError("what is fetched is read before it is told")
+            raise AssertionError("a fetched run is read before it is reported")
 
 
 def _nothing(document: FleetDocument) -> EvidenceError:

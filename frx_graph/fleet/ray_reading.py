@@ -1,7 +1,7 @@
-"""Runs read on the nodes of a Ray cluster.
+"""Reads runs on the nodes of a Ray cluster.
 
-A task reads some places, as a thread does here. Reading changes nothing, so Ray makes the task of a node that was lost
-again, and what had been read of it was told to nobody. Not Ray Data, which would want PyArrow and pandas for a queue.
+A task reads some places, as a thread does locally. Reading changes nothing and answers arrive with the whole task, so
+Ray can repeat the tasks of a lost node. Ray Data would need PyArrow and pandas for a queue.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from frx_graph.errors import EvidenceError, first_line
-from frx_graph.fleet.reader import Answer, Failure, Reader
-from frx_graph.fleet.reading_task import ReadingTask
+from frx_graph.fleet.messages import Answer, Failure, ReadingTask
+from frx_graph.fleet.reader import Reader
 from frx_graph.fleet.remote import is_url
 from frx_graph.fleet.source import open_source
 from frx_graph.version import __version__
@@ -71,7 +71,10 @@ def _answers(ray: Any, task: Any, places: Sequence[Any]) -> Sequence[Answer]:
 
 
 def read_places_here(source: str, places: Sequence[Any], version: str) -> list[Answer]:
-    """What a task does, on its node. Raises `EvidenceError` where this node has other code, or not these files."""
+    """Read places in a task, on its node.
+
+    Raises `EvidenceError` if this node has other code, or lacks these files.
+    """
     here = socket.gethostname()
     if version != __version__:
         raise EvidenceError(f"node {here} has frx-graph {__version__}, not {version}", "install the same on all nodes")

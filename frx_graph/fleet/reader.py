@@ -1,4 +1,4 @@
-"""A process that reads runs, from the side of whoever wants to know of them."""
+"""Starts a process that reads runs, and returns its answers."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from typing import Final
 
 from frx_graph.errors import EvidenceError
-from frx_graph.fleet.reading_task import ReadingTask
+from frx_graph.fleet.messages import Answer, Failure, Fetch, ReadingTask, ReadRun
 from frx_graph.fleet.run_tables import TABLES
 from frx_graph.support.supervisor.lines import LineReader
 from frx_graph.support.supervisor.process import has_exited, package_pythonpath, signal_group, supervise, wait_for_exit
@@ -51,36 +50,11 @@ _PASSED_ON: Final = frozenset(
     }
 )
 _PASSED_ON_BEGINNINGS: Final = ("LC_", "PYTHON", "TORCH_", "TORCHINDUCTOR_", "OMP_", "KMP_", "MKL_", "MALLOC_")
-"""A list of what a reader gets, not of what it must not get: nobody knows all names that keys and passwords have."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReadRun:
-    """The rows of a run by table, each a line of JSON."""
-
-    rows: dict[str, list[bytes]]
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """What could not be read, and why."""
-
-    name: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Fetch:
-    """A run of which more than the summary is wanted."""
-
-    name: str
-
-
-Answer = ReadRun | Failure | Fetch
+"""A list of allowed variables: names of keys and passwords cannot be listed."""
 
 
 class StoppedError(Exception):
-    """Nobody wants what would be read."""
+    """Reading was stopped, since the answers are no longer needed."""
 
 
 class Reader:
@@ -95,8 +69,10 @@ class Reader:
         self._stopped = False
 
     def read(self, task: ReadingTask) -> Iterator[Answer]:
-        """The answers to it, in the order of its runs. Raises `EvidenceError` where no process can be
-        started, `StoppedError` where it was stopped."""
+        """Yield the answers to a task, in the order in which its runs are read.
+
+        Raises `EvidenceError` if no process can be started, `StoppedError` if the reader was stopped.
+        """
         process, answers = self._started()
         assert process.stdin is not None
         rows: dict[str, list[bytes]] = {table: [] for table in TABLES}
@@ -145,7 +121,7 @@ class Reader:
             raise StoppedError
         if self._running is None or has_exited(self._running[0]):
             self.close()
-            # -P: what lies in the current folder, among runs of others, is imported by nobody.
+            # -P: nothing is imported from the current folder, which may hold runs of others.
             program = (sys.executable, "-P", "-m", "frx_graph.fleet.reader_process")
             try:
                 process = self._life.enter_context(

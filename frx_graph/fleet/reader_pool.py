@@ -8,7 +8,8 @@ from collections.abc import Callable, Generator, Iterable
 from contextlib import suppress
 from typing import Final, TypeVar
 
-from frx_graph.fleet.reader import Answer, Reader, StoppedError
+from frx_graph.fleet.messages import Answer
+from frx_graph.fleet.reader import Reader, StoppedError
 
 Place = TypeVar("Place")
 Reading = Callable[[Place, Reader], Iterable[Answer]]

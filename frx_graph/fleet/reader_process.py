@@ -1,9 +1,8 @@
 """The process that reads runs: `python -m frx_graph.fleet.reader_process MEMORY_BYTES PARENT`.
 
-A task comes as a line on standard input. What becomes of it goes to standard output, a line each: a word that says
-what it is, a tab, and JSON. `done` is the last one of a task. A run of which reading takes more than the given memory
-is told to be unreadable; where even that fails, and where it takes too long, this process is ended, and another one
-takes its place: it has nothing that would be lost.
+A task comes as a line on standard input. Answers go to standard output, a line each: a word for the kind, a tab, and
+JSON. `done` is the last one of a task. A run that needs more than the given memory is reported as unreadable. If even
+that fails, or takes too long, this process is ended and another takes its place: it holds no state.
 """
 
 from __future__ import annotations
@@ -16,20 +15,20 @@ from collections.abc import Iterator
 from dataclasses import fields
 from typing import IO
 
-from frx_graph.fleet.reading import Begun, Outcome, Outdated, Unreadable, read
-from frx_graph.fleet.reading_task import ReadingTask
+from frx_graph.fleet.messages import Failure, Fetch, ReadingTask
+from frx_graph.fleet.reading import Begun, Outcome, read
 from frx_graph.fleet.rows import AdviceRow, FindingRow, LabelRow, RunRow, RunRows
 from frx_graph.support.supervisor.supervised import claim_stdout, end_with_parent, limit_resources
 
 
 def lines(outcome: Outcome) -> Iterator[tuple[str, object]]:
-    """What is written of an outcome: a word, and what goes behind it as JSON. A run's rows come before the run."""
+    """Yield the lines for an outcome: a word, and the value behind it as JSON. A run's rows come before the run."""
     match outcome:
         case Begun():
             yield "begun", outcome.name
-        case Unreadable():
+        case Failure():
             yield "unreadable", [outcome.name, outcome.reason]
-        case Outdated():
+        case Fetch():
             yield "outdated", outcome.name
         case RunRows():
             yield from (("labels", _object(row)) for row in outcome.labels)
@@ -56,7 +55,7 @@ def serve(tasks: IO[bytes], answers: IO[bytes]) -> None:
 
 
 def main() -> None:
-    """Answer on standard output alone: what anybody prints meanwhile goes to standard error."""
+    """Answer on standard output; other output of the process goes to standard error."""
     end_with_parent(int(sys.argv[2]))
     limit_resources({resource.RLIMIT_DATA: int(sys.argv[1])})
     # A summary is some ten thousand objects without a circle: looking for circles would take half of the time.

@@ -1,7 +1,7 @@
-"""Reads runs into rows, wherever they lie on this machine. What cannot be read is an outcome, too.
+"""Reads runs on this machine into rows. Runs that cannot be read are outcomes, too.
 
-The summary of a run is used if it is of its files and of this version, as in `frx analyze`; of one in an archive
-nothing is unpacked for that. Else its files are analysed, and only then torch is imported.
+The summary of a run is used if it matches the run's files and this version, as in `frx analyze`; one in an archive is
+read without unpacking. Otherwise the files are analysed, and only then torch is imported.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from frx_graph.errors import EvidenceError, first_line
 from frx_graph.evidence.run import bundle_layout
 from frx_graph.evidence.run.bundle import OpenBundle, extracted, open_bundle
 from frx_graph.evidence.run.bundle_zip import MOST_BYTES, MOST_MEMBERS, OF_MANY_RUNS, BundleZip
-from frx_graph.fleet.reading_task import ReadingTask
+from frx_graph.fleet.messages import Failure, Fetch, ReadingTask
 from frx_graph.fleet.rows import RunRows, run_rows
 from frx_graph.fleet.run_names import files_of, runs_among
 from frx_graph.reports.render.plain_text import one_line
@@ -30,27 +30,12 @@ _REASON = 300
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """What comes next is of this run, or archive."""
+    """The run, or archive, that the next outcomes belong to."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class Unreadable:
-    """A run, or an archive of some, that cannot be read."""
-
-    name: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Outdated:
-    """A run whose summary may not be used: its files are wanted."""
-
-    name: str
-
-
-Outcome = Begun | RunRows | Unreadable | Outdated
+Outcome = Begun | RunRows | Failure | Fetch
 
 
 def read(task: ReadingTask) -> Iterator[Outcome]:
@@ -69,8 +54,8 @@ def _outcome(name: str, path: Path, reading: Callable[[], Outcome]) -> Iterator[
     yield Begun(name)
     try:
         found = reading()
-    except Exception as error:  # noqa: BLE001 - a mistake of ours, too, is of one run and not of all
-        found = Unreadable(name, _reason(error, path))
+    except Exception as error:  # noqa: BLE001 - a bug, too, must fail one run and not all
+        found = Failure(name, _reason(error, path))
     yield found
 
 
@@ -89,7 +74,7 @@ def _folder(path: Path, name: str, run_id: str | None) -> Outcome:
         if kept is not None:
             return run_rows(kept, name, anew=False)
         if why_not and not any(raw_in(bundle)):
-            return Unreadable(name, why_not)
+            return Failure(name, why_not)
         return _analysed(bundle, name)
 
 
@@ -100,9 +85,9 @@ def _analysed(bundle: OpenBundle, name: str) -> RunRows:
 
 
 def _summary(path: Path, name: str, sizes: dict[str, int]) -> Outcome:
-    """Of a run elsewhere: what its files hold is not compared, which would mean to fetch all of them."""
+    """Read the summary of a run elsewhere. The run's files are not compared, since that would mean to fetch them."""
     kept, _ = kept_result(path.read_bytes(), raw_files(sizes), lambda source: sizes[source.path] == source.bytes)
-    return Outdated(name) if kept is None else run_rows(kept, name, anew=False)
+    return Fetch(name) if kept is None else run_rows(kept, name, anew=False)
 
 
 def _archive(path: Path, name: str, part: int, parts: int, *, inner: bool) -> Iterator[Outcome]:
@@ -117,7 +102,7 @@ def _archive(path: Path, name: str, part: int, parts: int, *, inner: bool) -> It
             except EvidenceError as error:
                 # It is that of the whole archive, and those who read the other parts find the same.
                 if part == 0:
-                    yield Unreadable(name, _reason(error, path))
+                    yield Failure(name, _reason(error, path))
                 return
             files = files_of(runs, archive.names)
             for run in runs[part::parts]:
@@ -126,14 +111,14 @@ def _archive(path: Path, name: str, part: int, parts: int, *, inner: bool) -> It
             for each in archives[part::parts]:
                 yield from _inner_archive(archive, path, each, f"{name}/{each}", inner=inner)
     except Exception as error:  # noqa: BLE001 - as above
-        yield Unreadable(name, _reason(error, path))
+        yield Failure(name, _reason(error, path))
 
 
 def _inner_archive(archive: BundleZip, path: Path, member: str, name: str, *, inner: bool) -> Iterator[Outcome]:
-    """Of the archive `member` in the one at `path`; archives within that are not looked into."""
+    """Read the archive `member` of the one at `path`; archives within it are refused."""
     if inner:
         yield Begun(name)
-        yield Unreadable(name, "is an archive in an archive in an archive: unpack one of them")
+        yield Failure(name, "is an archive in an archive in an archive: unpack one of them")
         return
     with tempfile.TemporaryDirectory(prefix="frx-fleet-") as folder:
         inside = Path(folder) / PurePosixPath(member).name
@@ -141,14 +126,15 @@ def _inner_archive(archive: BundleZip, path: Path, member: str, name: str, *, in
         try:
             archive.extract(member, inside)
         except EvidenceError as error:
-            yield Unreadable(name, _reason(error, path))
+            yield Failure(name, _reason(error, path))
             return
         yield from _archive(inside, name, 0, 1, inner=True)
 
 
 @dataclass(frozen=True, slots=True)
 class _Member:
-    """A run in the folder `run` of an archive, "" for its root; `files` are those of it, as the archive calls them."""
+    """A run in the folder `run` of an archive, "" for its root; `files` are the run's files, as the archive names
+    them."""
 
     archive: BundleZip
     path: Path
@@ -159,12 +145,12 @@ class _Member:
     def read(self) -> Outcome:
         sizes = {self._inside(file): self.archive.size(file) for file in self.files}
         if len(sizes) > MOST_MEMBERS or sum(sizes.values()) > MOST_BYTES:
-            return Unreadable(self.name, f"has more than {MOST_MEMBERS} files, or {MOST_BYTES >> 30} GiB")
+            return Failure(self.name, f"has more than {MOST_MEMBERS} files, or {MOST_BYTES >> 30} GiB")
         kept, why_not = self._kept(sizes)
         if kept is not None:
             return run_rows(kept, self.name, anew=False)
         if why_not and not raw_files(sizes):
-            return Unreadable(self.name, why_not)
+            return Failure(self.name, why_not)
         with extracted(self.archive, PurePosixPath(self.run), self.path, self.files) as bundle:
             return _analysed(bundle, self.name)
 

@@ -16,8 +16,8 @@ from frx_graph.analyze.run_summary import LONGEST_SUMMARY, raw_files
 from frx_graph.errors import EvidenceError, first_line
 from frx_graph.evidence.run import bundle_layout
 from frx_graph.evidence.run.bundle_zip import MOST_BYTES
-from frx_graph.fleet.reader import Answer, Failure, Fetch, Reader
-from frx_graph.fleet.reading_task import ReadingTask
+from frx_graph.fleet.messages import Answer, Failure, Fetch, ReadingTask
+from frx_graph.fleet.reader import Reader
 from frx_graph.fleet.run_names import files_of, runs_among
 from frx_graph.fleet.shown_source import ShownSource
 
@@ -31,7 +31,7 @@ _NOT_BELOW: Final = "has a name with an empty part, or `.` or `..`, which leads 
 
 
 def is_url(source: str) -> bool:
-    """Whether it names a file system, as in `s3://bucket/runs`."""
+    """Return True if it names a file system, as in `s3://bucket/runs`."""
     scheme, separator, _ = source.partition("://")
     return bool(separator) and scheme.replace("+", "").replace("::", "").isalnum()
 
@@ -58,7 +58,7 @@ RemotePlace = RemoteRun | RemoteArchive | Failure
 
 
 class RemoteStore:
-    """What is below a URL. Raises `EvidenceError` where there is no driver for it."""
+    """The runs below a URL. Raises `EvidenceError` if there is no driver for it."""
 
     def __init__(self, url: str) -> None:
         import fsspec
@@ -76,7 +76,7 @@ class RemoteStore:
 
     @property
     def local(self) -> Path | None:
-        """Where it is, if it is on this machine."""
+        """The path, if it is on this machine."""
         protocols = self._files.protocol
         names = (protocols,) if isinstance(protocols, str) else protocols
         return Path(self._root or "/") if "file" in names else None
@@ -100,7 +100,7 @@ class RemoteStore:
                 yield Failure(archive, _NOT_BELOW)
 
     def answers(self, place: RemotePlace, reader: Reader) -> Iterator[Answer]:
-        """What is at a place, fetched and read; one that cannot be answers for itself."""
+        """Fetch and read a place; one that cannot be read is its own answer."""
         with tempfile.TemporaryDirectory(prefix="frx-fleet-") as folder:
             try:
                 match place:
@@ -135,7 +135,7 @@ class RemoteStore:
         if not raw and _SAMPLES not in place.sizes:
             yield Failure(place.name, "has no files but a summary that this version of frx has not written")
             return
-        # Never under its own name, which is the store's. Where it is analysed anew, that is its id.
+        # Never under its own name, which is the store's. If it is analysed again, that is its id.
         bundle = folder / "run"
         left = MOST_BYTES
         for name in [name for _, name in raw] + [_SAMPLES] * (_SAMPLES in place.sizes):
@@ -171,9 +171,9 @@ class RemoteStore:
         except Exception as error:  # noqa: BLE001 - as above
             raise EvidenceError(f"{self._shown.text}: cannot be listed: {self._said(error)}") from None
         if not found:
-            # Some drivers say so, too, where nobody answers.
+            # Some drivers also return nothing if no server answers.
             hint = "frx fleet takes a folder of runs, or a zip of some; is that the address?"
-            raise EvidenceError(f"{self._shown.text}: there is nothing, or nobody who answers", hint)
+            raise EvidenceError(f"{self._shown.text}: there is nothing, or no server answers", hint)
         if list(found) == [self._root]:
             self._root = self._root.rpartition("/")[0]
         # A driver that does not tell a size is one of which nothing can be bounded.
@@ -188,7 +188,7 @@ class RemoteStore:
 
 
 def _is_below(name: str) -> bool:
-    """Whether it is a name of folders below each other. A key of an object store may be any text."""
+    """Return True for a name of nested folders. A key of an object store may be any text."""
     return not any(part in ("", ".", "..") for part in name.split("/"))
 
 

@@ -26,8 +26,8 @@ _LARGEST = 1 << 53
 
 @dataclass(frozen=True, slots=True)
 class RunRow:
-    """One run. `seconds` are those of its timed steps, of all its processes together; `digest` is of the files that it
-    was analysed from."""
+    """One run. `seconds` is the total of all timed steps of all processes; `digest` covers the files that were
+    analysed."""
 
     place: str
     run_id: str
@@ -44,8 +44,7 @@ class RunRow:
 
 @dataclass(frozen=True, slots=True)
 class LabelRow:
-    """One label of a run. `share` is the part of the time of its steps that it costs, null where no such part is
-    told."""
+    """One label of a run. `share` is its cost as a part of the time of all steps; null if unknown."""
 
     label: str
     answer: str
@@ -53,26 +52,29 @@ class LabelRow:
     share: float | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FindingRow:
-    """One layout finding of a run. `site` tells apart places of the program; `share` is of the time of profiled steps,
-    `bytes_per_step` what is read and written in vain."""
+    """One layout finding of a run.
+
+    `site` identifies the place in the program; `share` is of the time of profiled steps, `bytes_per_step` are the bytes
+    read and written in vain.
+    """
 
     rule: str
     site: str
-    file: str | None
-    line: int | None
-    function: str | None
-    module_path: str | None
+    file: str | None = None
+    line: int | None = None
+    function: str | None = None
+    module_path: str | None = None
     subject: str
     title: str
-    share: float | None
-    bytes_per_step: float | None
+    share: float | None = None
+    bytes_per_step: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class AdviceRow:
-    """One card of advice on a run. `share` is the most of the time of its steps that it can save."""
+    """One card of advice on a run. `share` is the largest part of the step time that it can save."""
 
     card: str
     title: str
@@ -84,7 +86,7 @@ class AdviceRow:
 
 @dataclass(frozen=True, slots=True)
 class ProblemRow:
-    """What could not be read."""
+    """A run that could not be read."""
 
     place: str
     reason: str
@@ -132,7 +134,7 @@ def run_rows(result: RunResult, place: str, *, anew: bool) -> RunRows:
 
 def _digest(result: RunResult) -> str:
     """Equal for a run under two names, such as its folder and its zip."""
-    # What was analysed, and where nothing of that is left, what was said of it.
+    # The analysed files, or the result if none of them is left.
     files = [f"{source.role}\0{source.path}\0{source.sha256}" for source in result.sources]
     text = "\n".join(sorted(files)) if files else result.model_dump_json()
     return hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()
@@ -200,14 +202,8 @@ def _stride_change(change: StrideChangePart) -> FindingRow:
     return FindingRow(
         rule=change.rule,
         site=f"{change.of} {name}",
-        file=None,
-        line=None,
-        function=None,
-        module_path=None,
         subject=name,
         title=f"The strides of {'input' if change.of == 'batch' else 'parameter'} `{name}` change between steps",
-        share=None,
-        bytes_per_step=None,
     )
 
 

@@ -1,4 +1,4 @@
-"""Which files are of one run, from their names alone: the same for a folder, an archive and a remote store."""
+"""Groups files into runs, by their names alone: the same for a folder, an archive and a remote store."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ class RowFiles:
         self.runs += 1
 
     def add_problem(self, place: str, reason: str) -> None:
-        """What could not be read."""
+        """Add a run that could not be read."""
         row = {"run": self.problems, "place": path_end(place, NAME_LIMIT), "reason": one_line(reason, 2 * NAME_LIMIT)}
         self._files["problems"].write(json.dumps(row).encode() + b"\n")
         self.problems += 1

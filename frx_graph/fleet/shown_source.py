@@ -1,6 +1,6 @@
-"""A fleet's source as people may see it: a URL without what may be a password, a token or a signature.
+"""Shows a fleet's source without secrets: a URL without what may be a password, a token or a signature.
 
-It is one concept for all that is shown, kept or logged, since drivers put a URL, or parts of it, into their errors.
+Reports, tables and errors all use it, since drivers put a URL, or parts of it, into their errors.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class ShownSource:
         links = [_URL.fullmatch(link) or link for link in source.split(_CHAIN)]
         text = _CHAIN.join(link if isinstance(link, str) else _shown(link) for link in links)
         secrets = {secret for link in links if not isinstance(link, str) for secret in _secrets(link)}
-        # The longest first: what is left of one whose part was hidden would be found by nobody.
+        # The longest first: hiding a part of a secret would leave the rest in the text.
         return ShownSource(one_line(text, _LONGEST), tuple(sorted(secrets, key=lambda secret: (-len(secret), secret))))
 
     def hide(self, said: str) -> str:

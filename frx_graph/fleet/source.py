@@ -1,50 +1,88 @@
-"""What a fleet is read from: the places in it, and how a reader answers for one of them."""
+"""Finds the runs of a fleet, in a folder, an archive or a remote store."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Final
 
-from frx_graph.fleet.reader import Answer, Failure, Reader
-from frx_graph.fleet.remote import RemotePlace, RemoteStore, is_url
-from frx_graph.fleet.search import Place, local_places
+from frx_graph.errors import EvidenceError
+from frx_graph.fleet.messages import Answer, Failure, ReadingTask
+from frx_graph.fleet.reader import Reader
+from frx_graph.fleet.remote import RemoteStore, is_url
+from frx_graph.fleet.run_names import runs_among
 
-Placed = TypeVar("Placed")
-
-
-class Source(Protocol[Placed]):
-    """Places can be sent to other processes, which open the source for themselves."""
-
-    def places(self) -> Iterator[Placed]:
-        """All of them, as they are found. Raises `EvidenceError` where there is nothing to look into."""
-
-    def answers(self, place: Placed, reader: Reader) -> Iterator[Answer]:
-        """What is at a place."""
+PART_BYTES: Final = 16 << 20
+"""Archives are read in parts of this size by several readers: each part means to read the directory once more."""
+Place = ReadingTask | Failure
 
 
 @dataclass(frozen=True, slots=True)
 class LocalSource:
-    """A folder of runs, or a zip of some."""
+    """A folder of runs, or a zip of some. Other processes open it for themselves and get its places."""
 
     path: Path
 
     def places(self) -> Iterator[Place]:
-        """In order of their names."""
-        return local_places(self.path)
+        """Yield the runs and archives in order of their names, and folders that cannot be listed.
+
+        Raises `EvidenceError` if the path is neither a folder nor a file.
+        """
+        path = self.path
+        if path.is_file():
+            yield from _archive(path, path.name)
+            return
+        if not path.is_dir():
+            hint = "frx fleet takes a folder of runs, a zip of some, or a URL"
+            raise EvidenceError(f"{path}: no such file or folder", hint)
+        problems: list[Failure] = []
+        runs, archives = runs_among(_files(path, problems))
+        yield from problems
+        for run in runs:
+            yield ReadingTask(kind="folder", path=str(path / run), name=run or path.resolve().name)
+        for archive in archives:
+            yield from _archive(path / archive, archive)
 
     def answers(self, place: Place, reader: Reader) -> Iterator[Answer]:
-        """What is there; a place that cannot be read answers for itself."""
+        """Read a place; one that cannot be read is its own answer."""
         if isinstance(place, Failure):
             yield place
         else:
             yield from reader.read(place)
 
 
-def open_source(source: str) -> Source[Place] | Source[RemotePlace]:
-    """What is at a path, or a URL that fsspec knows. Raises `EvidenceError` where there is no driver for it."""
+def open_source(source: str) -> LocalSource | RemoteStore:
+    """Open a path, or a URL that fsspec knows. Raises `EvidenceError` if there is no driver for it."""
     if not is_url(source):
         return LocalSource(Path(source))
     store = RemoteStore(source)
     return store if store.local is None else LocalSource(store.local)
+
+
+def _archive(path: Path, name: str) -> Iterator[Place]:
+    try:
+        parts = 1 + path.stat().st_size // PART_BYTES
+    except OSError as error:
+        yield Failure(name, f"cannot be read: {error.strerror or error}")
+        return
+    for part in range(parts):
+        yield ReadingTask(kind="archive", path=str(path), name=name, part=part, parts=parts)
+
+
+def _files(folder: Path, problems: list[Failure]) -> Iterator[str]:
+    """Files below, by their names from there; links to folders are not followed, which might lead in a circle."""
+    waiting = [""]
+    while waiting:
+        above = waiting.pop()
+        try:
+            with os.scandir(folder / above) as entries:
+                for entry in entries:
+                    name = f"{above}/{entry.name}" if above else entry.name
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(name)
+                    elif entry.is_file():
+                        yield name
+        except OSError as error:
+            problems.append(Failure(above or str(folder), f"cannot be looked into: {error.strerror or error}"))

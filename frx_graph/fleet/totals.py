@@ -1,8 +1,8 @@
 """Adds the tables up, each part of the report by SQL.
 
-A run that is there twice counts once (`counted`, by its id and the digest of its files). What a thing costs in seconds
-is its share of the steps, times the time of all timed steps of its run; where one of both is not known, the run is
-counted beside the sum. Sums are rounded to microseconds: their last digits depend on the order in which runs were read.
+A run that appears twice counts once (`counted`, by id and digest). The cost in seconds is the share of the steps, times
+the time of all timed steps of the run; if either is unknown, the run is counted beside the sum. Sums are rounded to
+microseconds: their last digits depend on the order in which runs were read.
 """
 
 from __future__ import annotations
@@ -69,10 +69,10 @@ _RUNS: Final = """
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A part of the report: `groups` is a row for each thing in it, of which the first in this `order` are listed.
+    """A part of the report: `groups` has a row for each thing in it, of which the first in this `order` are listed.
 
-    What is said of a thing besides its numbers is looked up for those alone (`texts`, by the columns `keys`): the texts
-    of all would have to be kept in memory, where numbers and what they are grouped by need not be.
+    Texts are looked up only for listed things (`texts`, by the columns `keys`): those of all would have to be kept in
+    memory, unlike numbers and groups.
     """
 
     groups: str
@@ -82,7 +82,7 @@ class _Part:
 
     @property
     def rows(self) -> str:
-        """What is listed, from the table `listed`."""
+        """Query for the listed rows, from the table `listed`."""
         texts = f"JOIN ({self.texts}) USING ({self.keys})" if self.texts else ""
         return f"SELECT * FROM listed {texts} ORDER BY {self.order}"
 
@@ -196,7 +196,7 @@ def fleet_document(database: DuckDBPyConnection, source: str) -> FleetDocument:
 
 
 def _listed(database: DuckDBPyConnection, part: _Part) -> tuple[list[dict[str, Any]], int]:
-    """What is listed of a part, and how many are not."""
+    """Return the listed rows of a part, and the number of those not listed."""
     database.execute(f"CREATE OR REPLACE TEMP TABLE grouped AS {part.groups}")
     (groups,) = _rows(database, "SELECT count(*) AS total FROM grouped")
     database.execute(
@@ -207,7 +207,7 @@ def _listed(database: DuckDBPyConnection, part: _Part) -> tuple[list[dict[str, A
 
 
 def _rows(database: DuckDBPyConnection, statement: str, **values: object) -> Iterator[dict[str, Any]]:
-    """What a statement gives, by the names of its columns."""
+    """Yield the rows of a statement, as dictionaries by column."""
     found = database.execute(statement, values or None)
     names = [column[0] for column in found.description or ()]
     for row in found.fetchall():

@@ -26,7 +26,7 @@ import yaml
 from frx_graph.cli.main import run
 from frx_graph.evidence.run import bundle_layout
 from frx_graph.evidence.run.bundle import open_bundle
-from frx_graph.evidence.run.device_samples import read_device_samples, read_host_samples
+from frx_graph.evidence.run.device_samples import read_device_samples
 from frx_graph.reports.render.document import to_json
 from frx_graph.reports.runs.collect_document import CollectDocument
 from frx_graph.reports.runs.collect_report import render_collected
@@ -106,7 +106,7 @@ def test_a_run_becomes_a_bundle(capfd: pytest.CaptureFixture[str]) -> None:
     assert metadata["run_id"] == name
     assert 0 < metadata["duration_seconds"] < 60
     assert told("derived/summary.json")["step_count"] == 12
-    assert read_host_samples(bundle() / bundle_layout.HOST_METRICS)
+    assert len((bundle() / bundle_layout.HOST_METRICS).read_text().splitlines()) > 1
     manifest = told("manifest.json")
     assert manifest["limited_data"] is False
     assert {file["path"] for file in manifest["files"]} == {*files} - {"manifest.json"}

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from frx_graph.evidence.number_format import (
     NumberFormat,
-    are_plain,
     format_told_by,
     is_missing,
     parse_number,
@@ -108,20 +107,3 @@ def test_a_number_that_nothing_counts_to_is_refused(text: str) -> None:
 @pytest.mark.parametrize("text", ["0", "0.000", "0e-320", "1e30", "-1e-30"])
 def test_nothing_is_a_number_and_so_is_what_is_far_from_it(text: str) -> None:
     assert parse_number(text, POINT) == float(text)
-
-
-@pytest.mark.parametrize(
-    ("texts", "plain"),
-    [
-        (["1", "-2.5", "0.001"], True),
-        ([], True),
-        (["1", "n/a"], False),
-        (["1", ""], False),
-        (["1,234"], False),
-        (["1_0"], False),
-        (["1;2"], False),
-        (["1e5"], False),
-    ],
-)
-def test_plain_numbers_are_those_that_float_reads_as_they_are_meant(texts: list[str], plain: bool) -> None:
-    assert are_plain(texts) is plain

@@ -15,8 +15,7 @@ from frx_graph.cli.main import run
 from frx_graph.errors import EvidenceError
 from frx_graph.fleet import ray_reading
 from frx_graph.fleet.fleet import read_here, summarise
-from frx_graph.fleet.reader import Failure, ReadRun
-from frx_graph.fleet.reading_task import ReadingTask
+from frx_graph.fleet.messages import Failure, ReadingTask, ReadRun
 from frx_graph.reports.runs.fleet_document import FleetDocument
 from frx_graph.version import __version__
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from frx_graph.fleet.reader import Answer, Failure, Reader, ReadRun, reader_environment
+from frx_graph.fleet.messages import Answer, Failure, ReadingTask, ReadRun
+from frx_graph.fleet.reader import Reader, reader_environment
 from frx_graph.fleet.reader_pool import read_places
-from frx_graph.fleet.reading_task import ReadingTask
 
 Readers = Callable[..., Reader]
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from frx_graph.fleet.reading import Begun, Outcome, Outdated, Unreadable, read
-from frx_graph.fleet.reading_task import ReadingTask
+from frx_graph.fleet.messages import Failure, Fetch, ReadingTask
+from frx_graph.fleet.reading import Begun, Outcome, read
 from frx_graph.fleet.rows import RunRows
-from frx_graph.fleet.search import local_places
+from frx_graph.fleet.source import LocalSource
 
 SUMMARY = Path("derived") / "summary.json"
 
@@ -28,7 +28,7 @@ def rows(path: Path) -> list[RunRows]:
 
 
 def problem(path: Path) -> str:
-    (found,) = [outcome for outcome in outcomes(path) if isinstance(outcome, Unreadable)]
+    (found,) = [outcome for outcome in outcomes(path) if isinstance(outcome, Failure)]
     return found.reason
 
 
@@ -72,7 +72,7 @@ def test_an_archive_of_many(recorded: Path, traced: Path, zipped: Callable[..., 
     found = rows(path)
     expected = ["many.zip/runs/run-1", "many.zip/runs/run-2", "many.zip/old/inner.zip/run-2"]
     assert [each.run.place for each in found] == expected
-    (bad,) = [outcome for outcome in outcomes(path) if isinstance(outcome, Unreadable)]
+    (bad,) = [outcome for outcome in outcomes(path) if isinstance(outcome, Failure)]
     assert (bad.name, bad.reason) == ("many.zip/old/broken.zip", "is no zip archive, or the end of one is missing")
     parts = [outcomes(path, part=part, parts=3) for part in range(3)]
     in_parts = [outcome.run.place for part in parts for outcome in part if isinstance(outcome, RunRows)]
@@ -87,8 +87,7 @@ def test_what_is_wrong_with_all_of_an_archive_is_told_by_its_first_part(tmp_path
     if what == "no archive":
         path.write_text("no zip")
     told = [
-        [outcome for outcome in outcomes(path, part=part, parts=3) if isinstance(outcome, Unreadable)]
-        for part in range(3)
+        [outcome for outcome in outcomes(path, part=part, parts=3) if isinstance(outcome, Failure)] for part in range(3)
     ]
     assert [len(each) for each in told] == [1, 0, 0]
 
@@ -102,7 +101,7 @@ def test_what_is_wrong_with_one_part_is_told_by_it(
         raise OSError("no space left")
 
     monkeypatch.setattr("frx_graph.fleet.reading.files_of", broken)
-    (told,) = [outcome for outcome in outcomes(path, part=1, parts=2) if isinstance(outcome, Unreadable)]
+    (told,) = [outcome for outcome in outcomes(path, part=1, parts=2) if isinstance(outcome, Failure)]
     assert "no space left" in told.reason
 
 
@@ -178,8 +177,8 @@ def test_a_summary_alone(recorded: Path, tmp_path: Path) -> None:
         return found
 
     assert isinstance(outcome(sizes), RunRows)
-    assert outcome({**sizes, "raw/trace.jsonl": 3}) == Outdated("far")
-    assert outcome({**sizes, "profiler/more.json": 3}) == Outdated("far")
+    assert outcome({**sizes, "raw/trace.jsonl": 3}) == Fetch("far")
+    assert outcome({**sizes, "profiler/more.json": 3}) == Fetch("far")
 
 
 def test_folders_are_searched_once_and_links_not_followed(
@@ -188,7 +187,7 @@ def test_folders_are_searched_once_and_links_not_followed(
     copies(tmp_path, ["a/run-1", "b\x1b[31m\n/run-2"])
     (tmp_path / "a" / "circle").symlink_to(tmp_path)
     (tmp_path / "many.zip").write_bytes(b"\0" * (40 << 20))
-    places = [place for place in local_places(tmp_path) if isinstance(place, ReadingTask)]
+    places = [place for place in LocalSource(tmp_path).places() if isinstance(place, ReadingTask)]
     assert [(place.kind, place.name, place.part) for place in places] == [
         ("folder", "a/run-1", 0),
         ("folder", "b\x1b[31m\n/run-2", 0),
@@ -196,5 +195,5 @@ def test_folders_are_searched_once_and_links_not_followed(
         ("archive", "many.zip", 1),
         ("archive", "many.zip", 2),
     ]
-    (itself,) = local_places(recorded)
+    (itself,) = LocalSource(recorded).places()
     assert itself == ReadingTask(kind="folder", path=str(recorded), name="run-1")

@@ -194,7 +194,7 @@ def test_nothing_but_problems(tmp_path: Path) -> None:
 
 def test_what_is_not_listed_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("frx_graph.fleet.totals.LISTED", 2)
-    finding = FindingRow("", "a", None, None, None, None, "", "", 0.5, None)
+    finding = FindingRow(rule="", site="a", subject="", title="", share=0.5)
     card = AdviceRow("", "A card", "high", "local", "LOW", 0.5)
     found = [
         RunRows(

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from frx_graph.analyzers.timeline.kernel_family import KernelFamily, kernel_family
 from frx_graph.analyzers.timeline.windows import Windows
 from frx_graph.analyzers.trace.analysis import TraceAnalysis
-from frx_graph.evidence.trace.events import ActivityKind, DeviceActivity
+from frx_graph.evidence.trace.events import ActivityKind, DeviceActivity, transfer
 from frx_graph.evidence.trace.intervals import Span, common, covers, length_ns, merged, without
-from frx_graph.evidence.trace.transfers import transfer
 
 
 @dataclass(frozen=True, slots=True)

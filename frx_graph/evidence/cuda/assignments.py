@@ -1,4 +1,4 @@
-"""Which names a loop changes, and how: by a constant step, or in a way that cannot be told."""
+"""Finds the names that a loop changes, and the constant step of each change if it has one."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class _Entry:
 
 
 class Changes:
-    """Of all loops of one function, whose body is searched once, by the parser's own means: most nodes are none."""
+    """The changes in all loops of one function. A query of the parser searches the body once."""
 
     def __init__(self, text: bytes, body: Node) -> None:
         self._entries = _entries(text, body)

@@ -1,4 +1,4 @@
-"""Bank conflicts of offsets that no stride tells of, thread by thread: remainders, quotients and bits of the place."""
+"""Simulates bank conflicts thread by thread, for offsets without a constant stride: remainders, quotients and bits."""
 
 from __future__ import annotations
 
@@ -27,9 +27,11 @@ def turns_thread_by_thread(
     plane: bool,
     width: int | None,
 ) -> int | None:
-    """How many turns the first warp of a block takes, in the first turn of all loops; None where that is not known. Of
-    a kernel of more than one dimension (`plane`) as `bank_turns` has it. What is the same for all threads of the warp
-    moves all banks alike, and is left out."""
+    """Return the turns that the first warp of a block takes in the first turn of all loops; None if unknown.
+
+    `plane` means that the kernel has more than one dimension, as in `bank_turns`. Terms that are equal for all threads
+    of the warp move all banks alike, and are left out.
+    """
     if "data" in symbols.of(offset) or element_bytes not in (4, 8, 16):
         return None
     moving = _PLACE if plane else frozenset("x")
@@ -93,8 +95,11 @@ def _of_the_first_block(symbol: str) -> int | None:
 def turns_by_pitch(
     symbols: Symbols, offset: Polynomial, element_bytes: int, pitch: Collection[str], *, plane: bool
 ) -> int | None:
-    """Of an array with rows whose size only the build knows, by the names in `pitch`: the fewer of those with 16 and
-    with 32, in blocks as wide, as tiles are; None where it is less than a fourfold conflict."""
+    """Return the turns for an array with rows whose size only the build knows, given the names in `pitch`.
+
+    Rows of 16 and of 32 are tried, in blocks as wide, and the fewer turns count. None if that is less than a fourfold
+    conflict.
+    """
     found = [
         bank_turns(symbols, _sized(offset, pitch, size), element_bytes, plane=plane, width=size) for size in _TILES
     ]

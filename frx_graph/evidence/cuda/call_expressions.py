@@ -5,16 +5,14 @@ from __future__ import annotations
 from tree_sitter import Node
 
 from frx_graph.evidence.cuda import calls
-from frx_graph.evidence.cuda.arithmetic import divided
-from frx_graph.evidence.cuda.constants import fold
-from frx_graph.evidence.cuda.evaluation import evaluate
+from frx_graph.evidence.cuda.constants import TYPE_BYTES, fold
 from frx_graph.evidence.cuda.operators import WAITING
 from frx_graph.evidence.cuda.places import cast, load
 from frx_graph.evidence.cuda.polynomial import ZERO, Polynomial, named, number
 from frx_graph.evidence.cuda.source import Barrier, BarrierKind, Call, Use, WarpOperation
-from frx_graph.evidence.cuda.state import MOST_INLINED, State
+from frx_graph.evidence.cuda.state import MOST_INLINED, State, evaluate
 from frx_graph.evidence.cuda.syntax import said, walk
-from frx_graph.evidence.cuda.values import ANYTHING, UNIFORM, WARP, Group, Pointer, Value
+from frx_graph.evidence.cuda.values import ANYTHING, UNIFORM, WARP, Group, Pointer, Value, divided
 
 _FULL_MASKS = frozenset(["0xffffffff", "0xffffffffu", "0xfffffffful", "~0", "~0u", "-1", "full_mask", "warp_mask"])
 
@@ -126,7 +124,7 @@ def call(state: State, node: Node) -> Value:
 
 def _copy(state: State, node: Node, at: Pointer, size: int, use: Use) -> None:
     """So many bytes at a place, at once."""
-    state.access(node, at if state.bytes_of(at.element) == size else _as(state, at, calls.WORDS[size]), use)
+    state.access(node, at if TYPE_BYTES.get(at.element) == size else _as(state, at, calls.WORDS[size]), use)
 
 
 def _as(state: State, at: Pointer, element: str) -> Pointer:
@@ -186,7 +184,7 @@ def _group(state: State, name: str, short: str, arguments: list[Node]) -> Group:
 
 
 def _rank(state: State, group: Group, name: str) -> Value | None:
-    """The place of a thread in its group, or of its group."""
+    """Return the rank of a thread in its group, or the rank of the group."""
     x, y, z = (named(f"threadIdx.{axis}") for axis in "xyz")
     width, height = named("blockDim.x"), named("blockDim.y")
     rank = x + y * width + z * width * height
@@ -227,7 +225,7 @@ def assembly(state: State, node: Node) -> Value:
             _assembled_copy(state, node, int(copy[1] or 16))
     else:
         state.add(_called(state, node, "asm", False, []))
-    # Its outputs are not followed: whatever it names is not known any more.
+    # Its outputs are not followed: all names in it become unknown.
     for inner in walk(node):
         if inner.type == "gnu_asm_output_operand":
             value = inner.child_by_field_name("value")

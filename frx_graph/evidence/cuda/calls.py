@@ -1,4 +1,4 @@
-"""What functions of CUDA do, by name: barriers, shuffles, atomics, loads and stores through a function, arithmetic."""
+"""Names of CUDA functions by what they do: barriers, shuffles, atomics, loads and stores, arithmetic."""
 
 from __future__ import annotations
 
@@ -83,5 +83,5 @@ _PURE = re.compile(
 
 @functools.lru_cache(maxsize=4096)
 def is_pure(name: str) -> bool:
-    """Of one that is known to make no thread wait."""
+    """Return True for a function that is known to make no thread wait."""
     return _PURE.match(name.split("<", 1)[0]) is not None

@@ -1,7 +1,7 @@
-"""What a value is worth to each of some threads, and for which of them a test holds, where nothing but their places and
-the turns of loops decide: of what no polynomial tells, quotients, remainders and bits.
+"""Evaluates numbers and tests for given threads, if their places and the turns of loops decide them.
 
-Threads are looked at together, so that what they agree in, most of an index, is computed once for all.
+This covers what no polynomial expresses: quotients, remainders and bits. Threads are evaluated together, so that what
+they share, most of an index, is computed once.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Several:
 
 @record
 class Made:
-    """What a symbol is short for: `one sign other`, a quotient or an operation on bits."""
+    """The operation that a symbol stands for: `one sign other`, a quotient or an operation on bits."""
 
     sign: str
     one: Polynomial
@@ -57,7 +57,7 @@ class Made:
 
 @record
 class Chosen:
-    """What a symbol is short for: `one` where the tests hold, `other` where they do not."""
+    """The choice that a symbol stands for: `one` if the tests hold, else `other`."""
 
     tests: Test | Several
     one: Polynomial
@@ -66,8 +66,7 @@ class Chosen:
 
 @record
 class Turns:
-    """What a symbol that a loop changes is worth in its first turn, and in the next by what it was in the last; None
-    where that is not known."""
+    """Values of a symbol that a loop changes: in its first turn, and in the next one. None if unknown."""
 
     first: Polynomial
     next: Polynomial | None
@@ -174,7 +173,7 @@ def _product(one: Worth, other: Worth) -> Worth:
 
 
 def _are_known(one: Worth, other: Worth) -> bool:
-    """Of numbers alone sums and products take a third of the time."""
+    """Return True if nothing is None. Such sums and products take a third of the time."""
     return all(None not in worth if isinstance(worth, tuple) else worth is not None for worth in (one, other))
 
 

@@ -1,4 +1,4 @@
-"""What decides whether a thread goes on: tests of numbers, put together by `&&`, `||` and `!`."""
+"""Reads the conditions that decide whether a thread goes on: tests of numbers, joined by `&&`, `||` and `!`."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from tree_sitter import Node
 
 from frx_graph.evidence.cuda.concrete import OPPOSITE, Several, Test
-from frx_graph.evidence.cuda.evaluation import evaluate, number_of
 from frx_graph.evidence.cuda.polynomial import Polynomial
 from frx_graph.evidence.cuda.record import record
 from frx_graph.evidence.cuda.source import Condition
-from frx_graph.evidence.cuda.state import DEEPEST, State
+from frx_graph.evidence.cuda.state import DEEPEST, State, evaluate, number_of
 from frx_graph.evidence.cuda.syntax import line_of, said
 from frx_graph.evidence.cuda.values import THREAD_X, UNIFORM, WARP, Symbols, Varies
 
@@ -32,7 +31,7 @@ class Decision:
     varies: Varies
 
     def condition(self, symbols: Symbols, *, negated: bool = False, early: bool = False) -> Condition:
-        """What it says of the threads for which it holds; of the others, if negated."""
+        """Return the condition of the threads for which it holds; of the others, if negated."""
         found = _facts(symbols, self.tests, negated)
         return Condition(
             line=self.line,
@@ -136,13 +135,13 @@ def _facts(symbols: Symbols, tests: Test | Several, negated: bool) -> _Facts:
 
 
 def _width(found: Sequence[_Facts]) -> int | None:
-    """Of several that must all hold."""
+    """Return the width of conditions that must all hold."""
     widths = [one.width for one in found if one.thread]
     return None if not widths or None in widths else min(width for width in widths if width is not None)
 
 
 def _rest(difference: Polynomial) -> int | None:
-    """What stands beside the thread's own place, if that is a number."""
+    """Return the term beside the thread's own index, if that is a number."""
     others = {name for name in difference.terms if name} - {("threadIdx.x",)}
     return None if others else difference.terms.get((), 0)
 

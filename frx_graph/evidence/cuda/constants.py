@@ -27,7 +27,7 @@ _COMMENT = re.compile(r"//.*|/\*.*?(?:\*/|$)", re.MULTILINE)
 _WHOLE = re.compile(r"[\w\s()+*/%<>&|\\-]*")
 """What an expression of whole numbers is written with, once comments are gone."""
 _NO_NUMBER = re.compile(r"\b(?!(?:\d+|0[xX][0-9a-fA-F]+|0[bB][01]+)\b)\d")
-"""Of what begins with a digit. Python's parser warns whoever runs us of `8and`."""
+"""A word that begins with a digit and is no number: Python's parser warns about `8and`."""
 _SIZEOF = re.compile(r"\bsizeof\s*\(\s*([\w\s]+?)\s*\)")
 _OPERATORS: Mapping[type, Callable[[int, int], int]] = {
     ast.Add: operator.add,

@@ -1,13 +1,19 @@
-"""Declarators: which name they give to what, through pointers, references and arrays."""
+"""Variables that a kernel declares, as one thread sees them."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tree_sitter import Node
 
-from frx_graph.evidence.cuda.constants import plain_type
+from frx_graph.evidence.cuda.constants import TYPE_BYTES, plain_type
+from frx_graph.evidence.cuda.places import cast, place
+from frx_graph.evidence.cuda.polynomial import ZERO
 from frx_graph.evidence.cuda.record import record
-from frx_graph.evidence.cuda.source import Parameter
-from frx_graph.evidence.cuda.syntax import said
+from frx_graph.evidence.cuda.source import Array, Parameter, Space
+from frx_graph.evidence.cuda.state import State, evaluate, number_of
+from frx_graph.evidence.cuda.syntax import line_of, said
+from frx_graph.evidence.cuda.values import ANYTHING, UNIFORM, Base, Pointer, Value, unknown_pointer
 
 _DEEPEST = 20
 
@@ -90,3 +96,94 @@ _TYPES = frozenset(
         "decltype",
     ]
 )
+
+
+_SPECIFIERS = ("type_qualifier", "storage_class_specifier")
+
+
+def declare_group(state: State, node: Node) -> bool:
+    """`thread_block_tile<32> tile = tiled_partition<32>(block)`, which the grammar takes for two comparisons."""
+    if node.type != "binary_expression" or len(node.children) != 3 or node.children[1].type != ">":
+        return False
+    left, right = node.children[0], node.children[2]
+    if left.type != "binary_expression" or right.type != "assignment_expression" or left.children[1].type != "<":
+        return False
+    value = evaluate(state, right.child_by_field_name("right"))
+    state.names[said(state.text, right.child_by_field_name("left"))] = value
+    return True
+
+
+def declare(state: State, node: Node) -> None:
+    """Bind the names of a declaration to values and pointers, and record its arrays."""
+    words = {said(state.text, child) if child.type in _SPECIFIERS else child.type for child in node.children}
+    shared = "__shared__" in words
+    element = element_type(state.text, node)
+    for child in node.children_by_field_name("declarator"):
+        found = declarator(state.text, child)
+        if found is None:
+            # A structured binding, or a variable made by a constructor's call.
+            _constructed(state, child, element)
+            continue
+        if (found.sizes and not found.pointers) or shared:
+            space = Space.SHARED if shared else Space.LOCAL
+            full = f"{element} *" if found.pointers and not found.rows else element
+            _array(state, node, found.name, full, found.sizes, space, "extern" in words, "volatile" in words)
+            if found.value is not None:
+                evaluate(state, found.value)
+            continue
+        state.places.discard(found.name)
+        at = place(state, found.value) if found.reference and found.value is not None else None
+        if isinstance(at, Pointer):
+            state.names[found.name] = at
+            if not at.inner:
+                state.places.add(found.name)
+            continue
+        value: Value
+        if found.value is not None and found.value.type not in ("argument_list", "initializer_list"):
+            value = evaluate(state, found.value)
+        elif found.value is not None and len(found.value.named_children) == 1:
+            value = evaluate(state, found.value.named_children[0])
+        else:
+            value = state.symbols.fresh(found.name, ANYTHING)
+        if found.pointers and element != "auto":
+            full = element + " *" * (found.pointers - 1)
+            value = cast(state, f"{full} *", value) if isinstance(value, Pointer) else unknown_pointer(full)
+            if "volatile" in words and isinstance(value, Pointer):
+                value = replace(value, base=replace(value.base, volatile=True))
+        state.names[found.name] = value
+
+
+def _constructed(state: State, node: Node, element: str) -> None:
+    inner = node.child_by_field_name("declarator")
+    name = said(state.text, inner) if node.type == "function_declarator" else ""
+    if name:
+        state.names[name] = state.symbols.fresh(element, ANYTHING)
+
+
+def _array(
+    state: State,
+    node: Node,
+    name: str,
+    element: str,
+    sizes: tuple[Node | None, ...],
+    space: Space,
+    dynamic: bool,
+    volatile: bool,
+) -> None:
+    values = [number_of(state, evaluate(state, size)) if size is not None else None for size in sizes]
+    counts = tuple(None if value is None else value.constant for value in values)
+    size = TYPE_BYTES.get(element)
+    for count in counts:
+        size = None if size is None or count is None else size * count
+    dynamic = dynamic and space is Space.SHARED
+    state.arrays.append(Array(name, line_of(node), element, counts, None if dynamic else size, dynamic, space))
+    base = Base(name, space, volatile)
+    if not sizes and space is Space.SHARED:
+        # A single variable: what is written to it is seen by all threads.
+        state.names[name] = Pointer(base, ZERO, element)
+        state.places.add(name)
+        return
+    inner = tuple(value if value is not None else state.symbols.fresh("size", UNIFORM) for value in values[1:])
+    if space is Space.SHARED:
+        state.pitches[name] = frozenset(one for size in inner for one in size.symbols() if one.isidentifier())
+    state.names[name] = Pointer(base, ZERO, element, inner)

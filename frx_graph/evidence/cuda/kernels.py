@@ -5,21 +5,45 @@ from __future__ import annotations
 import bisect
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from tree_sitter import Node
 
+from frx_graph.evidence.cuda import call_expressions, operators, places
 from frx_graph.evidence.cuda.assignments import Changes
 from frx_graph.evidence.cuda.constants import fold
 from frx_graph.evidence.cuda.declarations import declarator, element_type, parameter
-from frx_graph.evidence.cuda.expressions import EVALUATORS
-from frx_graph.evidence.cuda.instances import instance, split
 from frx_graph.evidence.cuda.polynomial import ZERO
 from frx_graph.evidence.cuda.record import record
 from frx_graph.evidence.cuda.source import Kernel, Launch, LaunchBounds, Parameter, Space
-from frx_graph.evidence.cuda.state import Inlining, State
+from frx_graph.evidence.cuda.state import Evaluator, Inlining, State
 from frx_graph.evidence.cuda.statements import inline, run
-from frx_graph.evidence.cuda.syntax import NO_CODE, Tree, around, line_of, nearest, said
+from frx_graph.evidence.cuda.syntax import NO_CODE, Tree, around, function_declarator, line_of, nearest, said
 from frx_graph.evidence.cuda.values import UNIFORM, Base, Pointer
+
+EVALUATORS: Mapping[str, Evaluator] = {
+    "identifier": operators.name,
+    "qualified_identifier": operators.qualified_name,
+    "number_literal": operators.literal,
+    "true": operators.truth,
+    "false": operators.truth,
+    "sizeof_expression": operators.size,
+    "binary_expression": operators.binary,
+    "unary_expression": operators.unary,
+    "parenthesized_expression": operators.parenthesized,
+    "cast_expression": operators.converted,
+    "comma_expression": operators.comma,
+    "conditional_expression": operators.choice,
+    "lambda_expression": operators.function,
+    "assignment_expression": operators.assignment,
+    "update_expression": operators.update,
+    "subscript_expression": places.subscript,
+    "field_expression": places.field,
+    "pointer_expression": places.dereference,
+    "call_expression": call_expressions.call,
+    "gnu_asm_expression": call_expressions.assembly,
+}
+
 
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _GLOBAL = re.compile(rb"__global__(?<!\w__global__)\b")
@@ -30,7 +54,7 @@ _HOLDERS = ("namespace_definition", "class_specifier", "struct_specifier")
 
 @record
 class Definition:
-    """Of a kernel, and all nodes that hold it, from the nearest to the root."""
+    """The definition of a kernel, and all nodes that hold it, from the nearest to the root."""
 
     node: Node
     holders: Sequence[Node]
@@ -75,8 +99,7 @@ def device_functions(tree: Tree) -> dict[str, Node]:
 
 
 def file_arrays(tree: Tree) -> dict[str, Pointer]:
-    """What the file declares beside its functions that kernels can reach: constant and device memory, and shared memory
-    that a launch sizes."""
+    """Return the arrays that the file declares outside its functions: constant, device and dynamic shared memory."""
     found = {}
     waiting = [tree.root]
     while waiting:
@@ -153,9 +176,7 @@ def read_kernel(
 
 def _parameters(text: bytes, node: Node) -> tuple[list[Parameter], set[str]]:
     """All parameters, and the names of those whose elements are not simply one behind the other."""
-    inner: Node | None = node.child_by_field_name("declarator")
-    while inner is not None and inner.type != "function_declarator":
-        inner = inner.child_by_field_name("declarator")
+    inner = function_declarator(node)
     listed = inner.child_by_field_name("parameters") if inner is not None else None
     found, rows = [], set()
     for child in listed.named_children if listed is not None else ():
@@ -170,10 +191,8 @@ def _parameters(text: bytes, node: Node) -> tuple[list[Parameter], set[str]]:
 
 
 def function_name(text: bytes, node: Node) -> str:
-    """Of a definition, without namespaces and arguments."""
-    inner: Node | None = node.child_by_field_name("declarator")
-    while inner is not None and inner.type != "function_declarator":
-        inner = inner.child_by_field_name("declarator") or next(iter(inner.named_children), None)
+    """Return the name of a definition, without namespaces and arguments."""
+    inner = function_declarator(node)
     return said(text, inner.child_by_field_name("declarator")) if inner is not None else said(text, node)[:40]
 
 
@@ -197,7 +216,7 @@ def _template(text: bytes, definition: Definition) -> tuple[str, ...]:
 def _launch_bounds(tree: Tree, node: Node, constants: Mapping[str, int]) -> LaunchBounds | None:
     body = node.child_by_field_name("body")
     end = body.start_byte if body is not None else node.end_byte
-    # Before all else of a definition it stands outside of its node, behind what stands before.
+    # At the front of a definition it is outside the node, behind the previous one.
     begin = max((tree.text.rfind(mark, 0, node.start_byte) for mark in (b"}", b";", b"#", b">")), default=-1)
     places = list(tree.bounds)
     for at in places[bisect.bisect_right(places, begin) :][:1]:
@@ -207,3 +226,56 @@ def _launch_bounds(tree: Tree, node: Node, constants: Mapping[str, int]) -> Laun
             values = [fold(part, constants) for part in parts]
             return LaunchBounds(text, values[0], values[1] if len(values) > 1 else None)
     return None
+
+
+_NUMBER = re.compile(
+    r"(?:const\s+)?(?:unsigned|int|long|short|size_t|u?int\d\d?_t|auto)\b[\w\s]*?\b(\w+)\s*(?:=\s*(.+))?$"
+)
+"""A parameter of a template that is a number, and what it is if no argument says so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """`numbers` are parameters of the template that are the same in all launches, `width` the threads in x if all
+    blocks have as many."""
+
+    numbers: Mapping[str, int]
+    width: int | None
+
+
+def instance(template: Sequence[str], launches: Sequence[Launch], constants: Mapping[str, int]) -> Instance:
+    """Return the template numbers and block width of a kernel that all these launches share.
+
+    Defaults of the template count where a launch gives no argument.
+    """
+    numbers = {}
+    for at, one in enumerate(template):
+        parameter = _NUMBER.match(one)
+        if parameter is None:
+            continue
+        values = {_argument(launch, at, parameter[2], constants) for launch in launches}
+        if not launches:
+            values = {fold(parameter[2], constants) if parameter[2] else None}
+        value = values.pop() if len(values) == 1 else None
+        if value is not None:
+            numbers[parameter[1]] = value
+    found = {launch.block.sizes[0] for launch in launches}
+    return Instance(numbers, (found.pop() or None) if len(found) == 1 else None)
+
+
+def _argument(launch: Launch, at: int, otherwise: str | None, constants: Mapping[str, int]) -> int | None:
+    listed = launch.kernel.partition("<")[2].rpartition(">")[0]
+    arguments = split(listed) if listed else []
+    text = arguments[at] if at < len(arguments) else otherwise
+    return fold(text, constants) if text else None
+
+
+def split(text: str) -> list[str]:
+    """The arguments in a list, of which each may have commas in parentheses."""
+    parts, depth, start = [], 0, 0
+    for at, character in enumerate(text):
+        depth += {"(": 1, "<": 1, ")": -1, ">": -1}.get(character, 0)
+        if character == "," and depth == 0:
+            parts.append(text[start:at].strip())
+            start = at + 1
+    return [*parts, text[start:].strip()]

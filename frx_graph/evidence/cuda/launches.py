@@ -80,7 +80,7 @@ def _argument(text: bytes, node: Node) -> str:
 
 
 class _Names:
-    """What the names in a launch stand for: constants of the file, and variables that its function sets once."""
+    """Values of the names in a launch: constants of the file, and variables that its function sets once."""
 
     def __init__(self, text: bytes, function: Node, constants: dict[str, int]) -> None:
         self._text = text[function.start_byte : function.end_byte][:_MOST_BYTES].decode("latin-1")
@@ -97,7 +97,7 @@ class _Names:
         return self
 
     def number(self, text: str, follow: int = _FOLLOWED) -> int | None:
-        """Its value, None if it is none that can be told."""
+        """Return the value of a text; None if unknown."""
         value = fold(text, self._constants)
         if value is not None or follow == 0 or len(text) > 200:
             return value
@@ -133,7 +133,7 @@ class _Names:
         return _NAME.sub(lambda found: self._set(found[0]) or found[0], text)
 
     def _set(self, name: str) -> str | None:
-        """What a variable is set to, if that is done once before the launch."""
+        """Return the text that a variable is set to, if that happens once before the launch."""
         if name[0].isdigit():
             return None
         if name not in self._values:
@@ -156,7 +156,7 @@ class _Names:
         return None if inside is None else f"({inside})"
 
     def _found(self, name: str) -> list[tuple[int, re.Match[str]]]:
-        """Where a name is set in the function, or changed, and what stands behind it there."""
+        """Return the places at which the function sets or changes a name, and the text behind it there."""
         sets = []
         at = self._text.find(name)
         while at >= 0:
@@ -183,7 +183,7 @@ def _rounds_up(text: str) -> bool:
 
 
 def _balanced(text: str) -> str | None:
-    """What stands before the bracket that closes one opened before."""
+    """Return the text up to the bracket that closes one opened before."""
     depth = 1
     for found in _BRACKET.finditer(text):
         depth += 1 if found[0] in "({" else -1

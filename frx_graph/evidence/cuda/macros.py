@@ -99,7 +99,7 @@ def _filled(body: str, values: Mapping[str, str]) -> str:
 
 
 def _arguments(text: str, start: int) -> tuple[list[str], int] | None:
-    """What stands between the parentheses that open before `start`, and where they have closed."""
+    """Return the arguments in the parentheses that open before `start`, and the place behind them."""
     parts: list[str] = []
     depth, begin = 0, start
     for at in range(start, min(len(text), start + _MOST_ARGUMENTS)):

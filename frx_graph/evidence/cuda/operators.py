@@ -6,16 +6,14 @@ import re
 
 from tree_sitter import Node
 
-from frx_graph.evidence.cuda.arithmetic import arithmetic, scaled
 from frx_graph.evidence.cuda.conditions import decide
 from frx_graph.evidence.cuda.constants import fold
-from frx_graph.evidence.cuda.evaluation import evaluate, number_of
 from frx_graph.evidence.cuda.places import assign, cast, place
 from frx_graph.evidence.cuda.polynomial import ZERO, Polynomial, number
 from frx_graph.evidence.cuda.source import Access, Product, Use
-from frx_graph.evidence.cuda.state import State
+from frx_graph.evidence.cuda.state import State, evaluate, number_of
 from frx_graph.evidence.cuda.syntax import said
-from frx_graph.evidence.cuda.values import ANYTHING, INDEX_OBJECTS, UNIFORM, WARP, Pointer, Value
+from frx_graph.evidence.cuda.values import ANYTHING, INDEX_OBJECTS, UNIFORM, WARP, Pointer, Value, arithmetic, scaled
 
 _WARP_SIZE = re.compile(r"warp_?size|threads_?per_?warp|warp_?threads", re.IGNORECASE)
 """What constants are called that another file defines."""

@@ -40,12 +40,12 @@ _STRAY = re.compile(
 
 
 def read_cuda(path: Path) -> CudaSource:
-    """What the file at `path` holds. Raises `EvidenceError` for what has neither kernels nor launches."""
+    """Read the file at `path`. Raises `EvidenceError` if it has neither kernels nor launches."""
     return parse_cuda(whole_text(path, EXPECTED, longest=MOST_CHARACTERS), str(path))
 
 
 def parse_cuda(text: str, source: str) -> CudaSource:
-    """What stands in `text`. Raises `EvidenceError`, which names `source`, if there is no kernel and no launch."""
+    """Parse the source in `text`. Raises `EvidenceError`, which names `source`, if there is no kernel and no launch."""
     nothing = EvidenceError(f"{source}: no kernel and no launch, expected {EXPECTED}")
     if not any(mark in text for mark in _MARKS):
         raise nothing

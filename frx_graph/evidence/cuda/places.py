@@ -6,18 +6,25 @@ from dataclasses import replace
 
 from tree_sitter import Node
 
-from frx_graph.evidence.cuda.arithmetic import scaled
-from frx_graph.evidence.cuda.constants import plain_type
-from frx_graph.evidence.cuda.evaluation import evaluate, number_of
+from frx_graph.evidence.cuda.constants import TYPE_BYTES, plain_type
 from frx_graph.evidence.cuda.polynomial import Polynomial, named, number
 from frx_graph.evidence.cuda.source import Space, Use
-from frx_graph.evidence.cuda.state import DEEPEST, State
+from frx_graph.evidence.cuda.state import DEEPEST, State, evaluate, number_of
 from frx_graph.evidence.cuda.syntax import said
-from frx_graph.evidence.cuda.values import ANYTHING, BUILT_IN, INDEX_OBJECTS, UNIFORM, Pointer, Value, unknown_pointer
+from frx_graph.evidence.cuda.values import (
+    ANYTHING,
+    BUILT_IN,
+    INDEX_OBJECTS,
+    UNIFORM,
+    Pointer,
+    Value,
+    scaled,
+    unknown_pointer,
+)
 
 
 def place(state: State, node: Node) -> Pointer | str | None:
-    """What is written to by an assignment: an element, a name, or None for what cannot be told."""
+    """Return the place that an assignment writes to: an element, a name, or None if unknown."""
     if state.depth >= DEEPEST:
         return None
     state.depth += 1
@@ -98,7 +105,7 @@ def _element(state: State, node: Node) -> Pointer:
 
 
 def load(state: State, node: Node, at: Pointer) -> Value:
-    """What stands at a place: of a row of an array the row."""
+    """Return the value at a place; for a row of an array, a pointer to the row."""
     if at.inner:
         return replace(at, inner=at.inner[1:])
     if at.element.endswith("*"):
@@ -153,7 +160,7 @@ def dereference(state: State, node: Node) -> Value:
     if isinstance(at, Pointer):
         return at
     if isinstance(at, str) and isinstance(state.names.get(at), Polynomial):
-        # Whoever gets its address may change it.
+        # A function that gets the address may change it.
         state.names[at] = state.symbols.fresh(at, ANYTHING)
     return unknown_pointer("?")
 
@@ -167,7 +174,7 @@ def cast(state: State, type_text: str, value: Value) -> Value:
         return value
     element = plain[:-1].strip()
     if value.offset.terms and element != value.element:
-        old, new = state.bytes_of(value.element), state.bytes_of(element)
+        old, new = TYPE_BYTES.get(value.element), TYPE_BYTES.get(element)
         if old is None or new is None:
             fixed = not any("#" in one or one.startswith("loop:") for one in value.offset.symbols())
             if fixed and not state.symbols.of(value):

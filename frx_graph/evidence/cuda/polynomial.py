@@ -1,8 +1,7 @@
 """Integers as kernels compute them: polynomials over named values, with whole coefficients.
 
-`row * width + threadIdx.x` is `{(row, width): 1, (threadIdx.x,): 1}`. What is no polynomial (a quotient, a
-loaded value) is a symbol of its own, so that it can be added to and multiplied, and cancels where the program has it
-twice.
+`row * width + threadIdx.x` is `{(row, width): 1, (threadIdx.x,): 1}`. Anything else (a quotient, a loaded value) is a
+separate symbol, so that it can be added and multiplied, and cancels where the program has it twice.
 """
 
 from __future__ import annotations
@@ -88,7 +87,7 @@ class Polynomial:
             yield from name
 
     def slope(self, symbol: str) -> Polynomial | None:
-        """What it grows by with `symbol`, None where that depends on `symbol` itself."""
+        """Return the growth per step of `symbol`; None if that depends on `symbol` itself."""
         terms: dict[Monomial, int] = {}
         for name, value in self.terms.items():
             times = name.count(symbol)

@@ -11,5 +11,5 @@ _T = TypeVar("_T")
 
 @dataclass_transform(frozen_default=True)
 def record(cls: type[_T]) -> type[_T]:
-    """A dataclass with slots, compared and hashed by its values, of which none is ever set anew."""
+    """A dataclass with slots, compared and hashed by its values, none of which ever changes."""
     return dataclass(slots=True, unsafe_hash=True)(cls)

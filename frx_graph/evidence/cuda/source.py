@@ -1,4 +1,4 @@
-"""What a CUDA source file holds: kernels with what their threads do in memory, and launches."""
+"""Records of a CUDA source file: kernels with the memory accesses of their threads, and launches."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from frx_graph.evidence.cuda.record import record
 
 
 class Space(enum.StrEnum):
-    """Where an array lies; UNKNOWN of a pointer that came from somewhere else."""
+    """Memory that holds an array; UNKNOWN for a pointer of unknown origin."""
 
     GLOBAL = "global"
     SHARED = "shared"
@@ -22,7 +22,7 @@ class Space(enum.StrEnum):
 
 
 class Use(enum.StrEnum):
-    """What is done to an element."""
+    """Use of an element."""
 
     READ = "read"
     WRITE = "write"
@@ -30,7 +30,7 @@ class Use(enum.StrEnum):
 
 
 class StrideKind(enum.StrEnum):
-    """How far the elements of neighbouring threads of a warp lie apart."""
+    """Distance between the elements of neighbouring threads of a warp."""
 
     BROADCAST = "broadcast"
     COALESCED = "coalesced"
@@ -52,8 +52,8 @@ class BarrierKind(enum.StrEnum):
 
 @record
 class Stride:
-    """From one thread to the next in x, in elements: `elements` is None where it is no number, `text` says what it is
-    then."""
+    """Distance from one thread to the next in x, in elements. `elements` is None unless it is a number; `text`
+    describes it."""
 
     kind: StrideKind
     elements: int | None
@@ -64,8 +64,10 @@ class Stride:
 
 @record
 class Condition:
-    """What decides whether a thread goes on. Only what is certain: a condition on loaded data has all of these False
-    but `data`."""
+    """A condition on which a thread goes on.
+
+    Flags are True only if certain: a condition on loaded data has all of them False but `data`.
+    """
 
     line: int
     text: str
@@ -94,8 +96,7 @@ class Condition:
 
 @record
 class Step:
-    """What all events of a kernel have: where, in which order, below which conditions and in which loops. `arms` are
-    the branches that it is in, as `if` and arm."""
+    """Place and context of an event in a kernel. `arms` are the branches around it, as pairs of `if` and arm."""
 
     order: int
     line: int
@@ -201,7 +202,7 @@ Event = Access | Barrier | WarpOperation | Call | Branch | Loop | Product
 
 @record
 class Parameter:
-    """Of a kernel; `type` is what it points to if it is a pointer."""
+    """A parameter of a kernel; for a pointer, `type` is the type of an element."""
 
     name: str
     type: str
@@ -235,7 +236,7 @@ class LaunchBounds:
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """A `__global__` function with a body. `read` are the words of its body."""
+    """A `__global__` function with a body. `read` are the words in the body."""
 
     name: str
     line: int
@@ -270,7 +271,7 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """A grid or a block: what the launch says of it, and the sizes that are numbers."""
+    """A grid or a block: its text in the launch, and the sizes that are numbers."""
 
     text: str
     sizes: tuple[int | None, int | None, int | None]
@@ -279,7 +280,7 @@ class Extent:
 
     @property
     def count(self) -> int | None:
-        """How many there are in all."""
+        """Number of threads or blocks in all."""
         x, y, z = self.sizes
         return None if x is None or y is None or z is None else x * y * z
 
@@ -319,7 +320,7 @@ class Coverage:
 
     @property
     def share(self) -> float:
-        """Of the file that was understood, 0..1."""
+        """Share of the file that was understood, 0..1."""
         return 1.0 - self.unparsed / self.bytes if self.bytes else 1.0
 
 

@@ -1,4 +1,4 @@
-"""Where the reading of a kernel stands: what names mean, below which conditions, and what was seen so far."""
+"""State of reading one kernel: values of names, conditions in force, and events so far."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from frx_graph.evidence.cuda.constants import TYPE_BYTES
 from frx_graph.evidence.cuda.polynomial import Polynomial
 from frx_graph.evidence.cuda.source import Access, Array, Condition, Event, Space, Step, Stride, StrideKind, Use
 from frx_graph.evidence.cuda.syntax import line_of, said
-from frx_graph.evidence.cuda.values import ANYTHING, Pointer, Symbols, Value, bank_turns
+from frx_graph.evidence.cuda.values import ANYTHING, UNIFORM, Pointer, Symbols, Value, bank_turns
 
 DEEPEST = 60
 """Expressions and statements within each other; real kernels nest a tenth as deep. Below that nothing is known."""
@@ -85,7 +85,7 @@ class State:
     made: int = 0
 
     def step(self, node: Node) -> Step:
-        """Where the next event stands."""
+        """Return the place of the next event."""
         through = self.through[-1] if self.through else None
         return Step(len(self.events), line_of(node), self.conditions, self.loops, self.arms, through)
 
@@ -104,7 +104,7 @@ class State:
             self.complete = False
 
     def changes(self, loop: Node) -> Mapping[str, list[Change]]:
-        """What a loop of this function changes, by name."""
+        """Return the changes in a loop of this function, by name."""
         start = self.body.start_byte
         if start not in self.searched:
             self.searched[start] = Changes(self.text, self.body)
@@ -125,7 +125,7 @@ class State:
                 self.symbols.loaded[symbol] = self.kept[base.name]
             return value
         varies, stride = self.symbols.across_warp(at.offset)
-        size = self.bytes_of(at.element)
+        size = TYPE_BYTES.get(at.element)
         turns = self._bank_turns(at, size) if base.space is Space.SHARED else None
         if base.space is Space.UNKNOWN:
             stride = _NOT_KNOWN
@@ -154,8 +154,7 @@ class State:
         return value
 
     def _bank_turns(self, at: Pointer, size: int | None) -> int | None:
-        """Of a type that a template leaves open, the fewer of those of 4 and of 8 bytes; of one of another file, of all
-        sizes that a number may have."""
+        """Return the turns of an access; for an unknown element type, the fewest over the sizes that it may have."""
         sizes: tuple[int | None, ...] = (size,)
         if size is None and at.element.isidentifier():
             sizes = (4, 8) if at.element in self.generic else (2, 4, 8, 16)
@@ -180,6 +179,28 @@ class State:
                 if symbol in self.symbols.loaded:
                     self.kept[array] = self.symbols.loaded[symbol]
 
-    def bytes_of(self, element: str) -> int | None:
-        """The size of a type, None for one that is the program's own, or a template's."""
-        return TYPE_BYTES.get(element)
+
+def evaluate(state: State, node: Node | None) -> Value:
+    """The value; what nothing is known of is a new symbol that may vary with anything."""
+    if node is None:
+        return state.symbols.fresh("none", ANYTHING)
+    if state.depth >= DEEPEST:
+        return state.symbols.fresh("deep", ANYTHING)
+    state.depth += 1
+    kind = node.type
+    evaluator = state.evaluators.get(kind)
+    value = evaluator(state, node) if evaluator is not None else _of_parts(state, node, kind)
+    state.depth -= 1
+    return value
+
+
+def number_of(state: State, value: Value) -> Polynomial:
+    """The value as a number; of a pointer or a group one that nothing is known of."""
+    return value if isinstance(value, Polynomial) else state.symbols.fresh("address", ANYTHING)
+
+
+def _of_parts(state: State, node: Node, kind: str) -> Value:
+    varies = UNIFORM
+    for child in node.named_children:
+        varies |= state.symbols.of(evaluate(state, child))
+    return state.symbols.fresh(kind, varies)

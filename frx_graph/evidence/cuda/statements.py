@@ -11,14 +11,12 @@ from frx_graph.evidence.cuda.assignments import Change, identifiers, loads
 from frx_graph.evidence.cuda.concrete import Several, Test
 from frx_graph.evidence.cuda.conditions import Decision, decide
 from frx_graph.evidence.cuda.constants import fold
-from frx_graph.evidence.cuda.declarations import declarator, element_type
-from frx_graph.evidence.cuda.evaluation import evaluate
+from frx_graph.evidence.cuda.declarations import declarator, declare, declare_group, element_type
 from frx_graph.evidence.cuda.polynomial import ZERO, Polynomial, named, number
 from frx_graph.evidence.cuda.source import Branch, Call, Condition, Loop
-from frx_graph.evidence.cuda.state import DEEPEST, State
-from frx_graph.evidence.cuda.syntax import line_of, said
+from frx_graph.evidence.cuda.state import DEEPEST, State, evaluate
+from frx_graph.evidence.cuda.syntax import function_declarator, line_of, said
 from frx_graph.evidence.cuda.values import ANYTHING, UNIFORM, Group, Pointer, Value, Varies, unknown_pointer
-from frx_graph.evidence.cuda.variables import declare, declare_group
 
 _LEAVES = frozenset(["return_statement", "continue_statement", "break_statement"])
 _LOOPS = frozenset(["for_statement", "while_statement", "do_statement", "for_range_loop"])
@@ -37,7 +35,7 @@ def run(state: State, node: Node | None) -> None:
 
 
 def inline(state: State, function: Node, values: list[Value]) -> Value | None:
-    """What a device function does with these values, as if it stood where it is called."""
+    """Run a device function with these values, as if it stood where it is called, and return its result."""
     body = function.child_by_field_name("body")
     listed = _parameter_nodes(function)
     if body is None or len(listed) != len(values):
@@ -68,9 +66,7 @@ def inline(state: State, function: Node, values: list[Value]) -> Value | None:
 
 
 def _parameter_nodes(function: Node) -> list[Node]:
-    node: Node | None = function.child_by_field_name("declarator")
-    while node is not None and node.type != "function_declarator":
-        node = node.child_by_field_name("declarator") or next(iter(node.named_children), None)
+    node = function_declarator(function)
     parameters = node.child_by_field_name("parameters") if node is not None else None
     return [] if parameters is None else [one for one in parameters.named_children if "parameter" in one.type]
 
@@ -146,7 +142,7 @@ def _branch(state: State, node: Node) -> None:
     which = state.number()
     state.add(Branch(state.step(node), which, positive, _arms(node), _invariant(state, decision)))
     before = dict(state.names)
-    # Who leaves may have met the others at barriers of its own.
+    # Threads that leave may have met the others at separate barriers.
     leaves = taken is not None and _leaves(taken)
     _arm(state, taken, replace(positive, thread=False) if leaves else positive, (which, 0))
     after, state.names = state.names, before
@@ -174,7 +170,7 @@ def _arm(state: State, node: Node | None, condition: Condition, arm: tuple[int, 
 
 
 def _arms(node: Node) -> int:
-    """Of a chain, those with something to do."""
+    """Count the arms of a chain that have a body."""
     count, current = 1, node.child_by_field_name("alternative")
     while current is not None:
         count += 1
@@ -206,17 +202,17 @@ def _symbols(decision: Decision) -> set[str]:
 
 
 def _decides(varies: Varies) -> Varies:
-    """What a choice by this condition depends on; of one that differs between threads it is not followed in which."""
+    """Return what a choice by this condition depends on."""
     return varies | {"lane"} if varies & {"data"} else varies
 
 
 def _leaves(node: Node) -> bool:
-    """True of a branch at whose end nobody goes on behind it."""
+    """Return True if no thread continues behind the branch."""
     return _last(node) in _LEAVES
 
 
 def _ends(node: Node | None) -> bool:
-    """True of one at whose end a thread has ended, and no barrier waits for it."""
+    """Return True if threads end with the branch, so that no barrier waits for them."""
     return node is not None and _last(node) == "return_statement"
 
 
@@ -305,7 +301,7 @@ def _loop(state: State, node: Node) -> None:
 
 
 def _holds(state: State, node: Node | None) -> Condition | None:
-    """What holds as long as a loop goes on."""
+    """Return the condition that holds as long as a loop goes on."""
     return decide(state, node).condition(state.symbols) if node is not None else None
 
 
@@ -323,7 +319,7 @@ def _at_head(
     entry: Mapping[str, Value],
     counter: str,
 ) -> Value:
-    """What a name is worth at the start of any turn."""
+    """Return the value of a name at the start of any turn."""
     before = entry[name]
     if isinstance(before, Group):
         return before
@@ -361,7 +357,7 @@ def _step_of(state: State, change: Change, changed: Mapping[str, list[Change]]) 
 
 
 def _varies_of(state: State, change: Change, changed: Mapping[str, list[Change]]) -> Varies:
-    """What a value may depend on that is assigned in a loop: everything that its expression names."""
+    """Return what a value assigned in a loop may depend on: everything that its expression names."""
     if change.one:
         return UNIFORM
     node = change.value if change.value is not None else change.by
@@ -390,7 +386,7 @@ def _new_symbols(state: State, changed: Mapping[str, list[Change]], entry: Mappi
 
 
 def _count(state: State, node: Node, entry: Mapping[str, Value], changed: Mapping[str, list[Change]]) -> int | None:
-    """How often `for (int i = a; i < b; i += c)` goes around, if that is a number."""
+    """Return the number of turns of `for (int i = a; i < b; i += c)`, if that is constant."""
     condition = node.child_by_field_name("condition")
     if node.type != "for_statement" or condition is None or condition.type != "binary_expression":
         return None
@@ -408,7 +404,7 @@ def _count(state: State, node: Node, entry: Mapping[str, Value], changed: Mappin
 
 
 def _after(state: State, before: Value, inside: Value, varies: Varies) -> Value:
-    """What a name is worth behind a loop: as at its head, after a number of turns that may differ between threads."""
+    """Return the value of a name behind a loop, after a number of turns that may differ between threads."""
     if isinstance(inside, Polynomial) and isinstance(before, Polynomial):
         known = state.symbols.of(inside)
         slope = state.symbols.lane_slope(inside)

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 import tree_sitter_cuda
 from tree_sitter import Language, Node, Parser
 
-from frx_graph.evidence.cuda.host_code import parsed_ranges
 from frx_graph.evidence.cuda.source import Coverage
 
 _ATTRIBUTE = re.compile(
@@ -44,12 +43,11 @@ class Tree:
 def parse_tree(content: bytes) -> Tree:
     """The tree of a file; errors in it are nodes."""
     text, bounds = _without_attributes(content)
-    parser = Parser(cuda_language(), included_ranges=parsed_ranges(text))
-    return Tree(text, parser.parse(text).root_node, bounds)
+    return Tree(text, Parser(cuda_language()).parse(text).root_node, bounds)
 
 
 def coverage(tree: Tree) -> Coverage:
-    """How many bytes are in nodes that the grammar has no place for; a missing token counts as one."""
+    """Count the bytes in nodes that the grammar does not know; a missing token counts as one."""
     unparsed = 0
     waiting = [tree.root] if tree.root.has_error else []
     while waiting:
@@ -73,9 +71,11 @@ def walk(node: Node) -> Iterator[Node]:
 
 
 def around(root: Node, ranges: Iterable[tuple[int, int]]) -> Iterator[list[Node]]:
-    """Of each range of bytes, in the file's order, the smallest node that holds it, and those that hold that, from the
-    nearest on. The children of a node are gone through once: to look each range up by itself goes through those of the
-    root as often as there are ranges."""
+    """Yield, for each range of bytes in the file's order, the smallest node that holds it and that node's ancestors.
+
+    The children of a node are visited once. Looking each range up by itself would visit those of the root for every
+    range.
+    """
     path, waiting = [root], [iter(root.children)]
     ahead: list[Node | None] = [None]
     for start, end in ranges:
@@ -101,11 +101,19 @@ def nearest(nodes: Iterable[Node], *types: str) -> Node | None:
     return next((node for node in nodes if node.type in types), None)
 
 
+def function_declarator(definition: Node) -> Node | None:
+    """Return the node with a function's name and parameters."""
+    node = definition.child_by_field_name("declarator")
+    while node is not None and node.type != "function_declarator":
+        node = node.child_by_field_name("declarator") or next(iter(node.named_children), None)
+    return node
+
+
 def said(text: bytes, node: Node | None) -> str:
-    """What stands in the file `text` at a node, on one line."""
+    """Return the text of a node, on one line."""
     if node is None:
         return ""
-    # A node has a `text` of its own, which takes three times as long.
+    # `node.text` takes three times as long.
     return on_one_line(text[node.start_byte : node.end_byte])
 
 

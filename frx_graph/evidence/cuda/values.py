@@ -1,9 +1,8 @@
-"""What a name can stand for while a kernel is read: a number, a pointer, a cooperative group, or a place in memory.
+"""Values of names while a kernel is read: numbers, pointers, cooperative groups.
 
-A number is a polynomial over symbols. Of each symbol is known what it varies with: `x`, `y`, `z` of `threadIdx`,
-`block` of `blockIdx`, `lane` (it differs within a warp), `data` (it was loaded, or comes from where nothing is known of
-it).
-Threads of a warp are taken to be neighbours in x, as they are in blocks of a multiple of 32 threads in x.
+A number is a polynomial over symbols. For each symbol it is known what it varies with: `x`, `y`, `z` of `threadIdx`,
+`block` of `blockIdx`, `lane` (it differs within a warp), `data` (it was loaded, or is unknown). Threads of a warp are
+assumed to be neighbours in x, as in blocks of a multiple of 32 threads in x.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from frx_graph.evidence.cuda.concrete import Chosen, Made, Several, Test, Turns
-from frx_graph.evidence.cuda.polynomial import ZERO, Polynomial, named
+from frx_graph.evidence.cuda.polynomial import MOST_TERMS, ZERO, Polynomial, named, number
 from frx_graph.evidence.cuda.record import record
 from frx_graph.evidence.cuda.source import Space, Stride, StrideKind
 
@@ -73,7 +72,8 @@ Value = Polynomial | Pointer | Group
 
 @dataclass(slots=True)
 class Symbols:
-    """What the symbols of one kernel vary with; `loaded` are those that were read from memory, as index of the read."""
+    """The symbols of one kernel and what they vary with. `loaded` maps those read from memory to the index of the
+    read."""
 
     varies: dict[str, Varies] = field(default_factory=lambda: dict(BUILT_IN))
     loaded: dict[str, int] = field(default_factory=dict)
@@ -90,7 +90,7 @@ class Symbols:
     """By identity of the offset, which is held so that no other has it."""
 
     def of(self, value: Value) -> Varies:
-        """What a value varies with; a pointer as its offset."""
+        """Return what a value varies with; a pointer counts as its offset."""
         if isinstance(value, Group):
             return UNIFORM
         offset = value.offset if isinstance(value, Pointer) else value
@@ -142,7 +142,7 @@ class Symbols:
         return self.same(name, varies, remainder=remainder)
 
     def lane_slope(self, value: Polynomial) -> Polynomial | None:
-        """What it grows by from a thread to the next of its warp, None where that is not known."""
+        """Return the growth from a thread to the next one in a warp; None if unknown."""
         for name in value.terms:
             for symbol in name:
                 if symbol != THREAD_X and "lane" in self.varies[symbol]:
@@ -167,14 +167,14 @@ class Symbols:
         return self.made(f"({value})/({by})", varies, remainder=remainder, of=Made("/", value, by))
 
     def across_warp(self, offset: Polynomial) -> tuple[Varies, Stride]:
-        """What an offset varies with, and its stride. The same one is often that of several arrays."""
+        """Return what an offset varies with, and its stride. Several arrays often share one offset."""
         known = self._across.get(id(offset))
         if known is None:
             known = self._across[id(offset)] = offset, (self.of(offset), self.stride(offset))
         return known[1]
 
     def stride(self, offset: Polynomial) -> Stride:
-        """How far apart neighbouring threads are."""
+        """Return the distance between neighbouring threads."""
         slope = self.lane_slope(offset)
         if slope is None:
             return Stride(StrideKind.UNKNOWN, None, None)
@@ -247,11 +247,14 @@ def unknown_pointer(element: str) -> Pointer:
 def bank_turns(
     symbols: Symbols, offset: Polynomial, element_bytes: int | None, *, plane: bool, width: int | None = None
 ) -> int | None:
-    """How many times longer a warp's access of shared memory takes than it must: 32 banks of 4 bytes, a bank gives one
-    word a turn; of elements of 8 and 16 bytes a half and a quarter of a warp are served at once. None where the stride
-    is not known; of one that is a multiple of a known even number, what that alone costs. In a kernel of more than one
-    dimension (`plane`) a warp is as wide as the block, if its `width` is known, or else may be 4, 8, 16 or 32 threads
-    wide: it must be told of all these whether there is a conflict, and the turns are those of the widest.
+    """Return how many turns a warp's access of shared memory takes; 1 without a conflict, None if unknown.
+
+    There are 32 banks of 4 bytes, and a bank serves one word a turn. Of elements of 8 and 16 bytes, half and a quarter
+    of a warp are served at once. A stride that is a multiple of a known even number counts as that number.
+
+    In a kernel of more than one dimension (`plane`) a warp is as wide as the block, if its `width` is known, else 4, 8,
+    16 or 32 threads wide: all of these must agree on whether there is a conflict, and the turns are those of the
+    widest.
 
     https://docs.nvidia.com/cuda/cuda-c-programming-guide/#shared-memory-5-x
     """
@@ -274,7 +277,7 @@ def bank_turns(
 
 
 def widths(known: int | None) -> Sequence[int]:
-    """Of the part of a block that a warp may be, in x."""
+    """Return the widths in x that a warp may have in its block."""
     return (4, 8, 16, WARP) if known is None else (min(known, WARP),)
 
 
@@ -285,10 +288,61 @@ def agreed(turns: Sequence[int]) -> int | None:
 
 @functools.lru_cache(maxsize=1024)
 def _turns(step: int, rows: int, width: int, element_bytes: int) -> int:
-    """Of a warp `width` threads wide, with elements `step` apart along x and `rows` along y."""
+    """Return the turns of a warp `width` threads wide, with elements `step` apart along x and `rows` along y."""
     words: dict[int, set[int]] = {}
     for lane in range(min(WARP, WARP * 4 // element_bytes)):
         first = (lane % width * step + lane // width * rows) * element_bytes
         for word in range(first // 4, (first + element_bytes - 1) // 4 + 1):
             words.setdefault(word % WARP, set()).add(word)
     return max(map(len, words.values()))
+
+
+_MOST_PRODUCTS = 10 * MOST_TERMS
+"""Of terms, when two numbers are multiplied: so many do not cancel down to what can be gone on with."""
+
+
+def arithmetic(symbols: Symbols, sign: str, one: Polynomial, other: Polynomial) -> Polynomial:
+    """`one sign other`."""
+    if sign == "+":
+        return one + other
+    if sign == "-":
+        return one - other
+    if sign == "*":
+        if len(one.terms) * len(other.terms) > _MOST_PRODUCTS:
+            return symbols.fresh("long", symbols.of(one) | symbols.of(other))
+        return one * other
+    by = other.constant
+    if sign in ("/", "%"):
+        return divided(symbols, sign, one, other)
+    if sign == "<<" and by is not None and 0 <= by < 64:
+        return one * number(1 << by)
+    if sign == ">>" and by is not None and 0 <= by < 64:
+        return divided(symbols, "/", one, number(1 << by))
+    if sign == "&":
+        mask = by if by is not None else one.constant
+        value = one if by is not None else other
+        # A mask of the lowest bits is a remainder.
+        if mask is not None and mask > 0 and mask & (mask + 1) == 0:
+            return divided(symbols, "%", value, number(mask + 1))
+    if sign == "|" and by == 0:
+        return one
+    varies = symbols.of(one) | symbols.of(other)
+    return symbols.made(f"({one} {sign} {other})", varies, remainder=sign == "&", of=Made(sign, one, other))
+
+
+def divided(symbols: Symbols, sign: str, one: Polynomial, other: Polynomial) -> Polynomial:
+    """`one / other` or `one % other`."""
+    one_value, by = one.constant, other.constant
+    if one_value is not None and by is not None and by > 0 and one_value >= 0:
+        return number(one_value // by if sign == "/" else one_value % by)
+    if by == 0 or not other.terms:
+        return symbols.fresh("division", ANYTHING)
+    quotient = symbols.quotient(one, other)
+    return quotient if sign == "/" else one - other * quotient
+
+
+def scaled(index: Polynomial, inner: tuple[Polynomial, ...]) -> Polynomial:
+    """An index in elements: each step of it passes over all that the `inner` dimensions hold."""
+    for size in inner:
+        index = index * size
+    return index

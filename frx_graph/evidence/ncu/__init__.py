@@ -1,1 +1,1 @@
-"""What Nsight Compute has measured, as it exports it."""
+"""Readers of Nsight Compute's exports and reports."""

@@ -13,15 +13,13 @@ import functools
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from operator import mul
 from pathlib import Path
 
 from frx_graph.errors import EvidenceError
-from frx_graph.evidence.ncu.export import Form, NcuExport
-from frx_graph.evidence.ncu.launch import Dimensions, KernelLaunch, NcuRule
+from frx_graph.evidence.ncu.launch import Dimensions, Form, KernelLaunch, NcuExport, NcuRule
 from frx_graph.evidence.ncu.metrics import Read, known_metric
 from frx_graph.evidence.ncu.nvtx import nvtx_columns, range_names
-from frx_graph.evidence.number_format import NumberFormat, are_plain, is_missing, parse_number, told_format
+from frx_graph.evidence.number_format import is_missing, parse_number, told_format
 from frx_graph.evidence.text_lines import TextLines, text_lines
 
 EXPECTED = "an Nsight Compute CSV export"
@@ -104,7 +102,7 @@ class _Table:
                     yield row
 
     def _least_columns(self) -> int:
-        """What a row has at least: all that is read of every row, wherever that stands. Rows of rules are longer."""
+        """Return the fewest columns of a row that can be read. Rows of rules are longer."""
         if self.form is Form.WIDE:
             return len(self.header)
         read = (_ID, _PROCESS, _KERNEL, _METRIC, _UNIT, _VALUE)
@@ -131,7 +129,7 @@ class _Table:
     def _row_lines(self) -> Iterator[list[str]]:
         """The lines of each row of the table, without those between them: a row begins with the launch's number."""
         first = self.columns[_ID] == 0
-        # The row of units has no number; whoever has written the file anew may have left quotation marks out.
+        # The row of units has no number; an editor that saved the file may have left quotation marks out.
         begins = ('"', ",") if self.form is Form.WIDE else '"'
         for line in self._lines:
             if first and not (line.startswith(begins) or line[:1].isdigit()):
@@ -179,7 +177,7 @@ class _Table:
 
 @dataclass(slots=True)
 class _Seen:
-    """What was read of a launch so far, from its first row on."""
+    """The parts of a launch read so far, from its first row on."""
 
     row: Sequence[str]
     line: int
@@ -187,17 +185,6 @@ class _Seen:
     names: dict[str, str] = field(default_factory=dict)
     rules: list[NcuRule] = field(default_factory=list)
     device_name: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class _Used:
-    """Columns of a wide table: `every` one whose metric is used, and, of each metric, the first."""
-
-    every: tuple[tuple[int, str, Read], ...]
-    metrics: tuple[str, ...]
-    columns: tuple[int, ...]
-    factors: tuple[float, ...]
-    names: dict[str, str]
 
 
 class _Reader:
@@ -235,42 +222,21 @@ class _Reader:
 
     def wide(self, columns: Sequence[int]) -> Iterator[KernelLaunch]:
         """Launches of a table whose rows are launches."""
-        number = self._table.columns[_ID]
+        number, header = self._table.columns[_ID], self._table.header
         device = self._table.columns.get(DEVICE_NAME)
-        used: _Used | None = None
-        plainly = self._export.number_format is NumberFormat.POINT
+        used: Sequence[tuple[int, str, Read]] | None = None
         for row in self._table.rows():
             of_launch = bool(row[number].strip())
             if used is None:
-                used = self._used(columns, None if of_launch else row)
+                units = {} if of_launch else dict(enumerate(row))
+                read = ((column, self._read(header[column], units.get(column, ""))) for column in columns)
+                used = [(column, header[column], metric) for column, metric in read if metric is not None]
             if not of_launch:
                 continue
             seen = _Seen(row, self._table.line, device_name="" if device is None else row[device].strip())
-            # Nearly all rows of a large file are such, and of a hundred cells.
-            if plainly and are_plain(texts := [row[column] for column in used.columns]):
-                seen.values = dict(zip(used.metrics, map(mul, map(float, texts), used.factors), strict=True))
-                seen.names = used.names
-            else:
-                for column, name, read in used.every:
-                    self._note(name, read, row[column], seen)
+            for column, name, metric in used:
+                self._note(name, metric, row[column], seen)
             yield self._launch(seen)
-
-    def _used(self, columns: Sequence[int], units: Sequence[str] | None) -> _Used:
-        """Those of the `columns` that hold metrics which are used, with the row of `units` if there is one."""
-        header = self._table.header
-        found = (
-            (column, header[column], self._read(header[column], "" if units is None else units[column]))
-            for column in columns
-        )
-        every = tuple((column, name, read) for column, name, read in found if read is not None)
-        first = {read.name: (column, name, read) for column, name, read in reversed(every)}
-        return _Used(
-            every,
-            metrics=tuple(first),
-            columns=tuple(column for column, _, _ in first.values()),
-            factors=tuple(read.factor for _, _, read in first.values()),
-            names={metric: name for metric, (_, name, _) in first.items()},
-        )
 
     def _note(self, name: str, read: Read, text: str, seen: _Seen) -> None:
         if read.name in seen.values:
@@ -300,22 +266,17 @@ class _Reader:
         return self._known[key]
 
     def _rule(self, row: Sequence[str]) -> NcuRule:
-        cell = self._cells(row)
+        def cell(name: str) -> str:
+            """Return the cell of a column; empty if the table, or this row of it, has none."""
+            column = self._table.columns.get(name, _NO_COLUMN)
+            return row[column].strip() if 0 <= column < len(row) else ""
+
         try:
             speedup = parse_number(cell("Estimated Speedup"), self._export.number_format)
         except ValueError:
             speedup = None
         kind = cell("Estimated Speedup Type").lower()
         return NcuRule(cell(_RULE), cell("Rule Type"), cell("Rule Description"), speedup, cell("Section Name"), kind)
-
-    def _cells(self, row: Sequence[str]) -> Callable[[str], str]:
-        """A cell by the name of its column; empty where the table, or this row of it, has none."""
-
-        def cell(name: str) -> str:
-            column = self._table.columns.get(name, _NO_COLUMN)
-            return row[column].strip() if 0 <= column < len(row) else ""
-
-        return cell
 
     def _launch(self, seen: _Seen) -> KernelLaunch:
         row = seen.row

@@ -1,9 +1,9 @@
-"""What Nsight Compute measures of a launch, under the names that its exports give it.
+"""Metrics of a launch, under the names that exports of Nsight Compute give them.
 
 A metric has a counter's name (`--page raw`, `--metrics`) and a label (`--page details`). Labels are not unique: "Memory
-Throughput" is a percentage of the peak in one section and bytes per second in another, so a label is read by its unit,
-too. Counters: https://docs.nvidia.com/nsight-compute/ProfilingGuide/index.html#metrics-reference; labels as the details
-page has them, with older ones behind.
+Throughput" is a percentage of the peak in one section and bytes per second in another, so a label needs its unit.
+Counters: https://docs.nvidia.com/nsight-compute/ProfilingGuide/index.html#metrics-reference; labels as on the details
+page, with older ones behind.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _QUANTITIES = frozenset({PERCENT, "s", "hz", "byte", "byte/s"})
 
 
 class Fold(enum.StrEnum):
-    """What a metric of several launches together is."""
+    """Ways to combine a metric of several launches."""
 
     MEAN = "mean"
     """Weighted by the time that each took."""
@@ -43,8 +43,12 @@ class Metric:
     fold: Fold = Fold.MEAN
 
 
-def _of_peak(name: str, counters: tuple[str, ...], labels: tuple[str, ...] = ()) -> Metric:
+def _of_peak(name: str, *counters: str, labels: tuple[str, ...] = ()) -> Metric:
     return Metric(name, PERCENT, counters, labels)
+
+
+def _total(name: str, *counters: str, unit: str = COUNT) -> Metric:
+    return Metric(name, unit, counters, fold=Fold.SUM)
 
 
 def _launch(name: str, counter: str, label: str, unit: str = COUNT) -> Metric:
@@ -63,99 +67,81 @@ METRICS: tuple[Metric, ...] = (
     # Speed of Light
     _of_peak(
         "compute_throughput",
-        ("sm__throughput.avg.pct_of_peak_sustained_elapsed",),
-        ("Compute (SM) Throughput", "Compute (SM) [%]", "SM [%]", "SOL SM"),
+        "sm__throughput.avg.pct_of_peak_sustained_elapsed",
+        labels=("Compute (SM) Throughput", "Compute (SM) [%]", "SM [%]", "SOL SM"),
     ),
     _of_peak(
         "memory_throughput",
-        ("gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed",),
-        ("Memory Throughput", "Memory [%]", "SOL Memory"),
+        "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed",
+        labels=("Memory Throughput", "Memory [%]", "SOL Memory"),
     ),
     _of_peak(
         "dram_throughput",
-        (
-            "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed",
-            "dram__throughput.avg.pct_of_peak_sustained_elapsed",
-        ),
-        ("DRAM Throughput", "SOL DRAM"),
+        "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed",
+        "dram__throughput.avg.pct_of_peak_sustained_elapsed",
+        labels=("DRAM Throughput", "SOL DRAM"),
     ),
     _of_peak(
         "l1_throughput",
-        ("l1tex__throughput.avg.pct_of_peak_sustained_active",),
-        ("L1/TEX Cache Throughput", "SOL L1/TEX Cache"),
+        "l1tex__throughput.avg.pct_of_peak_sustained_active",
+        labels=("L1/TEX Cache Throughput", "SOL L1/TEX Cache"),
     ),
     _of_peak(
         "l2_throughput",
-        ("lts__throughput.avg.pct_of_peak_sustained_elapsed",),
-        ("L2 Cache Throughput", "SOL L2 Cache"),
+        "lts__throughput.avg.pct_of_peak_sustained_elapsed",
+        labels=("L2 Cache Throughput", "SOL L2 Cache"),
     ),
     # Memory
     Metric("dram_bandwidth", "byte/s", ("dram__bytes.sum.per_second",), ("Memory Throughput", "DRAM Bandwidth")),
-    Metric("dram_bytes", "byte", ("dram__bytes.sum",), (), Fold.SUM),
-    Metric("dram_bytes_read", "byte", ("dram__bytes_read.sum", "dram__bytes_op_read.sum"), (), Fold.SUM),
-    Metric("dram_bytes_written", "byte", ("dram__bytes_write.sum", "dram__bytes_op_write.sum"), (), Fold.SUM),
+    _total("dram_bytes", "dram__bytes.sum", unit="byte"),
+    _total("dram_bytes_read", "dram__bytes_read.sum", "dram__bytes_op_read.sum", unit="byte"),
+    _total("dram_bytes_written", "dram__bytes_write.sum", "dram__bytes_op_write.sum", unit="byte"),
     Metric("l1_hit_rate", PERCENT, ("l1tex__t_sector_hit_rate.pct",), ("L1/TEX Hit Rate", "L1 Hit Rate")),
     Metric("l2_hit_rate", PERCENT, ("lts__t_sector_hit_rate.pct",), ("L2 Hit Rate",)),
-    Metric(
-        "sectors_per_load",
-        COUNT,
-        (
-            "l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_ld.ratio",
-            "l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_ld",
-        ),
-    ),
-    Metric(
-        "sectors_per_store",
-        COUNT,
-        (
-            "l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_st.ratio",
-            "l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_st",
-        ),
-    ),
-    Metric("load_sectors", COUNT, ("l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum",), (), Fold.SUM),
-    Metric("load_requests", COUNT, ("l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum",), (), Fold.SUM),
-    Metric("store_sectors", COUNT, ("l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum",), (), Fold.SUM),
-    Metric("store_requests", COUNT, ("l1tex__t_requests_pipe_lsu_mem_global_op_st.sum",), (), Fold.SUM),
-    Metric("local_load_sectors", COUNT, ("l1tex__t_sectors_pipe_lsu_mem_local_op_ld.sum",), (), Fold.SUM),
-    Metric("local_store_sectors", COUNT, ("l1tex__t_sectors_pipe_lsu_mem_local_op_st.sum",), (), Fold.SUM),
-    Metric("shared_wavefronts", COUNT, ("l1tex__data_pipe_lsu_wavefronts_mem_shared.sum",), (), Fold.SUM),
-    Metric("shared_bank_conflicts", COUNT, ("l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum",), (), Fold.SUM),
     *(
         Metric(
-            f"shared_{what}_bank_conflicts",
+            f"sectors_per_{what}",
             COUNT,
-            (f"l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_{op}.sum",),
-            (),
-            Fold.SUM,
+            (
+                f"l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_{op}.ratio",
+                f"l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_{op}",
+            ),
         )
+        for what, op in (("load", "ld"), ("store", "st"))
+    ),
+    _total("load_sectors", "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"),
+    _total("load_requests", "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum"),
+    _total("store_sectors", "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum"),
+    _total("store_requests", "l1tex__t_requests_pipe_lsu_mem_global_op_st.sum"),
+    _total("local_load_sectors", "l1tex__t_sectors_pipe_lsu_mem_local_op_ld.sum"),
+    _total("local_store_sectors", "l1tex__t_sectors_pipe_lsu_mem_local_op_st.sum"),
+    _total("shared_wavefronts", "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum"),
+    _total("shared_bank_conflicts", "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum"),
+    *(
+        _total(f"shared_{what}_bank_conflicts", f"l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_{op}.sum")
         for what, op in (("load", "ld"), ("store", "st"))
     ),
     # Issue
     _of_peak(
         "issue_slots_busy",
-        (
-            "sm__issue_active.avg.pct_of_peak_sustained_active",
-            "sm__inst_issued.avg.pct_of_peak_sustained_active",
-            "smsp__issue_active.avg.pct_of_peak_sustained_active",
-        ),
-        ("Issue Slots Busy",),
+        "sm__issue_active.avg.pct_of_peak_sustained_active",
+        "sm__inst_issued.avg.pct_of_peak_sustained_active",
+        "smsp__issue_active.avg.pct_of_peak_sustained_active",
+        labels=("Issue Slots Busy",),
     ),
     Metric("eligible_warps", COUNT, ("smsp__warps_eligible.avg.per_cycle_active",), ("Eligible Warps Per Scheduler",)),
     Metric("active_warps", COUNT, ("smsp__warps_active.avg.per_cycle_active",), ("Active Warps Per Scheduler",)),
-    _of_peak(
-        "no_eligible",
-        ("smsp__issue_inst0.avg.pct_of_peak_sustained_active",),
-        ("No Eligible",),
-    ),
+    _of_peak("no_eligible", "smsp__issue_inst0.avg.pct_of_peak_sustained_active", labels=("No Eligible",)),
     Metric("threads_per_instruction", COUNT, ("smsp__thread_inst_executed_per_inst_executed.ratio",)),
-    _of_peak("scheduler_active", ("smsp__warps_active.avg.pct_of_peak_sustained_active",)),
+    _of_peak("scheduler_active", "smsp__warps_active.avg.pct_of_peak_sustained_active"),
     # Occupancy
     _of_peak(
         "achieved_occupancy",
-        ("sm__warps_active.avg.pct_of_peak_sustained_active", "achieved_occupancy.pct"),
-        ("Achieved Occupancy",),
+        "sm__warps_active.avg.pct_of_peak_sustained_active",
+        "achieved_occupancy.pct",
+        labels=("Achieved Occupancy",),
     ),
-    _of_peak("theoretical_occupancy", ("sm__maximum_warps_per_active_cycle_pct",), ("Theoretical Occupancy",)),
+    _of_peak("theoretical_occupancy", "sm__maximum_warps_per_active_cycle_pct", labels=("Theoretical Occupancy",)),
     _launch("block_limit_registers", "launch__occupancy_limit_registers", "Block Limit Registers", COUNT),
     _launch("block_limit_shared_memory", "launch__occupancy_limit_shared_mem", "Block Limit Shared Mem"),
     _launch("block_limit_warps", "launch__occupancy_limit_warps", "Block Limit Warps"),
@@ -170,39 +156,26 @@ METRICS: tuple[Metric, ...] = (
     # Arithmetic
     _of_peak(
         "tensor_pipe",
-        (
-            "sm__inst_executed_pipe_tensor.avg.pct_of_peak_sustained_active",
-            "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active",
-            "sm__inst_executed_pipe_tensor_op_hmma.avg.pct_of_peak_sustained_active",
-            "sm__pipe_tensor_op_hmma_cycles_active.avg.pct_of_peak_sustained_active",
-        ),
+        "sm__inst_executed_pipe_tensor.avg.pct_of_peak_sustained_active",
+        "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active",
+        "sm__inst_executed_pipe_tensor_op_hmma.avg.pct_of_peak_sustained_active",
+        "sm__pipe_tensor_op_hmma_cycles_active.avg.pct_of_peak_sustained_active",
     ),
-    Metric(
+    _total(
         "tensor_instructions",
-        COUNT,
-        (
-            "sm__inst_executed_pipe_tensor.sum",
-            "sm__inst_executed_pipe_tensor_op_hmma.sum",
-            "sm__inst_executed_pipe_tensor_op_hmma.avg",
-        ),
-        (),
-        Fold.SUM,
+        "sm__inst_executed_pipe_tensor.sum",
+        "sm__inst_executed_pipe_tensor_op_hmma.sum",
+        "sm__inst_executed_pipe_tensor_op_hmma.avg",
     ),
     # Operations, a fused multiply-add being two: a product of 4864 x 1024 x 128 counts 2 x 4864 x 1024 x 128 of them.
     *(
-        Metric(
-            f"tensor_{operands}_operations",
-            COUNT,
-            (f"sm__ops_path_tensor_src_{operands}_dst_fp32.sum",),
-            (),
-            Fold.SUM,
-        )
+        _total(f"tensor_{operands}_operations", f"sm__ops_path_tensor_src_{operands}_dst_fp32.sum")
         for operands in ("fp16", "bf16", "tf32")
     ),
-    Metric("fp32_add", COUNT, ("smsp__sass_thread_inst_executed_op_fadd_pred_on.sum",), (), Fold.SUM),
-    Metric("fp32_mul", COUNT, ("smsp__sass_thread_inst_executed_op_fmul_pred_on.sum",), (), Fold.SUM),
-    Metric("fp32_fma", COUNT, ("smsp__sass_thread_inst_executed_op_ffma_pred_on.sum",), (), Fold.SUM),
-    Metric("fp64_instructions", COUNT, ("smsp__sass_thread_inst_executed_op_dfma_pred_on.sum",), (), Fold.SUM),
+    _total("fp32_add", "smsp__sass_thread_inst_executed_op_fadd_pred_on.sum"),
+    _total("fp32_mul", "smsp__sass_thread_inst_executed_op_fmul_pred_on.sum"),
+    _total("fp32_fma", "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum"),
+    _total("fp64_instructions", "smsp__sass_thread_inst_executed_op_dfma_pred_on.sum"),
     Metric(
         "fp32_peak_fma_per_cycle",
         COUNT,
@@ -210,23 +183,14 @@ METRICS: tuple[Metric, ...] = (
         ("Theoretical Predicated-On FFMA Thread Instructions Executed",),
         Fold.FIRST,
     ),
-    Metric(
-        "fp32_add_per_cycle",
-        COUNT,
-        ("smsp__sass_thread_inst_executed_op_fadd_pred_on.sum.per_cycle_elapsed",),
-        ("Predicated-On FADD Thread Instructions Executed Per Cycle",),
-    ),
-    Metric(
-        "fp32_mul_per_cycle",
-        COUNT,
-        ("smsp__sass_thread_inst_executed_op_fmul_pred_on.sum.per_cycle_elapsed",),
-        ("Predicated-On FMUL Thread Instructions Executed Per Cycle",),
-    ),
-    Metric(
-        "fp32_fma_per_cycle",
-        COUNT,
-        ("smsp__sass_thread_inst_executed_op_ffma_pred_on.sum.per_cycle_elapsed",),
-        ("Predicated-On FFMA Thread Instructions Executed Per Cycle",),
+    *(
+        Metric(
+            f"fp32_{operation}_per_cycle",
+            COUNT,
+            (f"smsp__sass_thread_inst_executed_op_{counter}_pred_on.sum.per_cycle_elapsed",),
+            (f"Predicated-On {counter.upper()} Thread Instructions Executed Per Cycle",),
+        )
+        for operation, counter in (("add", "fadd"), ("mul", "fmul"), ("fma", "ffma"))
     ),
 )
 BY_NAME: Mapping[str, Metric] = MappingProxyType({metric.name: metric for metric in METRICS})
@@ -250,7 +214,7 @@ def stall(kind: str, reason: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """How the value of a metric is brought to its unit: multiplied by `factor`."""
+    """A metric, and the `factor` that converts a value to its unit."""
 
     name: str
     factor: float

@@ -1,4 +1,4 @@
-"""Which metrics to ask Nsight Compute for, by the question; more metrics take more passes over each kernel."""
+"""Sets of metrics to ask Nsight Compute for; more metrics take more passes over each kernel."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Preset:
 
     @property
     def counters(self) -> tuple[str, ...]:
-        """What Nsight Compute calls them."""
+        """Names that Nsight Compute gives the metrics."""
         reasons = _STALLS if self.stalls else ()
         return (
             *(BY_NAME[name].counters[0] for name in self.metrics),
@@ -128,5 +128,5 @@ def ncu_arguments(
 
 
 def shell_line(arguments: Sequence[str]) -> str:
-    """The arguments as somebody would type them."""
+    """Return the arguments as a line for a shell."""
     return shlex.join(arguments)

@@ -1,9 +1,9 @@
-"""Runs Nsight Compute on a program, and reads what it has said beside the table.
+"""Runs Nsight Compute on a program, and reads its log.
 
-With `--log-file` all that ncu itself prints goes to that file: `==PROF==` lines of what it is doing, `==ERROR==` and
-`==WARNING==` ones of what went wrong, and the table behind them. The terminal is the program's own. Options and
-messages: https://docs.nvidia.com/nsight-compute/NsightComputeCli/index.html; exit codes are not documented, so what ncu
-says goes before what it returns.
+With `--log-file`, everything that ncu prints goes to that file: `==PROF==` lines on progress, `==ERROR==` and
+`==WARNING==` ones on problems, and the table behind them. The terminal is the program's. Options and messages:
+https://docs.nvidia.com/nsight-compute/NsightComputeCli/index.html; exit codes are not documented, so messages count
+more.
 """
 
 from __future__ import annotations
@@ -33,9 +33,11 @@ _METRIC = re.compile(r"Failed to find metric (?:regex:\^)?([\w.\\]+)")
 
 @dataclass(frozen=True, slots=True)
 class NcuLog:
-    """What a log says. `connected`: ncu has got into a program that uses CUDA. `program_code` is what the program has
-    returned, None for 0, and where ncu itself has ended it. `available` are the kernels that were launched, and that no
-    filter has let through."""
+    """The content of a log.
+
+    `connected` is True if ncu got into a program that uses CUDA. `program_code` is the program's exit code; None for 0,
+    and if ncu ended the program. `available` are the kernels that were launched and that no filter let through.
+    """
 
     connected: bool
     table: bool
@@ -52,9 +54,11 @@ def find_ncu() -> str | None:
 
 
 def run_ncu(arguments: Sequence[str], *, output: int | None = None) -> int:
-    """Run ncu with these arguments, the program's name first, until it ends, in a process group of its own: whatever
-    interrupts the caller ends the whole group. The program's standard output goes to the file descriptor `output`, or
-    where the caller's goes. Returns ncu's exit code; raises `EvidenceError` where it cannot be started."""
+    """Run ncu with these arguments, the program's name first, and return its exit code.
+
+    ncu gets a process group, which ends whenever the caller is interrupted. The program's standard output goes to the
+    file descriptor `output`, or to the caller's. Raises `EvidenceError` if ncu cannot be started.
+    """
     try:
         with supervise(
             arguments, stdin=None, stdout=output, stop_signal=signal.SIGINT, patience=_GRACE_SECONDS
@@ -66,7 +70,7 @@ def run_ncu(arguments: Sequence[str], *, output: int | None = None) -> int:
 
 
 def read_log(path: Path) -> NcuLog:
-    """What ncu has written to the file at `path`, which need not exist."""
+    """Read the log at `path`, which need not exist."""
     errors: list[str] = []
     available: list[str] = []
     code: int | None = None
@@ -122,7 +126,7 @@ def trouble(log: NcuLog, exit_code: int, kernel: str | None) -> EvidenceError | 
             "if it is DCGM: `dcgmi profile --pause` as an administrator, and `--resume` afterwards",
         )
     if log.program_code is not None and not log.connected:
-        # The driver is looked for in the program's process, and what is said there goes to the terminal.
+        # The driver is loaded in the program's process, whose errors go to the terminal.
         hint = "what is printed above says why: is there a GPU, and a driver that this ncu knows?"
         return EvidenceError(f"ncu could not get into the program, whose exit code is {log.program_code}", hint)
     if log.program_code is not None:

@@ -1,9 +1,8 @@
-"""How a binary report is laid out: enough to see whether it is whole, and how many launches it must have.
+"""Checks that a binary report is whole, and counts the launches that it must have.
 
-As NVIDIA describes it (`extras/FileFormat` of Nsight Compute, `ProfilerReport.proto`): four bytes of magic, a header
-with its length before it, then blocks; each is a header with its length before it, which says how many results it holds
-and how many bytes of payload follow. NVIDIA's own reader takes what it can of a file that ends too soon, and says
-nothing of the rest.
+NVIDIA describes the layout (`extras/FileFormat` of Nsight Compute, `ProfilerReport.proto`): four bytes of magic, a
+header with its length before it, then blocks. Each block is a header with its length before it, which gives its number
+of results and the bytes of payload that follow. NVIDIA's own reader silently takes what it can of a truncated file.
 """
 
 from __future__ import annotations

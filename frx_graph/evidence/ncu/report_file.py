@@ -1,8 +1,8 @@
 """Reads binary reports (`.ncu-rep`) into the launches that the CSV reader gives for their export.
 
-NVIDIA's own reader, of the optional package `ncu-report`, does it, in a process of its own (`report_process.py`), with
-limits of time and memory; that the file is whole is seen before, and that no launch is missing after. Numbers are those
-of the report, of which an export shows two decimals.
+NVIDIA's reader, of the optional package `ncu-report`, runs in a separate process (`report_process.py`), with limits of
+time and memory. The file is checked before, the number of launches after. Numbers have full precision; an export shows
+two decimals.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ from typing import Annotated, BinaryIO
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 
 from frx_graph.errors import EvidenceError
-from frx_graph.evidence.ncu.export import Form, NcuExport
-from frx_graph.evidence.ncu.launch import Dimensions, KernelLaunch, NcuRule
+from frx_graph.evidence.ncu.launch import Dimensions, Form, KernelLaunch, NcuExport, NcuRule
 from frx_graph.evidence.ncu.metrics import known_metric
 from frx_graph.evidence.ncu.report_blocks import count_results
 from frx_graph.support.supervisor.run import Ending, run_program
@@ -92,7 +91,7 @@ def _run(path: Path, output: BinaryIO) -> None:
     size = path.stat().st_size
     limit = _SECONDS + size * _SECONDS_PER_BYTE
     module = "frx_graph.evidence.ncu.report_process"
-    # -P: what lies in the working directory is imported by nobody.
+    # -P: nothing is imported from the working directory.
     command = [sys.executable, "-P", "-m", module, str(path.absolute()), str(_MOST_MEMORY + size * _MEMORY_PER_BYTE)]
     ran = run_program(command, limit_seconds=limit, stdout=output)
     if ran.ending is Ending.TIMED_OUT:

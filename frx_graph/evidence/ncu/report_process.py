@@ -1,7 +1,7 @@
-"""Run as a program of its own: writes the launches of a binary report, each as a line of JSON.
+"""Writes the launches of a binary report, each as a line of JSON, in a separate program.
 
-NVIDIA's reader is native code that aborts on damaged files: of 3,227 copies of a report that were damaged on purpose 11
-made it do so, out of memory at 4 GB. Whoever wants to read one starts this, with a limit of bytes, and lives on.
+NVIDIA's reader is native code that aborts on damaged files: of 3,227 copies of a report that were damaged on purpose,
+11 made it do so, out of memory at 4 GB. A separate process with a memory limit protects the caller.
 
     python -m frx_graph.evidence.ncu.report_process report.ncu-rep 1000000000
 """

@@ -10,7 +10,31 @@ from typing import Any
 from frx_graph.evidence.ptx.declarations import DECLARED
 from frx_graph.evidence.ptx.instruction import Opcode, parse_opcode
 from frx_graph.evidence.ptx.loops import Jump
-from frx_graph.evidence.ptx.statement import STATEMENT
+
+_STRING = r'"(?:[^"\\\n]|\\.)*"'
+_NAME = r"[A-Za-z_$%][\w$]*"
+DECLARATION = (
+    r"(?:\.(?:visible|extern|weak|common)\s*)?"
+    r"\.(?:reg|sreg|global|const|shared|local|param|tex|surf|texref|samplerref|surfref|pragma|alias|branchtargets"
+    rf'|calltargets|callprototype|attribute)\b[^;"]*(?:{_STRING}[^;"]*)*;'
+    r"|\.loc\s+\d+\s+\d+\s+\d+"
+    r"(?:\s*,\s*function_name\s+[\w$]+(?:\s*\+\s*\w+)?\s*,\s*inlined_at\s+\d+\s+\d+\s+\d+)?"
+    rf"|\.file\s+\d+\s+{_STRING}(?:\s*,\s*\d+){{0,2}}"
+    r"|\.section\s+[.\w]+\s*\{[^}]*\}"
+    r"|@@DWARF[^\n]*"
+)
+_ONE = (
+    # A modifier such as `.shared::cta` has two colons, and does not make a label of what stands before.
+    rf"(?P<label>{_NAME})\s*:(?!:)"
+    r"|(?P<guard>@\s*!?\s*[\w%$]+\s+)?(?P<opcode>(?>[a-z]\w*(?:\s*\.[\w:]+)*))(?!\s*:)"
+    # Braces hold vectors: `{%f1, %f2}`.
+    r"(?P<operands>[^;{}]*(?:\{[^;{}]*\}[^;{}]*)*);"
+    rf"|(?P<declaration>{DECLARATION})"
+)
+STATEMENTS = rf"(?:(?:{_ONE})\s*){{1,1000}}"
+"""As many as the parser is given at once; without a limit a match would remember each until all are matched."""
+STATEMENT = re.compile(_ONE)
+
 
 _TARGET = re.compile(r"([\w$%]+)\s*$")
 _CALLED = re.compile(r"\s*(?:\([^()]*\)\s*,\s*)?([\w$%]+)")
@@ -25,8 +49,11 @@ _ENDS = frozenset({"ret", "exit", "trap"})
 
 @dataclass(slots=True)
 class Code:
-    """`declarations` are those of variables and registers, as written. A place is an index of `opcodes`; `labels` has
-    the last label before one, with its line."""
+    """The code of a function.
+
+    `declarations` are the declarations of variables and registers, as written. A place is an index of `opcodes`;
+    `labels` has the last label before one, with its line.
+    """
 
     opcodes: list[Opcode] = field(default_factory=list)
     declarations: list[str] = field(default_factory=list)
@@ -42,8 +69,11 @@ class Code:
 
 @dataclass(slots=True)
 class _Scope:
-    """One pair of braces. A label is known in it and in those within; what inline assembly repeats has the same names
-    in scopes of its own. `tables` are the targets of `brx.idx`, `waiting` are jumps to names that are not known yet."""
+    """One pair of braces.
+
+    A label is known in it and in inner ones; repeated inline assembly uses the same names in separate scopes. `tables`
+    are the targets of `brx.idx`, `waiting` are jumps to names that are not known yet.
+    """
 
     labels: dict[str, int] = field(default_factory=dict)
     tables: dict[str, list[str]] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""What a function declares: registers, which are virtual, and arrays in local and shared memory.
+"""Counts the declarations of a function: virtual registers, and arrays in local and shared memory.
 
 https://docs.nvidia.com/cuda/parallel-thread-execution/#variables
 """
@@ -23,8 +23,10 @@ _MOST = 1 << 48
 
 
 def virtual_registers(declarations: Iterable[str]) -> int:
-    """How many registers of 32 bits are declared: those of 64 bits count as two, predicates not. Raises `ValueError`
-    for what is no number."""
+    """Count the declared registers of 32 bits: those of 64 bits count as two, predicates not.
+
+    Raises `ValueError` for a malformed number.
+    """
     return sum(
         max(1, bits // 32) * _checked(count)
         for space, bits, count, _ in _declared(declarations)
@@ -33,8 +35,10 @@ def virtual_registers(declarations: Iterable[str]) -> int:
 
 
 def declared_bytes(declarations: Iterable[str], wanted: str) -> int:
-    """How many bytes are declared in the space `wanted`, `local` or `shared`. An array without a size counts as none:
-    it is as large as the launch says. Raises `ValueError` for a size that is no number."""
+    """Count the bytes declared in the space `wanted`, `local` or `shared`.
+
+    An array without a size counts as none: the launch sizes it. Raises `ValueError` for a malformed size.
+    """
     total = 0
     for space, bits, count, sizes in _declared(declarations):
         if space != wanted:

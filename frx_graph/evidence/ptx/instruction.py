@@ -1,7 +1,7 @@
-"""What an opcode of PTX stands for: which of 17 kinds it is, and what a kernel that has it uses.
+"""Classifies PTX opcodes into 17 kinds, and names the capabilities that they use.
 
-Kinds go by what an instruction keeps busy. A copy from global to shared memory (`cp.async`, `cp.async.bulk`) is a
-global load, since it reads global memory; a fence or a commit of such copies is none. Opcodes as of PTX 9.0:
+Kinds go by the unit that an instruction keeps busy. A copy from global to shared memory (`cp.async`, `cp.async.bulk`)
+is a global load, since it reads global memory; a fence or a commit of such copies is none. Opcodes as of PTX 9.0:
 https://docs.nvidia.com/cuda/parallel-thread-execution/#instruction-set
 """
 
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 
 class Kind(enum.StrEnum):
-    """What an instruction is for."""
+    """Kinds of instructions."""
 
     FP32 = "fp32"
     FP64 = "fp64"
@@ -73,7 +73,7 @@ class Opcode:
 
 @functools.lru_cache(maxsize=4096)
 def parse_opcode(text: str) -> Opcode:
-    """What `text` stands for; there may be whitespace before its modifiers."""
+    """Classify the opcode `text`; there may be whitespace before its modifiers."""
     words = tuple("".join(text.split()).split("."))
     kind = _kind(words)
     return Opcode(words, kind, frozenset(_capabilities(words, kind)))

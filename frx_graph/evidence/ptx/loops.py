@@ -1,8 +1,8 @@
-"""Which instructions of a function lie in which loop of its control flow.
+"""Finds the loops in the control flow of a function, and their instructions.
 
-A branch backwards alone makes no loop: compilers move blocks behind those that they jump back to. Nor do the
-instructions of a loop stand together. Found as by Havlak, Nesting of Reducible and Irreducible Loops (1997), in about
-linear time however deep they are nested.
+A branch backwards alone makes no loop, since compilers move blocks behind those that they jump back to. The
+instructions of a loop need not be adjacent. Algorithm: Havlak, Nesting of Reducible and Irreducible Loops (1997), in
+about linear time at any depth.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a PTX file holds: its kernels, with what their instructions are and where their loops lie."""
+"""Records of a PTX file: its kernels, their instructions and loops."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Function:
 
     @property
     def instructions(self) -> int:
-        """Of all kinds."""
+        """Number of instructions of all kinds."""
         return sum(self.mix.values())
 
     @property

@@ -15,13 +15,11 @@ from lark import Lark, Token, Transformer
 from lark.exceptions import UnexpectedCharacters, UnexpectedEOF, UnexpectedInput, UnexpectedToken
 
 from frx_graph.errors import EvidenceError
-from frx_graph.evidence.ptx.code import Code, read_code
+from frx_graph.evidence.ptx.code import DECLARATION, STATEMENTS, Code, read_code
 from frx_graph.evidence.ptx.declarations import declared_bytes, virtual_registers
-from frx_graph.evidence.ptx.fatbin import is_fatbin, only_ptx
 from frx_graph.evidence.ptx.instruction import Kind, Opcode
 from frx_graph.evidence.ptx.loops import flow_loops
 from frx_graph.evidence.ptx.module import Function, Loop, PtxModule
-from frx_graph.evidence.ptx.statement import DECLARATION, STATEMENTS
 from frx_graph.evidence.text_lines import whole_text
 
 EXPECTED = "PTX, as `nvcc -ptx` or `cuobjdump -ptx` writes it"
@@ -173,3 +171,40 @@ def _with_called(functions: Sequence[Function]) -> Iterator[Function]:
             capabilities.update(*(one.capabilities for one in called))
             waiting += called
         yield replace(function, capabilities=frozenset(capabilities))
+
+
+_PART = re.compile(r"^Fatbin (?:elf|ptx) code:[ \t]*\r?$", re.MULTILINE)
+_VERSION = re.compile(r"^[ \t]*\.version\b", re.MULTILINE)
+_TARGET = re.compile(r"^[ \t]*\.target[ \t]+(\w+)", re.MULTILINE)
+
+
+def is_fatbin(text: str) -> bool:
+    """True of what cuobjdump has printed."""
+    return "Fatbin" in text and _PART.search(text) is not None
+
+
+def fatbin_modules(text: str) -> Iterator[tuple[int, int]]:
+    """Yield the begin and end of the PTX in each part."""
+    heads = [found.start() for found in _PART.finditer(text)]
+    for begin, end in zip(heads, [*heads[1:], len(text)], strict=True):
+        version = _VERSION.search(text, begin, end)
+        if version is not None:
+            yield version.start(), end
+
+
+def only_ptx(text: str, source: str) -> str:
+    """The same lines without those of cuobjdump's own. Raises `EvidenceError`, which names `source`, for PTX of several
+    targets: each has the same kernels."""
+    kept: list[str] = []
+    at = 0
+    targets: dict[str, None] = {}
+    for begin, end in fatbin_modules(text):
+        targets.update(dict.fromkeys(_TARGET.findall(text, begin, end)))
+        kept += ("\n" * text.count("\n", at, begin), text[begin:end])
+        at = end
+    if len(targets) > 1:
+        last = list(targets)[-1]
+        raise EvidenceError(
+            f"{source}: PTX for {' and '.join(list(targets)[:5])}, expected one target", f"cuobjdump -ptx -arch {last}"
+        )
+    return "".join(kept)

@@ -1,7 +1,6 @@
-"""What the assembler says of a kernel: how many registers it really has, and what it spills.
+"""Runs the assembler on a kernel, which reports its registers and spills.
 
-`ptxas -v` is the only one who knows: registers in PTX are virtual, and neither their number nor arrays in local memory
-tell of spills.
+Only `ptxas -v` knows: registers in PTX are virtual, and neither their number nor arrays in local memory imply spills.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ class Assembled:
 
     @property
     def spills(self) -> bool:
-        """Whether anything was spilled."""
+        """True if anything was spilled."""
         return self.spill_store_bytes + self.spill_load_bytes > 0
 
 
@@ -65,7 +64,7 @@ def assemble(ptx: Path, target: str, *, program: str | None = None) -> Mapping[s
 
 
 def parse_report(text: str) -> Mapping[str, Assembled]:
-    """What `ptxas -v` has printed, by entry."""
+    """Parse the output of `ptxas -v`, by entry."""
     found: dict[str, Assembled] = {}
     name, frame = "", (0, 0, 0)
     for line in text.splitlines():

@@ -1,1 +1,1 @@
-"""What was recorded of a run: the events that the program wrote, samples of devices, and the bundle that holds them."""
+"""Readers of a recorded run: its events, samples of devices, and the bundle that holds them."""

@@ -25,24 +25,12 @@ from frx_graph.support.supervisor.process import cleaned_up_when_terminated
 _TRACE_SUFFIXES: Final = (".json", ".json.gz")
 _ROOT_TRACE: Final = PurePosixPath(bundle_layout.PROFILER_TRACE.name)
 """Where archives without folders have the trace."""
-_FILES: Final = frozenset(
-    {
-        bundle_layout.METADATA,
-        bundle_layout.MANIFEST,
-        bundle_layout.RUN_CONFIG,
-        bundle_layout.GPU_METRICS,
-        bundle_layout.HOST_METRICS,
-        bundle_layout.EVENTS,
-        bundle_layout.SUMMARY,
-        _ROOT_TRACE,
-    }
-)
-"""What is read of a bundle, besides traces. The log is not: it is for people."""
 _ANALYSABLE: Final = frozenset(
     {bundle_layout.GPU_METRICS, bundle_layout.HOST_METRICS, bundle_layout.EVENTS, bundle_layout.SUMMARY, _ROOT_TRACE}
 )
-"""Each of them makes a bundle. Samples alone tell little, and the analysis says so: they are all that there is of a run
-that was killed before it had begun."""
+"""Each of them makes a bundle. A run that was killed before it began has nothing but samples."""
+_FILES: Final = _ANALYSABLE | {bundle_layout.METADATA, bundle_layout.MANIFEST, bundle_layout.RUN_CONFIG}
+"""Files of a bundle that are read, besides traces. The log is not: it is for people."""
 _DEEPEST = max(len(file.parts) for file in _ANALYSABLE)
 """How many folders above a file of it may be the bundle's."""
 _NOTHING = "holds nothing to analyse: no events (raw/trace.jsonl), no trace (profiler/), no summary, no samples"
@@ -50,7 +38,7 @@ _NOTHING = "holds nothing to analyse: no events (raw/trace.jsonl), no trace (pro
 
 @dataclass(frozen=True, slots=True)
 class OpenBundle:
-    """A bundle while it is open. `name` is the run's: that of its folder. `root` is where its files are."""
+    """An open bundle. `name` is that of its run and folder, `root` the folder of its files."""
 
     name: str
     root: Path
@@ -76,12 +64,14 @@ class OpenBundle:
         return real
 
     def inside(self, path: Path) -> str:
-        """How a path that `find` gave is called within the bundle."""
+        """Return the name within the bundle of a path that `find` gave."""
         return path.relative_to(self.root).as_posix()
 
     def traces(self) -> tuple[Path, ...]:
-        """Traces of torch.profiler, by name; `profiler_trace.json`, which has a name of its own, first. Raises
-        `EvidenceError` as `find` does, and for more than anybody has written of one run."""
+        """Return the traces of torch.profiler, by name; `profiler_trace.json`, which has a special name, first.
+
+        Raises `EvidenceError` as `find` does, and for too many traces.
+        """
         found = [self.find(bundle_layout.PROFILER_TRACE), self.find(_ROOT_TRACE)]
         folder = self.find(bundle_layout.PROFILER)
         if folder is not None and folder.is_dir():
@@ -111,8 +101,10 @@ def open_bundle(path: Path) -> Iterator[OpenBundle]:
 
 @contextlib.contextmanager
 def extracted(archive: BundleZip, prefix: PurePosixPath, path: Path, names: Sequence[str]) -> Iterator[OpenBundle]:
-    """Of the archive at `path` the bundle in the folder `prefix`, in a private folder while the block runs; `names`
-    are its files, among others or not. Raises `EvidenceError` for what cannot be extracted."""
+    """Extract the bundle in the folder `prefix` of an archive into a private folder while the block runs.
+
+    `names` are its files, among others or not; `path` is the archive's. Raises `EvidenceError` if extraction fails.
+    """
     inside = ((name, _inside(name, prefix)) for name in names)
     wanted = {name: file for name, file in inside if file is not None and (file in _FILES or _is_profile(file))}
     with cleaned_up_when_terminated(), tempfile.TemporaryDirectory(prefix="frx-bundle-") as folder:
@@ -129,7 +121,7 @@ def _is_analysable(bundle: OpenBundle) -> bool:
 
 
 def _no_run(folder: Path) -> EvidenceError:
-    """What is said of a folder without a run: where the runs are, if they are in it, the latest first."""
+    """Return the error for a folder without a run. It names the latest run if the folder holds runs."""
     with os.scandir(folder) as entries:
         below = [Path(entry.path) for entry in itertools.islice(entries, MOST_MEMBERS) if entry.is_dir()]
     runs = []
@@ -161,7 +153,7 @@ def _prefix(path: Path, names: Sequence[str]) -> PurePosixPath:
 
 
 def _inside(name: str, prefix: PurePosixPath) -> PurePosixPath | None:
-    """Where a member is within the bundle; None for one that is elsewhere, or for a folder."""
+    """Return the path of a member within the bundle; None for a member elsewhere, or for a folder."""
     path = PurePosixPath(name)
     return path.relative_to(prefix) if path != prefix and path.is_relative_to(prefix) else None
 

@@ -1,4 +1,4 @@
-"""Where things are in the bundle of a run, a folder `run-<id>` or a zip of it."""
+"""File names in the bundle of a run, a folder `run-<id>` or a zip of it."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ MOST_EXPANSION: Final = 500
 """How many bytes one becomes. Traces and events become 10 to 40, the same line over and over up to 1000, which is what
 the method can do (1032) and what bombs do."""
 SMALLEST_EXPANDED: Final = 1 << 16
-"""Bytes from which on expansion counts: what is smaller harms nobody."""
+"""Bytes from which on expansion counts: smaller files are harmless."""
 
 _END = struct.Struct("<4s4H2LH")
 """End of central directory (APPNOTE.TXT 4.3.16): signature, this disk, its disk, entries here, entries, size, offset,
@@ -52,7 +52,7 @@ _UNREADABLE = (
 
 @dataclass(frozen=True, slots=True)
 class ZipLimits:
-    """How much an archive may hold: `members`, and `bytes` of them together, extracted."""
+    """Limits on an archive: the number of `members`, and their `bytes` together, extracted."""
 
     members: int
     bytes: int
@@ -66,7 +66,7 @@ OF_MANY_RUNS: Final = ZipLimits(0xFFFE, 64 * MOST_BYTES)
 class BundleZip:
     """The archive at `path`, checked. A context manager. Raises `EvidenceError` for one that is refused.
 
-    `names` are those of its files, relative, with `/`.
+    `names` are the relative paths of its files, with `/`.
     """
 
     def __init__(self, path: Path, limits: ZipLimits = OF_ONE_RUN) -> None:
@@ -128,8 +128,10 @@ class BundleZip:
             raise self._refused(f"{name} has not the {expected} bytes that its directory says")
 
     def _end_of_directory(self, file: IO[bytes]) -> tuple[int, int]:
-        """Where the directory starts, and how many entries it says it has. Found as `zipfile` finds it: from the end,
-        which a comment may follow."""
+        """Return the start of the directory and its declared number of entries.
+
+        It is found as `zipfile` finds it: from the end, which a comment may follow.
+        """
         size = file.seek(0, os.SEEK_END)
         start = max(0, size - _END.size - 0xFFFF - _ZIP64_LOCATOR)
         file.seek(start)

@@ -63,28 +63,31 @@ class _Line(_Fields):
 
 
 class _StepPayload(_Fields):
-    step_kind: str | None = None
+    kind: str | None = Field(default=None, alias="step_kind")
+    depth: _Number | None = None
+
+
+class _StepEndPayload(_StepPayload):
     status: str | None = None
     loss: float | None = None
     metrics: dict[str, float] | None = None
     batch_layout: _Number | None = None
-    depth: _Number | None = None
 
 
 class _PhasePayload(_Fields):
-    phase_name: str = "unknown"
+    phase: str = Field(default="unknown", alias="phase_name")
 
 
 class _LoaderPayload(_Fields):
     stage: str | None = None
-    num_workers: _Time | None = None
+    workers: _Time | None = Field(default=None, alias="num_workers")
     prefetch_factor: _Time | None = None
-    pinned_memory: bool | None = None
+    pinned: bool | None = Field(default=None, alias="pinned_memory")
     batch_size: _Time | None = None
 
 
 class _CopyPayload(_Fields):
-    copy_kind: str = "unknown"
+    direction: str = Field(default="unknown", alias="copy_kind")
 
 
 class _ShapePayload(_Fields):
@@ -94,23 +97,25 @@ class _ShapePayload(_Fields):
     strides: dict[str, _Sizes | None] | None = None
     dtypes: dict[str, str | None] | None = None
     batch_size: _Time | None = None
-    is_training: bool | None = None
-    model_name: str | None = None
+    training: bool | None = Field(default=None, alias="is_training")
+    model: str | None = Field(default=None, alias="model_name")
 
 
 class _ProfilerPayload(_Fields):
     trace: str | None = None
-    kernel_count: _Time | None = None
-    median_cuda_kernel_duration_us: Annotated[_Finite, Field(ge=0)] | None = None
-    small_kernel_fraction: Annotated[_Finite, Field(ge=0, le=1)] | None = None
+    kernels: _Time | None = Field(default=None, alias="kernel_count")
+    median_kernel_us: Annotated[_Finite, Field(ge=0)] | None = Field(
+        default=None, alias="median_cuda_kernel_duration_us"
+    )
+    small_kernels: Annotated[_Finite, Field(ge=0, le=1)] | None = Field(default=None, alias="small_kernel_fraction")
 
 
 class _GpuPayload(_Fields):
-    gpu_index: _Time | None = Field(default=None, validation_alias=AliasChoices("gpu_index", "device", "index"))
-    utilization_gpu_pct: _Percent | None = None
-    utilization_mem_pct: _Percent | None = None
-    memory_used_bytes: _Time | None = None
-    memory_total_bytes: _Time | None = None
+    device: _Time | None = Field(default=None, validation_alias=AliasChoices("gpu_index", "device", "index"))
+    busy_pct: _Percent | None = Field(default=None, alias="utilization_gpu_pct")
+    memory_busy_pct: _Percent | None = Field(default=None, alias="utilization_mem_pct")
+    memory_used: _Time | None = Field(default=None, alias="memory_used_bytes")
+    memory_total: _Time | None = Field(default=None, alias="memory_total_bytes")
 
 
 class _SystemPayload(_Fields):
@@ -157,80 +162,45 @@ def _checked(model: type[_Model], fields: object) -> _Model:
 
 
 def _event(kind: EventType, line: _Line, payload: dict[str, Any]) -> RunEvent | None:
-    at_ns, process, step = line.timestamp_ns, line.pid, line.step_id
+    written: Any = {"at_ns": line.timestamp_ns, "process": line.pid, "step": line.step_id}
     match kind:
         case EventType.STEP_START:
-            begun = _checked(_StepPayload, payload)
-            return StepStart(at_ns=at_ns, process=process, step=step, kind=begun.step_kind, depth=begun.depth or 0)
+            start = _checked(_StepPayload, payload)
+            return StepStart(**written, kind=start.kind, depth=start.depth or 0)
         case EventType.STEP_END:
-            ended = _checked(_StepPayload, payload)
+            end = _checked(_StepEndPayload, payload)
             return StepEnd(
-                at_ns=at_ns,
-                process=process,
-                step=step,
+                **written,
                 duration_ns=line.duration_ns,
-                kind=ended.step_kind,
-                failed=ended.status is not None and ended.status != "ok",
-                loss=ended.loss,
-                metrics=tuple((ended.metrics or {}).items()),
-                batch_layout=ended.batch_layout,
-                depth=ended.depth or 0,
+                kind=end.kind,
+                failed=end.status is not None and end.status != "ok",
+                loss=end.loss,
+                metrics=tuple((end.metrics or {}).items()),
+                batch_layout=end.batch_layout,
+                depth=end.depth or 0,
             )
         case EventType.PHASE:
-            phase = _checked(_PhasePayload, payload).phase_name
-            return PhaseSpan(at_ns=at_ns, process=process, step=step, phase=phase, duration_ns=_duration(line))
+            return PhaseSpan(**written, duration_ns=_duration(line), **dict(_checked(_PhasePayload, payload)))
         case EventType.LOADER:
-            loader = _checked(_LoaderPayload, payload)
-            if loader.stage in _MARKS:
-                return LoaderMark(at_ns=at_ns, process=process, step=step, workers=loader.num_workers)
-            if loader.stage not in (None, WAITING):
-                return None
-            return LoaderWait(
-                at_ns=at_ns,
-                process=process,
-                step=step,
-                duration_ns=_duration(line),
-                workers=loader.num_workers,
-                prefetch_factor=loader.prefetch_factor,
-                pinned=loader.pinned_memory,
-                batch_size=loader.batch_size,
-            )
+            loader = dict(_checked(_LoaderPayload, payload))
+            stage = loader.pop("stage")
+            if stage in _MARKS:
+                return LoaderMark(**written, workers=loader["workers"])
+            return LoaderWait(**written, duration_ns=_duration(line), **loader) if stage in (None, WAITING) else None
         case EventType.COPY:
-            direction = _checked(_CopyPayload, payload).copy_kind
-            return CopySpan(at_ns=at_ns, process=process, step=step, direction=direction, duration_ns=_duration(line))
+            return CopySpan(**written, duration_ns=_duration(line), **dict(_checked(_CopyPayload, payload)))
         case EventType.SYNC:
-            return SyncWait(at_ns=at_ns, process=process, step=step, duration_ns=_duration(line))
+            return SyncWait(**written, duration_ns=_duration(line))
         case EventType.SHAPES:
-            return _snapshot(line, _checked(_ShapePayload, payload))
+            return _snapshot(written, _checked(_ShapePayload, payload))
         case EventType.PROFILER:
-            window = _checked(_ProfilerPayload, payload)
-            return ProfilerWindow(
-                at_ns=at_ns,
-                process=process,
-                step=step,
-                trace=window.trace,
-                kernels=window.kernel_count,
-                median_kernel_us=window.median_cuda_kernel_duration_us,
-                small_kernels=window.small_kernel_fraction,
-            )
+            return ProfilerWindow(**written, **dict(_checked(_ProfilerPayload, payload)))
         case EventType.GPU_SAMPLE:
-            sample = _checked(_GpuPayload, payload)
-            return GpuSample(
-                at_ns=at_ns,
-                process=process,
-                step=step,
-                device=sample.gpu_index,
-                busy_pct=sample.utilization_gpu_pct,
-                memory_busy_pct=sample.utilization_mem_pct,
-                memory_used=sample.memory_used_bytes,
-                memory_total=sample.memory_total_bytes,
-            )
+            return GpuSample(**written, **dict(_checked(_GpuPayload, payload)))
         case EventType.SYSTEM:
-            system = _checked(_SystemPayload, payload)
-            return SystemInfo(at_ns=at_ns, process=process, step=step, **system.model_dump())
+            return SystemInfo(**written, **dict(_checked(_SystemPayload, payload)))
         case EventType.WARNING:
-            warning = _checked(_WarningPayload, payload)
-            return RunWarning(at_ns=at_ns, process=process, step=step, **warning.model_dump())
+            return RunWarning(**written, **dict(_checked(_WarningPayload, payload)))
 
 
 def _duration(line: _Line) -> int:
@@ -239,21 +209,12 @@ def _duration(line: _Line) -> int:
     return line.duration_ns
 
 
-def _snapshot(line: _Line, payload: _ShapePayload) -> ShapeSnapshot:
+def _snapshot(written: Any, payload: _ShapePayload) -> ShapeSnapshot:
     strides, dtypes = payload.strides or {}, payload.dtypes or {}
     tensors = []
     for name, shape in (payload.shapes or {}).items():
         steps = strides.get(name)
         known = steps if steps is not None and len(steps) == len(shape) else None
         tensors.append(RecordedTensor(name=name, shape=shape, strides=known, dtype=dtypes.get(name)))
-    return ShapeSnapshot(
-        at_ns=line.timestamp_ns,
-        process=line.pid,
-        step=line.step_id,
-        of=payload.of,
-        tensors=tuple(tensors),
-        layout=payload.layout,
-        batch_size=payload.batch_size,
-        training=payload.is_training,
-        model=payload.model_name,
-    )
+    rest: Any = payload.model_dump(include={"of", "layout", "batch_size", "training", "model"})
+    return ShapeSnapshot(**written, tensors=tuple(tensors), **rest)

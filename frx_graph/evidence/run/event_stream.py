@@ -14,6 +14,7 @@ from typing import IO
 from pydantic_core import from_json
 
 from frx_graph.errors import EvidenceError
+from frx_graph.evidence.opening import open_evidence
 from frx_graph.evidence.run.event_fields import UnusableEventError, parse_event
 from frx_graph.evidence.run.events import RunEvent, ShapeSnapshot
 
@@ -27,7 +28,7 @@ _EXPECTED = "the events of a run, one JSON object a line"
 
 @dataclass(frozen=True, slots=True)
 class EventStream:
-    """What was read, in the order in which it was written, and what was not."""
+    """Events in the order in which they were written, and counts of what could not be read."""
 
     events: tuple[RunEvent, ...]
     unreadable: int = 0
@@ -45,18 +46,8 @@ class EventStream:
 def read_event_stream(path: Path, *, most: int = MOST_RECORDS, longest: int = LONGEST_LINE) -> EventStream:
     """The events in the file at `path`, which may be empty. Raises `EvidenceError` for a file that cannot be read, or
     in which no line is an event."""
-    # Opening a fifo waits for a writer that may never come.
-    if path.exists() and not path.is_file() and not path.is_dir():
-        raise EvidenceError(f"{path}: is not a regular file, expected {_EXPECTED}")
-    try:
-        with path.open("rb") as file:
-            return _read(path, file, most, longest)
-    except FileNotFoundError:
-        raise EvidenceError(f"{path}: no such file, expected {_EXPECTED}") from None
-    except IsADirectoryError:
-        raise EvidenceError(f"{path}: is a directory, expected {_EXPECTED}") from None
-    except OSError as error:
-        raise EvidenceError(f"{path}: cannot be read: {error.strerror or error}") from None
+    with open_evidence(path, _EXPECTED) as file:
+        return _read(path, file, most, longest)
 
 
 def _read(path: Path, file: IO[bytes], most: int, longest: int) -> EventStream:
@@ -108,5 +99,5 @@ def _fields(line: bytes | None, longest: int) -> object:
     try:
         return from_json(line)
     except ValueError:
-        # What it says may quote the line.
+        # Its message may quote the line.
         raise UnusableEventError("no JSON that can be read") from None

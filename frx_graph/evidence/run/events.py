@@ -1,11 +1,11 @@
-"""The events that a program writes of its own run, `raw/trace.jsonl`: one JSON object a line.
+"""The events that a program writes about its run, `raw/trace.jsonl`: one JSON object a line.
 
-The keys are those of the published event stream: `event_type`, `timestamp_ns`, `pid`, `step_id`, `duration_ns` and
-`payload`, whose keys depend on the type; others are ignored, and each may be missing, null or wrong but for the type.
-New here are `strides`, `dtypes` and `of` of a snapshot, and the number by which steps refer to one.
+The keys follow the published event stream: `event_type`, `timestamp_ns`, `pid`, `step_id`, `duration_ns` and `payload`,
+whose keys depend on the type. Others are ignored, and each but the type may be missing, null or wrong. New here are
+`strides`, `dtypes` and `of` of a snapshot, and the number by which steps refer to one.
 
 Lines are only nearly in the order of their times: several processes may write to one file, and the end of a step is
-written when its loss has come from a device, behind what has happened in the meantime.
+written when its loss has come from a device, after later events.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class EventType(enum.StrEnum):
 
 
 class SnapshotOf(enum.StrEnum):
-    """What a snapshot shows."""
+    """Subjects of a snapshot."""
 
     BATCH = "batch"
     PARAMETERS = "parameters"
@@ -98,9 +98,12 @@ class PhaseSpan(RunEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoaderWait(RunEvent):
-    """The program waited for a batch. In the payload `stage` (only `next` is a wait; others tell of the loader),
-    `num_workers`, `prefetch_factor`, `pinned_memory`, `persistent_workers` and `batch_size`. `step` may be the number
-    of the batch and not of the step: what counts is when it was."""
+    """The program waited for a batch.
+
+    The payload has `stage` (only `next` is a wait), `num_workers`, `prefetch_factor`, `pinned_memory`,
+    `persistent_workers` and `batch_size`. `step` may be the number of the batch instead of the step: only the time
+    counts.
+    """
 
     duration_ns: int
     workers: int | None = None
@@ -133,12 +136,12 @@ class SyncWait(RunEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShapeSnapshot(RunEvent):
-    """What a batch, or the parameters, look like. In the payload `of` (a batch where it is missing), `layout`,
-    `shapes`, `strides` and `dtypes` (objects by the tensor's name), `batch_size`, `is_training` and `model_name`.
+    """Shapes and strides of a batch, or of the parameters.
 
-    It is written when something has changed. `layout` numbers what batches looked like, in order of appearance; a
-    layout that comes again is not written again, steps refer to it. Of parameters only those that changed are in it,
-    except for the first.
+    The payload has `of` (a batch if missing), `layout`, `shapes`, `strides` and `dtypes` (objects by the tensor's
+    name), `batch_size`, `is_training` and `model_name`. It is written when something has changed. `layout` numbers the
+    layouts of batches in order of appearance; one that comes again is not written again, and steps refer to it.
+    Parameters appear only if they changed, except in the first snapshot.
     """
 
     of: SnapshotOf
@@ -176,9 +179,11 @@ class GpuSample(RunEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SystemInfo(RunEvent):
-    """Where the program runs: `torch`, `python`, `device_name`, `job_name` and, where a launcher such as `torchrun` has
-    begun several processes, `rank` and `local_rank` in the payload. A process may tell more than once; the last
-    counts."""
+    """The program's environment.
+
+    The payload has `torch`, `python`, `device_name`, `job_name` and, if a launcher such as `torchrun` started several
+    processes, `rank` and `local_rank`. The last event of a process counts.
+    """
 
     torch: str | None = None
     python: str | None = None

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple, NoReturn
 
 from frx_graph.errors import EvidenceError
-from frx_graph.evidence.foreign_formats import FOREIGN_FORMATS
+from frx_graph.evidence.opening import FOREIGN_FORMATS, open_evidence
 
 _CHUNK_BYTES = 1 << 20
 _LONGEST_TOKEN = 16
@@ -33,10 +33,10 @@ _EXPORT_HINT = "write one with torch.profiler's export_chrome_trace('trace.json.
 
 @dataclass(frozen=True, slots=True)
 class ReadLimits:
-    """What a trace may cost before it is refused.
+    """Limits beyond which a trace is refused.
 
-    `expansion` bounds decompressed over compressed size, for what is longer than `unquestioned_bytes`: real traces
-    compress 10 to 40 times, deflate can reach 1032.
+    `expansion` bounds decompressed over compressed size beyond `unquestioned_bytes`: real traces compress 10 to 40
+    times, deflate can reach 1032.
     """
 
     bytes: int = 4 << 30
@@ -63,20 +63,14 @@ def read_chrome_trace(
     Both forms of the format are read: an object with `traceEvents`, and a bare list of events. Raises `EvidenceError`.
     """
     limits = limits or ReadLimits()
-    # Opening a fifo waits for a writer that may never come.
-    if path.exists() and not path.is_file() and not path.is_dir():
-        raise EvidenceError(f"{path}: is not a regular file, expected a trace file", _EXPORT_HINT)
-    try:
-        with path.open("rb") as raw, contextlib.closing(_text(path, raw, limits)) as chunks:
+    with (
+        open_evidence(path, "a trace file", _EXPORT_HINT) as raw,
+        contextlib.closing(_text(path, raw, limits)) as chunks,
+    ):
+        try:
             return _document(_Window(path, chunks, limits), on_event)
-    except FileNotFoundError:
-        raise EvidenceError(f"{path}: no such file", _EXPORT_HINT) from None
-    except IsADirectoryError:
-        raise EvidenceError(f"{path}: is a directory, expected a trace file", _EXPORT_HINT) from None
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise EvidenceError(f"{path}: the gzip data is truncated or damaged: {error}", "export it again") from None
-    except OSError as error:
-        raise EvidenceError(f"{path}: cannot be read: {error.strerror or error}") from None
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            raise EvidenceError(f"{path}: the gzip data is truncated or damaged: {error}", "export it again") from None
 
 
 def _text(path: Path, raw: IO[bytes], limits: ReadLimits) -> Generator[str, None, None]:

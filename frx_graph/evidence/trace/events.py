@@ -3,18 +3,46 @@
 from __future__ import annotations
 
 import enum
+import functools
 import math
 import re
 from dataclasses import dataclass
 
 from frx_graph.evidence.dtype import DType
 
-_HOST_TRANSFER = re.compile(r"HtoD|DtoH|HtoH|HostTo|ToHost")
-_PEER_TRANSFER = re.compile(r"PtoP|PeerToPeer")
+_DIRECTIONS = (
+    ("HtoD", re.compile(r"HtoD|HostTo(?:Device|Gpu)")),
+    ("DtoH", re.compile(r"DtoH|(?:Device|Gpu)ToHost")),
+    ("HtoH", re.compile(r"HtoH|HostToHost")),
+    ("PtoP", re.compile(r"PtoP|PeerToPeer")),
+    ("DtoD", re.compile(r"DtoD|DeviceToDevice")),
+)
+_MEMORIES = re.compile(r"\((?P<source>\w+) -> (?P<target>\w+)\)")
+_KINDS = frozenset({"Pageable", "Pinned", "Managed"})
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """`direction` is HtoD, DtoH, DtoD, PtoP, HtoH or, of a name that does not tell, None. `host_memory` is pageable,
+    pinned or managed where the trace says so: ROCm's do not."""
+
+    direction: str | None
+    host_memory: str | None
+
+
+@functools.lru_cache(maxsize=1024)
+def transfer(name: str) -> Transfer:
+    """From `Memcpy HtoD (Pageable -> Device)` or `CopyHostToDevice`."""
+    direction = next((direction for direction, pattern in _DIRECTIONS if pattern.search(name)), None)
+    memories = _MEMORIES.search(name)
+    host = None
+    if memories is not None:
+        host = next((side.lower() for side in (memories["source"], memories["target"]) if side in _KINDS), None)
+    return Transfer(direction, host)
 
 
 class ActivityKind(enum.StrEnum):
-    """What a device did."""
+    """Kinds of device activity."""
 
     KERNEL = "kernel"
     MEMCPY = "memcpy"
@@ -45,7 +73,28 @@ class HostThread:
 
 
 @dataclass(frozen=True, slots=True)
-class Operator:
+class Span:
+    """Anything that takes time."""
+
+    name: str
+    start_ns: int
+    duration_ns: int
+
+    @property
+    def end_ns(self) -> int:
+        """Time at which it ended."""
+        return self.start_ns + self.duration_ns
+
+
+@dataclass(frozen=True, slots=True)
+class HostSpan(Span):
+    """Anything that takes time on a thread of the host."""
+
+    thread: HostThread
+
+
+@dataclass(frozen=True, slots=True)
+class Operator(HostSpan):
     """One call of an operator or autograd node, or a range that the program named (`annotation`).
 
     `operands` has an entry for each argument, None for one that is no tensor; it is None itself where shapes were not
@@ -53,10 +102,6 @@ class Operator:
     by semicolons, where the trace has them. `sequence` is autograd's number, `forward_thread` above 0 in a backward.
     """
 
-    name: str
-    start_ns: int
-    duration_ns: int
-    thread: HostThread
     annotation: bool = False
     external_id: int | None = None
     sequence: int | None = None
@@ -65,38 +110,21 @@ class Operator:
     concrete: tuple[str, ...] = ()
     call_stack: str = ""
 
-    @property
-    def end_ns(self) -> int:
-        """When it returned."""
-        return self.start_ns + self.duration_ns
-
 
 @dataclass(frozen=True, slots=True)
-class RuntimeCall:
+class RuntimeCall(HostSpan):
     """A call of the CUDA or HIP runtime or driver. `correlation` links it to what it made the device do; `bytes` is
     what it was asked to copy, where the trace says so (ROCm's do)."""
 
-    name: str
-    start_ns: int
-    duration_ns: int
-    thread: HostThread
     correlation: int | None = None
     bytes: int | None = None
 
-    @property
-    def end_ns(self) -> int:
-        """When it returned."""
-        return self.start_ns + self.duration_ns
-
 
 @dataclass(frozen=True, slots=True)
-class DeviceActivity:
+class DeviceActivity(Span):
     """A kernel, copy or fill on a device. `bytes` is what a copy or fill moved, once, as the trace has it."""
 
     kind: ActivityKind
-    name: str
-    start_ns: int
-    duration_ns: int
     device: int | None = None
     stream: str = ""
     correlation: int | None = None
@@ -106,37 +134,23 @@ class DeviceActivity:
     bytes: int | None = None
 
     @property
-    def end_ns(self) -> int:
-        """When it finished."""
-        return self.start_ns + self.duration_ns
-
-    @property
     def is_host_transfer(self) -> bool:
         """True for a copy to, from or on the host."""
-        return self.kind is ActivityKind.MEMCPY and _HOST_TRANSFER.search(self.name) is not None
+        return self.kind is ActivityKind.MEMCPY and transfer(self.name).direction in ("HtoD", "DtoH", "HtoH")
 
     @property
     def leaves_device(self) -> bool:
         """True for a copy between two memories."""
-        peer = self.kind is ActivityKind.MEMCPY and _PEER_TRANSFER.search(self.name) is not None
+        peer = self.kind is ActivityKind.MEMCPY and transfer(self.name).direction == "PtoP"
         return peer or self.is_host_transfer
 
 
 @dataclass(frozen=True, slots=True)
-class PythonFrame:
+class PythonFrame(HostSpan):
     """A Python function, built-in or module call that was on the stack.
 
     `name` reads `file.py(12): function`, with the line of the definition; `called_from` reads `file.py:34`, the line of
     the call, and is empty where the profiler did not write it (torch 2.15 does, 2.13 does not).
     """
 
-    name: str
-    start_ns: int
-    duration_ns: int
-    thread: HostThread
     called_from: str = ""
-
-    @property
-    def end_ns(self) -> int:
-        """When it returned."""
-        return self.start_ns + self.duration_ns

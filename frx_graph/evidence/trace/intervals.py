@@ -31,7 +31,7 @@ def merged(spans: Iterable[Span]) -> tuple[Span, ...]:
 
 
 def length_ns(spans: Sequence[Span]) -> int:
-    """How long merged spans are together."""
+    """Return the total length of merged spans."""
     return sum(end - start for start, end in spans)
 
 
@@ -42,7 +42,7 @@ def covers(spans: Sequence[Span], time_ns: int) -> bool:
 
 
 def common(one: Sequence[Span], other: Sequence[Span]) -> tuple[Span, ...]:
-    """Where both run. Both are merged, and so is the result."""
+    """Return the times at which both run. Both are merged, and so is the result."""
     found: list[Span] = []
     i = j = 0
     while i < len(one) and j < len(other):
@@ -57,7 +57,7 @@ def common(one: Sequence[Span], other: Sequence[Span]) -> tuple[Span, ...]:
 
 
 def without(one: Sequence[Span], other: Sequence[Span]) -> tuple[Span, ...]:
-    """Where the first runs and the second does not. Both are merged, and so is the result."""
+    """Return the times at which the first runs and the second does not. Both are merged, and so is the result."""
     found: list[Span] = []
     j = 0
     for first, end in one:

@@ -115,7 +115,7 @@ class EventParser:
             self._append(self.frames, self._frame, index, fields)
 
     def _note_memory(self, args: object) -> None:
-        """What a device holds after an allocation; the host is of type 0."""
+        """Note the bytes that a device holds after an allocation; the host is of type 0."""
         if not isinstance(args, dict) or args.get("Device Type") == 0:
             return
         device, held = _integer(args.get("Device Id")), _integer(args.get("Total Allocated"))

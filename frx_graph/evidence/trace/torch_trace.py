@@ -71,7 +71,7 @@ def _distributed(metadata: Mapping[str, Any], field: str) -> int | None:
 
 
 def _devices(metadata: Mapping[str, Any], name: str, kind: type[_Value]) -> Iterator[tuple[int, _Value]]:
-    """What is said of each device, by its number."""
+    """Yield the number and a property of each device."""
     properties = metadata.get("deviceProperties")
     for entry in properties if isinstance(properties, list) else ():
         if isinstance(entry, dict) and isinstance(entry.get("id"), int) and isinstance(entry.get(name), kind):

@@ -1,4 +1,4 @@
-"""Who called what in a trace: operators nested by time on their thread, and each kernel's launching operator.
+"""Links the events of a trace: operators nested by time on their thread, and each kernel's launching operator.
 
 A kernel belongs to the innermost operator that was running, on the thread that launched it, when its launch was called;
 launch and kernel share a correlation id. `External id` names the operator directly, but in some traces it repeats the
@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from operator import attrgetter
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
-from frx_graph.evidence.trace.events import DeviceActivity, HostThread, Operator, PythonFrame
+from frx_graph.evidence.trace.events import DeviceActivity, HostSpan, HostThread, Operator, PythonFrame
 from frx_graph.evidence.trace.torch_trace import TorchTrace
 
 NONE = -1
@@ -26,18 +26,7 @@ _OVERLAP_DEPTH = 64
 """How far up the open spans a parent is sought for a span that outlasts the innermost one."""
 
 
-class _Span(Protocol):
-    @property
-    def start_ns(self) -> int: ...
-    @property
-    def duration_ns(self) -> int: ...
-    @property
-    def end_ns(self) -> int: ...
-    @property
-    def thread(self) -> HostThread: ...
-
-
-_AnySpan = TypeVar("_AnySpan", bound=_Span)
+_Spans = TypeVar("_Spans", bound=HostSpan)
 
 
 @dataclass(frozen=True)
@@ -60,7 +49,7 @@ class TraceTree:
 
     @property
     def activities(self) -> tuple[DeviceActivity, ...]:
-        """What the devices did."""
+        """Activities of the devices."""
         return self.trace.activities
 
     @cached_property
@@ -144,22 +133,22 @@ def _frames_of(operators: Sequence[Operator], frames: Sequence[PythonFrame]) -> 
     return tuple(innermost(frames, [(operator.thread, operator.start_ns) for operator in operators]))
 
 
-def _ordered(spans: Iterable[_AnySpan], tie: Callable[[_AnySpan], int]) -> tuple[_AnySpan, ...]:
+def _ordered(spans: Iterable[_Spans], tie: Callable[[_Spans], int]) -> tuple[_Spans, ...]:
     """By thread and time, a parent before a child that begins with it."""
     # Sorted by one key after the other, the least first: a tuple of all of them for each span takes as much memory as
     # the spans do.
     ordered = sorted(spans, key=tie)
     ordered.sort(key=attrgetter("duration_ns"), reverse=True)
     ordered.sort(key=attrgetter("start_ns"))
-    by_thread: dict[HostThread, list[_AnySpan]] = defaultdict(list)
+    by_thread: dict[HostThread, list[_Spans]] = defaultdict(list)
     for span in ordered:
         by_thread[span.thread].append(span)
     threads = sorted(by_thread, key=lambda thread: (thread.process, thread.thread))
     return tuple(span for thread in threads for span in by_thread[thread])
 
 
-def _parents(spans: Sequence[_Span]) -> Sequence[int]:
-    """By span of an ordered sequence: the innermost earlier span of its thread that contains it."""
+def _parents(spans: Sequence[HostSpan]) -> Sequence[int]:
+    """Return, for each span of an ordered sequence, the innermost earlier span on the same thread that contains it."""
     parents = array("q")
     running: list[int] = []
     ends: list[int] = []
@@ -185,7 +174,7 @@ def _parents(spans: Sequence[_Span]) -> Sequence[int]:
     return parents
 
 
-def innermost(spans: Sequence[_Span], moments: Sequence[tuple[HostThread, int]]) -> list[int]:
+def innermost(spans: Sequence[HostSpan], moments: Sequence[tuple[HostThread, int]]) -> list[int]:
     """By moment `(thread, time)`: the last span of an ordered sequence to begin there that is still running."""
     by_thread: dict[HostThread, list[int]] = defaultdict(list)
     for index, span in enumerate(spans):

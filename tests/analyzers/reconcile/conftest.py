@@ -17,8 +17,7 @@ from frx_graph.analyzers.kernels.ptx_analysis import analyse_ptx
 from frx_graph.analyzers.layers import Layers, NcuLayer, PtxLayer, SourceLayer, TraceLayer
 from frx_graph.analyzers.reconcile.reconciliation import Reconciliation, reconcile
 from frx_graph.evidence.cuda.parsing import parse_cuda
-from frx_graph.evidence.ncu.export import NcuExport
-from frx_graph.evidence.ncu.launch import KernelLaunch, NcuRule
+from frx_graph.evidence.ncu.launch import KernelLaunch, NcuExport, NcuRule
 from frx_graph.evidence.ptx.parsing import parse_ptx
 from frx_graph.evidence.ptx.ptxas import Assembled
 

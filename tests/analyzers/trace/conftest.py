@@ -66,7 +66,7 @@ class TraceSketch:
         correlation = len(self.calls) + 1
         self.calls.append(RuntimeCall("cudaLaunchKernel", 1000 * launched, 500, MAIN, correlation))
         self.activities.append(
-            DeviceActivity(kind, name, 1000 * start, 1000 * duration, device=0, correlation=correlation, **fields)
+            DeviceActivity(name, 1000 * start, 1000 * duration, kind, device=0, correlation=correlation, **fields)
         )
 
     def frame(self, name: str, start: int, end: int, called_from: str = "") -> None:

@@ -7,14 +7,13 @@ import time
 import pytest
 
 from frx_graph.errors import EvidenceError
-from frx_graph.evidence.cuda.arithmetic import arithmetic
 from frx_graph.evidence.cuda.constants import file_constants
 from frx_graph.evidence.cuda.parsing import parse_cuda
 from frx_graph.evidence.cuda.polynomial import MOST_TERMS, ZERO, named
 from frx_graph.evidence.cuda.source import Kernel
 from frx_graph.evidence.cuda.state import MOST_CONDITIONS, Inlining, State
 from frx_graph.evidence.cuda.syntax import around, parse_tree
-from frx_graph.evidence.cuda.values import ANYTHING, Symbols
+from frx_graph.evidence.cuda.values import ANYTHING, Symbols, arithmetic
 
 
 def kernel(body: str, before: str = "") -> Kernel:

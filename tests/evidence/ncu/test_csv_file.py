@@ -47,7 +47,7 @@ def test_a_row_is_a_metric(read: Read) -> None:
     )
     assert (export.form, export.launches, export.number_format) == (Form.LONG, 1, NumberFormat.POINT)
     assert (launch.kernel, launch.block, launch.grid) == (ONE.kernel, (128, 1, 1), (1024, 1, 1))
-    assert (launch.threads_per_block, launch.blocks, launch.compute_capability) == (128, 1024, "9.0")
+    assert (launch.blocks, launch.compute_capability) == (1024, "9.0")
     assert launch.values == {
         "duration": pytest.approx(6.75e-6),
         "compute_throughput": 9.15,

@@ -15,8 +15,7 @@ from frx_graph.errors import EvidenceError
 from frx_graph.evidence.file_kind import FileKind, file_kind
 from frx_graph.evidence.ncu import report_file
 from frx_graph.evidence.ncu.csv_file import read_ncu_csv
-from frx_graph.evidence.ncu.export import Form, NcuExport
-from frx_graph.evidence.ncu.launch import KernelLaunch
+from frx_graph.evidence.ncu.launch import Form, KernelLaunch, NcuExport
 from frx_graph.evidence.ncu.report_file import read_ncu_report
 
 needs_reader = pytest.mark.skipif(importlib.util.find_spec("ncu_report") is None, reason="needs the [ncu] extra")

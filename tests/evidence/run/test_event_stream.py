@@ -176,12 +176,12 @@ def test_an_empty_file_holds_no_events(tmp_path: Path) -> None:
     assert read(tmp_path, end="") == EventStream(())
 
 
-@pytest.mark.parametrize("kind", ["missing", "folder"])
-def test_what_is_no_file_is_refused(tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize(("kind", "error"), [("missing", "no such file"), ("folder", "expected the events of a run")])
+def test_what_is_no_file_is_refused(tmp_path: Path, kind: str, error: str) -> None:
     path = tmp_path / "trace.jsonl"
     if kind == "folder":
         path.mkdir()
-    with pytest.raises(EvidenceError, match="expected the events of a run"):
+    with pytest.raises(EvidenceError, match=error):
         read_event_stream(path)
 
 

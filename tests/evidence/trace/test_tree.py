@@ -78,7 +78,7 @@ def test_a_parent_comes_first_and_runs_when_its_child_begins(ranges: list[tuple[
 
 def kernel(correlation: int | None, external_id: int | None = None, start: int = 500) -> DeviceActivity:
     return DeviceActivity(
-        ActivityKind.KERNEL, "k", start, 10, correlation=correlation, external_id=external_id, device=0
+        "k", start, 10, ActivityKind.KERNEL, correlation=correlation, external_id=external_id, device=0
     )
 
 

@@ -15,8 +15,7 @@ from frx_graph.analyzers.comparison.ncu_diff import match_measured, ncu_diff
 from frx_graph.analyzers.kernels.analysis import analyse_kernels
 from frx_graph.analyzers.kernels.kernel_totals import KernelTotals
 from frx_graph.analyzers.layers import NcuLayer
-from frx_graph.evidence.ncu.export import NcuExport
-from frx_graph.evidence.ncu.launch import KernelLaunch
+from frx_graph.evidence.ncu.launch import KernelLaunch, NcuExport
 from frx_graph.evidence.ptx.ptxas import Assembled
 from frx_graph.measure.kernel_clock import KernelTime
 from frx_graph.measure.nvcc import Compiled

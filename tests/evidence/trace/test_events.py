@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from frx_graph.evidence.trace.transfers import Transfer, transfer
+from frx_graph.evidence.trace.events import Transfer, transfer
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What a reader is asked to read, as it goes to its process: one line of JSON."""
+"""Messages between a fleet and the processes that read its runs: tasks go in, answers come out."""
 
 from __future__ import annotations
 
@@ -32,3 +32,28 @@ class ReadingTask:
     def of_line(line: bytes) -> ReadingTask:
         """As it is received."""
         return ReadingTask(**json.loads(line))
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRun:
+    """The rows of a run by table, each a line of JSON."""
+
+    rows: dict[str, list[bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A run, or an archive of some, that cannot be read, and the reason."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """A run whose summary may not be used: its files are needed."""
+
+    name: str
+
+
+Answer = ReadRun | Failure | Fetch
