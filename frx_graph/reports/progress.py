@@ -6,7 +6,7 @@ import contextlib
 import sys
 from collections.abc import Callable, Iterator
 
-from frx_graph.reports.render.plain_text import one_line
+from frx_graph.support.plain_text import one_line
 
 
 @contextlib.contextmanager

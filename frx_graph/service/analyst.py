@@ -17,11 +17,9 @@ from starlette.responses import Response, StreamingResponse
 
 from frx_graph.service.analysis_job import RESULT, AnalysisJob, Done, Failed, OutOfMemory, Refused, ResultForm, Task
 from frx_graph.service.http.body_limit import RETRY_SECONDS
-from frx_graph.service.http.faults import fault_of_ours
 from frx_graph.service.http.problem import ProblemError
-from frx_graph.service.http.request_log import log_line, request_number
+from frx_graph.service.http.request_log import ServiceMetrics, fault_of_ours, log_line, request_number
 from frx_graph.service.job_folder import JobFolder, job_folder
-from frx_graph.service.metrics import ServiceMetrics
 from frx_graph.service.settings import ServiceSettings
 from frx_graph.service.worker_pool import QueueFullError, TooSlowError, WorkerDiedError, WorkerPool
 

@@ -9,8 +9,8 @@ from pydantic import BaseModel
 from frx_graph.advice import Advice
 from frx_graph.analyzers.kernels.label_titles import label_title
 from frx_graph.analyzers.run.scopes import Scope
-from frx_graph.reports.advice.cards import shipped_cards
 from frx_graph.reports.advice.html import NARROW, WIDE, advice_context
+from frx_graph.reports.advice.wording import shipped_cards
 from frx_graph.reports.kernels.compare_parts import CompareResult
 from frx_graph.reports.kernels.cuda_document import CudaDocument
 from frx_graph.reports.kernels.kernel_document import NcuDocument, NcuResult
@@ -18,8 +18,8 @@ from frx_graph.reports.kernels.ptx_document import PtxDocument
 from frx_graph.reports.render.quantities import plural
 from frx_graph.reports.runs.run_parts import RunDocument
 from frx_graph.reports.runs.trace_parts import TraceDocument
-from frx_graph.service.kernel_roofline import kernel_roofline
 from frx_graph.service.page_environment import page_environment
+from frx_graph.service.plots import kernel_roofline
 
 _NOTHING = "Nothing that this evidence tells holds it back."
 _WINNERS = {"a": "A is better", "b": "B is better", "tie": "Neither is better"}

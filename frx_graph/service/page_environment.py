@@ -13,7 +13,7 @@ from frx_graph.analyzers.kernels.label_titles import label_title
 from frx_graph.reports.advice.html import ADVICE_PARTS, report_source
 from frx_graph.reports.advice.html_environment import html_environment
 from frx_graph.reports.render import quantities
-from frx_graph.service.bars import layout_bars, step_bars
+from frx_graph.service.plots import layout_bars, step_bars
 
 PAGES: Final = (
     "base", "parts", "trace_parts", "upload", "problem", "advice", "trace", "run", "ncu", "ptx", "cuda", "compare",

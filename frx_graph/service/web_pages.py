@@ -15,10 +15,10 @@ from frx_graph.rules.gpu_profile import cuda_gpu_names
 from frx_graph.service.analysis_job import ResultForm, Task
 from frx_graph.service.analyst import Analyst
 from frx_graph.service.decisions import DecisionBook
+from frx_graph.service.endpoints import Before, Position
 from frx_graph.service.http.problem import ProblemError
-from frx_graph.service.ledger_endpoints import Before, Position
 from frx_graph.service.page_environment import page_environment, page_source
-from frx_graph.service.trial_plot import trial_plot
+from frx_graph.service.plots import trial_plot
 from frx_graph.service.uploads import form_of
 
 _PAGE = 50

@@ -17,7 +17,7 @@ import pytest
 import frx_graph
 from frx_graph.advice import Advice
 from frx_graph.ledger.schema import LedgerDocument
-from frx_graph.reports.doctor_document import DoctorDocument
+from frx_graph.reports.doctor_document import DoctorDocument, SmokeDocument
 from frx_graph.reports.init_document import InitDocument
 from frx_graph.reports.kernels.bench_document import BenchDocument
 from frx_graph.reports.kernels.compare_parts import CompareDocument
@@ -27,13 +27,11 @@ from frx_graph.reports.kernels.kernel_document import NcuDocument
 from frx_graph.reports.kernels.ptx_document import PtxDocument
 from frx_graph.reports.kernels.reconcile_document import ReconcileDocument
 from frx_graph.reports.render.document import adapter, published_schema, to_json
-from frx_graph.reports.runs.collect_document import CollectDocument
+from frx_graph.reports.runs.collect_report import CollectDocument
 from frx_graph.reports.runs.fleet_document import FleetDocument
 from frx_graph.reports.runs.run_parts import RunDocument
 from frx_graph.reports.runs.trace_parts import TraceDocument
-from frx_graph.reports.smoke_document import SmokeDocument
-from frx_graph.reports.trials.trial_document import TrialDocument
-from frx_graph.reports.trials.trial_matrix_document import TrialMatrixDocument
+from frx_graph.reports.trials.trial_document import TrialDocument, TrialMatrixDocument
 from frx_graph.reports.trials.tune_document import TuneDocument
 
 SCHEMAS = Path(frx_graph.__file__).parent / "reports"

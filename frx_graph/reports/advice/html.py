@@ -16,15 +16,21 @@ from markupsafe import Markup
 
 from frx_graph.advice import Advice
 from frx_graph.reports.advice import wording
-from frx_graph.reports.advice.cards import Cards, shipped_cards
 from frx_graph.reports.advice.comparison import agreement_counts, compare
 from frx_graph.reports.advice.copy_sites import KIND_WORDS, copy_sites
 from frx_graph.reports.advice.html_environment import html_environment
 from frx_graph.reports.advice.layout_map import layout_map
-from frx_graph.reports.advice.outcome import Outcome, copies_sentence, headline, outcome_of
-from frx_graph.reports.advice.refusal_groups import group_refusals
 from frx_graph.reports.advice.roofline import placed_points, roof_of
 from frx_graph.reports.advice.roofline_plot import NUMBERED, roofline_plot
+from frx_graph.reports.advice.wording import (
+    Cards,
+    Outcome,
+    copies_sentence,
+    group_refusals,
+    headline,
+    outcome_of,
+    shipped_cards,
+)
 
 WIDE, NARROW = 1000.0, 360.0
 """Units of the two versions of each picture: for a screen and for a phone, where text must not shrink with it."""

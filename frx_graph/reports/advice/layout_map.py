@@ -16,9 +16,9 @@ from markupsafe import Markup
 from frx_graph.advice import GraphSummary, LayoutSpan
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.facts.layout import Layout
-from frx_graph.reports.render.plain_text import one_line
 from frx_graph.reports.render.quantities import byte_count, percent, plural
-from frx_graph.reports.render.svg import clipped, element, fits, picture, text, title
+from frx_graph.reports.render.svg import clipped, element, fits, picture, rect, text, title
+from frx_graph.support.plain_text import one_line
 
 BAND = 46.0
 NOTCH = 7.0
@@ -128,13 +128,11 @@ def _block(piece: _Piece, top: float) -> Markup:
     share = min(span.copy_bytes / span.bytes, 1.0)
     children = [
         title(_words(span)),
-        element("rect", x=piece.x, y=top, width=piece.width, height=BAND, class_=layout_class(span.layout)),
+        rect(piece.x, top, piece.width, BAND, layout_class(span.layout)),
     ]
     if span.copies:
         height = max(share * BAND, 3.0)
-        children.append(
-            element("rect", x=piece.x, y=top + BAND - height, width=piece.width, height=height, class_="copied")
-        )
+        children.append(rect(piece.x, top + BAND - height, piece.width, height, "copied"))
     if span.copies and piece.first:
         middle = piece.x + min(piece.width / 2, 12.0)
         notch = f"M{middle - 4:.2f} {top - NOTCH:.2f}h8l-4 {NOTCH - 1:.2f}z"

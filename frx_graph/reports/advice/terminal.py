@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+import enum
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TextIO
+
+
+class Format(enum.StrEnum):
+    """Named as on the command line and in the project file."""
+
+    TEXT = "text"
+    JSON = "json"
+    HTML = "html"
+    MD = "md"
+    SARIF = "sarif"
+    GITHUB = "github"
+
 
 PIPED_WIDTH = 80
 _NARROWEST, _WIDEST = 60, 120

@@ -12,21 +12,25 @@ from rich.text import Text
 from frx_graph.advice import Advice
 from frx_graph.records import Copy, Finding, Risk, Severity
 from frx_graph.reports.advice.comparison import Agreement, agreement_counts, compare
-from frx_graph.reports.advice.outcome import Outcome, copies_sentence, headline, outcome_of
-from frx_graph.reports.advice.refusal_groups import group_refusals
 from frx_graph.reports.advice.wording import (
+    Outcome,
+    copies_sentence,
     evidence_line,
     frequency,
+    group_refusals,
+    headline,
     impact,
     location,
     machine,
+    outcome_of,
     place,
     strongest_evidence,
     title,
 )
-from frx_graph.reports.render.plain_text import lines, one_line
+from frx_graph.reports.render.marked_text import lines
 from frx_graph.reports.render.quantities import byte_count, plural, seconds
 from frx_graph.reports.render.text_console import text_console
+from frx_graph.support.plain_text import one_line
 
 EVIDENCE_SHOWN = 2
 SUBJECTS_SHOWN = 4

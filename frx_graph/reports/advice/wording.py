@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import enum
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from frx_graph.advice import Environment
+from frx_graph.advice import Advice, Environment
 from frx_graph.capture.call_site import UNKNOWN_SITE, CallSite
-from frx_graph.records import Basis, Evidence, Finding
-from frx_graph.reports.render.plain_text import one_line
+from frx_graph.records import Basis, Evidence, Finding, Refusal
 from frx_graph.reports.render.quantities import UNKNOWN, byte_count, finite, percent, plural, predicted
 from frx_graph.reports.render.source_path import short_path
+from frx_graph.rules.rule_card import RuleCard, all_cards
+from frx_graph.support.plain_text import one_line
 
 TEXT_LIMIT = 600
 """Characters of a title or of one line of evidence."""
@@ -107,3 +110,88 @@ def machine(environment: Environment) -> str:
     threads = "" if environment.threads is None else plural(environment.threads, "thread")
     details = ", ".join(part for part in (name, threads) if part)
     return f"{one_line(environment.inner)} on {device}" + (f" ({details})" if details else "")
+
+
+Cards = Mapping[str, RuleCard]
+
+
+def shipped_cards() -> Cards:
+    """The cards of the package."""
+    return {card.code: card for card in all_cards()}
+
+
+class Outcome(enum.StrEnum):
+    """The four things that an advice can amount to."""
+
+    FINDINGS = "findings"
+    CLEAN = "clean"
+    PARTIAL = "partial"
+    """No findings to show, but something was left alone: not judged, or hidden on request."""
+    NOTHING_ANALYSED = "nothing analysed"
+
+
+def outcome_of(advice: Advice) -> Outcome:
+    """FINDINGS wins; without findings, what was scanned and what was refused decide."""
+    if advice.findings:
+        return Outcome.FINDINGS
+    if not advice.totals.ops_scanned:
+        return Outcome.NOTHING_ANALYSED
+    return Outcome.PARTIAL if advice.refusals else Outcome.CLEAN
+
+
+def headline(advice: Advice) -> str:
+    """The outcome in one sentence."""
+    totals = advice.totals
+    scanned = plural(totals.ops_scanned, "operator")
+    match outcome_of(advice):
+        case Outcome.NOTHING_ANALYSED:
+            why = f" {plural(len(advice.refusals), 'reason')} below." if advice.refusals else ""
+            return f"Nothing was analysed: not one operator was captured.{why}"
+        case Outcome.PARTIAL:
+            left = plural(len(advice.refusals), "thing")
+            return f"No findings to show in {scanned}; {left} left alone, see below."
+        case Outcome.CLEAN:
+            return f"No findings in {scanned}."
+        case Outcome.FINDINGS:
+            count = plural(len(advice.findings), "finding")
+            wins = plural(totals.quick_wins, "quick win")
+            return f"{count} in {scanned}, {wins} among them."
+
+
+def copies_sentence(advice: Advice) -> str:
+    """The predicted layout copies of a step, their bytes and their share of its traffic."""
+    totals = advice.totals
+    share = finite(totals.bandwidth_overhead_pct)
+    return (
+        f"{plural(totals.copies_per_step, 'layout copy', 'layout copies')} a step, "
+        f"{byte_count(totals.copy_bytes_per_step)}, "
+        f"{'an unknown share' if share is None else percent(share)} of its memory traffic"
+    )
+
+
+_REASON_LIMIT = 600
+
+
+@dataclass(frozen=True, slots=True)
+class RefusalGroup:
+    """All refusals that share a reason. `subjects` are distinct and printable, each with its call site if known."""
+
+    reason: str
+    subjects: tuple[str, ...]
+
+    def listed(self, limit: int) -> str:
+        """The first `limit` subjects, and how many more there are."""
+        shown = ", ".join(self.subjects[:limit])
+        more = len(self.subjects) - limit
+        return f"{shown} and {more} more" if more > 0 else shown
+
+
+def group_refusals(refusals: Iterable[Refusal], root: Path) -> tuple[RefusalGroup, ...]:
+    """Groups in the order in which their reasons first appear."""
+    subjects: dict[str, dict[str, None]] = {}
+    for refusal in refusals:
+        subject = one_line(refusal.subject)
+        if refusal.site is not None and refusal.site.line:
+            subject = f"{subject} ({one_line(short_path(refusal.site.file, root))}:{refusal.site.line})"
+        subjects.setdefault(one_line(refusal.reason, _REASON_LIMIT), {})[subject] = None
+    return tuple(RefusalGroup(reason, tuple(members)) for reason, members in subjects.items())

@@ -11,8 +11,9 @@ from frx_graph.analyzers.comparison.ncu_diff import NcuDiff
 from frx_graph.reports.kernels.compare_document import ncu_diff_part
 from frx_graph.reports.kernels.compare_parts import NcuDiffPart
 from frx_graph.reports.render.document import Part
-from frx_graph.reports.render.plain_text import encodable, lines, one_line
+from frx_graph.reports.render.marked_text import lines
 from frx_graph.reports.render.quantities import finite
+from frx_graph.support.plain_text import encodable, one_line
 from frx_graph.trials.program_bench import WORDS, BenchRun, BenchSide
 from frx_graph.trials.program_outputs import ABSOLUTE, RELATIVE, OutputComparison
 from frx_graph.trials.program_times import CONFIDENCE, ProgramComparison

@@ -15,11 +15,12 @@ from frx_graph.reports.kernels.bench_document import (
     TimingPart,
 )
 from frx_graph.reports.kernels.compare_report import print_changes, print_findings
-from frx_graph.reports.render.plain_text import one_line, path_end
 from frx_graph.reports.render.quantities import plural
 from frx_graph.reports.render.quantities import seconds as duration
 from frx_graph.reports.render.recommendation_text import INDENT, print_wrapped
+from frx_graph.reports.render.source_path import path_end
 from frx_graph.reports.render.text_console import print_title, text_console
+from frx_graph.support.plain_text import one_line
 
 _STYLES = {"faster": "bold green", "slower": "bold red", "no difference shown": "bold yellow"}
 _KERNELS = 10

@@ -36,9 +36,9 @@ from frx_graph.reports.kernels.compare_parts import (
 )
 from frx_graph.reports.kernels.reconcile_document import reconcile_document
 from frx_graph.reports.kernels.tradeoff_text import tradeoff_text
-from frx_graph.reports.render.plain_text import encodable
 from frx_graph.reports.render.quantities import finite
 from frx_graph.rules.cuda_card import cuda_cards
+from frx_graph.support.plain_text import encodable
 
 
 def compare_document(found: Comparison, again: NextCommand) -> CompareDocument:

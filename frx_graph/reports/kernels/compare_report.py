@@ -22,10 +22,11 @@ from frx_graph.reports.kernels.compare_parts import (
 )
 from frx_graph.reports.kernels.reconcile_report import print_diagnoses, print_missing_evidence
 from frx_graph.reports.kernels.tradeoff_text import change_text, pair_name, quantity
-from frx_graph.reports.render.plain_text import one_line, path_end
 from frx_graph.reports.render.quantities import seconds
 from frx_graph.reports.render.recommendation_text import INDENT, print_command, print_wrapped
+from frx_graph.reports.render.source_path import path_end
 from frx_graph.reports.render.text_console import print_title, text_console
+from frx_graph.support.plain_text import one_line
 
 _WORDS = {Winner.A: "A", Winner.B: "B", Winner.TIE: "TIE", Winner.UNKNOWN: "UNKNOWN"}
 _STYLES = {Winner.A: "bold red", Winner.B: "bold green", Winner.TIE: "bold yellow", Winner.UNKNOWN: "bold yellow"}

@@ -8,11 +8,12 @@ from rich.console import Console
 from rich.text import Text
 
 from frx_graph.reports.kernels.cuda_document import CudaResult, KernelPart, LaunchPart, ResidencyPart, RulePart
-from frx_graph.reports.render.plain_text import one_line, path_end
 from frx_graph.reports.render.quantities import plural
 from frx_graph.reports.render.recommendation_text import INDENT, print_wrapped
+from frx_graph.reports.render.source_path import path_end
 from frx_graph.reports.render.text_console import print_title, text_console
 from frx_graph.rules.cuda_card import Severity
+from frx_graph.support.plain_text import one_line
 
 _KERNELS = 10
 _LAUNCHES = 10

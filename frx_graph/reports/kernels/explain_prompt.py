@@ -8,8 +8,10 @@ or a number of ours, so that none can look like its end, which besides has the h
 from __future__ import annotations
 
 import hashlib
+import json
 import textwrap
 from collections.abc import Iterable, Iterator
+from typing import Final
 
 from frx_graph.reports.kernels.explain_document import ExplainDocument, SourcePart
 from frx_graph.reports.kernels.explain_summary import (
@@ -19,11 +21,13 @@ from frx_graph.reports.kernels.explain_summary import (
     metric_line,
     primary_lines,
     reconciled_lines,
+    render_summary,
     secondary_lines,
     source_lines,
     standing_lines,
     target_lines,
 )
+from frx_graph.reports.render.document import to_json
 
 FIRST_WORDS = "FRX OPTIMIZATION BRIEF"
 """With which the file begins."""
@@ -132,3 +136,18 @@ def _section(title: str, lines: Iterable[str]) -> Iterator[str]:
         yield from ("", title)
         for line in kept:
             yield from textwrap.wrap(line, _WIDTH, break_long_words=False, break_on_hyphens=False)
+
+
+SUMMARY: Final = "frx_summary.txt"
+PROMPT: Final = "frx_llm_prompt.txt"
+EVIDENCE: Final = "frx_evidence.json"
+FILES: Final = (SUMMARY, PROMPT, EVIDENCE)
+
+
+def explanation_texts(document: ExplainDocument) -> dict[str, str]:
+    """What is in each of them, by its name."""
+    return {
+        SUMMARY: render_summary(document),
+        PROMPT: render_prompt(document),
+        EVIDENCE: json.dumps(to_json(document), indent=2, allow_nan=False) + "\n",
+    }

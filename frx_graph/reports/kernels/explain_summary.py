@@ -14,10 +14,11 @@ from frx_graph.reports.kernels.explain_document import (
     TopKernelPart,
     TopRecommendationPart,
 )
-from frx_graph.reports.render.plain_text import one_line, path_end
 from frx_graph.reports.render.quantities import percent, seconds
 from frx_graph.reports.render.recommendation_text import print_command, print_wrapped, step_text
+from frx_graph.reports.render.source_path import path_end
 from frx_graph.reports.render.text_console import text_console
+from frx_graph.support.plain_text import one_line
 
 FIRST_WORDS = "FRX SUMMARY"
 """With which the file begins."""

@@ -30,9 +30,9 @@ from frx_graph.reports.kernels.explain_document import (
 )
 from frx_graph.reports.kernels.kernel_document import KernelPart, NcuResult, OpportunityPart
 from frx_graph.reports.kernels.ptx_document import PtxResult
-from frx_graph.reports.render.plain_text import encodable, lines, one_line
-from frx_graph.reports.render.recommendation_part import RecommendationPart
-from frx_graph.reports.render.rerun_command import YOUR_PROGRAM, rerun_command
+from frx_graph.reports.render.marked_text import lines
+from frx_graph.reports.render.recommendation_part import YOUR_PROGRAM, RecommendationPart, rerun_command
+from frx_graph.support.plain_text import encodable, one_line
 
 NAME_LIMIT = 1000
 _KERNELS = 10

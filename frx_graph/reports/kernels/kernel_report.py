@@ -14,12 +14,13 @@ from frx_graph.analyzers.kernels.gpu_view import BY_CAPABILITY, BY_OPTION
 from frx_graph.analyzers.kernels.metric_levels import Level, MetricLevel, metric_levels
 from frx_graph.analyzers.kernels.speed_of_light import LATENCY_BELOW_PCT
 from frx_graph.reports.kernels.kernel_document import BottleneckPart, GpuPart, KernelPart, NcuResult, RulePart
-from frx_graph.reports.render.plain_text import one_line, path_end
 from frx_graph.reports.render.quantities import byte_count, percent, plural, seconds
+from frx_graph.reports.render.recommendation_part import YOUR_PROGRAM, rerun_command
 from frx_graph.reports.render.recommendation_text import INDENT, print_command, print_recommendations, print_wrapped
-from frx_graph.reports.render.rerun_command import YOUR_PROGRAM, rerun_command
+from frx_graph.reports.render.source_path import path_end
 from frx_graph.reports.render.text_console import print_title, text_console
 from frx_graph.rules.gpu_profile import FLOAT32
+from frx_graph.support.plain_text import one_line
 
 _MARKS = {
     Level.BAD: ("[!!]", "bold red"),

@@ -7,10 +7,11 @@ from rich.text import Text
 
 from frx_graph.evidence.ptx.instruction import Kind
 from frx_graph.reports.kernels.ptx_document import PtxGpuPart, PtxKernelPart, PtxResult
-from frx_graph.reports.render.plain_text import one_line, path_end
 from frx_graph.reports.render.quantities import plural
 from frx_graph.reports.render.recommendation_text import INDENT, print_recommendations, print_wrapped
+from frx_graph.reports.render.source_path import path_end
 from frx_graph.reports.render.text_console import text_console
+from frx_graph.support.plain_text import one_line
 
 _KERNELS = 10
 _KINDS = 6

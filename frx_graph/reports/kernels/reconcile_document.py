@@ -15,7 +15,7 @@ from frx_graph.analyzers.reconcile.missing_evidence import MissingEvidence
 from frx_graph.analyzers.reconcile.reconciliation import Diagnosis, Reconciliation, Unreconciled, Why
 from frx_graph.analyzers.reconcile.signal import GradeLabel, Layer, Signal
 from frx_graph.reports.render.document import Part
-from frx_graph.reports.render.plain_text import encodable
+from frx_graph.support.plain_text import encodable
 
 
 class ReconciledKernelPart(Part):

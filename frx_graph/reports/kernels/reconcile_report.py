@@ -16,10 +16,11 @@ from frx_graph.reports.kernels.reconcile_document import (
     SignalPart,
     UnreconciledPart,
 )
-from frx_graph.reports.render.plain_text import one_line, path_end
 from frx_graph.reports.render.quantities import percent, plural
 from frx_graph.reports.render.recommendation_text import INDENT, print_command, print_wrapped
+from frx_graph.reports.render.source_path import path_end
 from frx_graph.reports.render.text_console import print_title, text_console
+from frx_graph.support.plain_text import one_line
 
 _NAME = 70
 _UNRECONCILED = 20

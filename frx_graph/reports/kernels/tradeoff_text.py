@@ -5,8 +5,8 @@ from __future__ import annotations
 from frx_graph.analyzers.comparison.sides import Change, Winner
 from frx_graph.analyzers.comparison.tradeoffs import Kind, Tradeoff
 from frx_graph.evidence.kernel_signature import kernel_signature
-from frx_graph.reports.render.plain_text import one_line
 from frx_graph.reports.render.quantities import UNKNOWN, byte_count, percent, rate, seconds
+from frx_graph.support.plain_text import one_line
 
 _NAME = 60
 _NAMED = 5

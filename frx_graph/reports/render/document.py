@@ -12,7 +12,7 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
 
-from frx_graph.reports.render.plain_text import encodable
+from frx_graph.support.plain_text import encodable
 
 Text = Annotated[str, BeforeValidator(encodable)]
 """Text of a stranger's: lone surrogates are spelt out."""

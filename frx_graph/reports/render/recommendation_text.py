@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 from rich.console import Console
 from rich.text import Text
 
-from frx_graph.reports.render.plain_text import one_line
 from frx_graph.reports.render.recommendation_part import RecommendationPart, ValidationPart
 from frx_graph.reports.render.text_console import print_title
 from frx_graph.rules.recommendation_card import OF_TRACES
+from frx_graph.support.plain_text import one_line
 
 INDENT = "    "
 _TIERS = ("Tier 0, a setting", "Tier 1, the code", "Tier 2, the algorithm")

@@ -6,6 +6,8 @@ import os
 import re
 from pathlib import Path, PurePosixPath
 
+from frx_graph.support.plain_text import one_line
+
 _INSTALLED = re.compile(r"^.*/(?:site|dist)-packages/(?P<rest>.+)$", re.DOTALL)
 
 
@@ -32,3 +34,9 @@ def project_path(file: str, root: Path) -> str | None:
     path = PurePosixPath(os.path.normpath(root / file).replace(os.sep, "/"))
     base = PurePosixPath(os.path.normpath(root).replace(os.sep, "/"))
     return str(path.relative_to(base)) if path.is_relative_to(base) and path != base else None
+
+
+def path_end(path: str, limit: int) -> str:
+    """As `one_line`, but of a path that is too long the end is kept: there stands the file's name."""
+    path = one_line(path, len(path) + 1)
+    return path if len(path) <= limit else f"…{path[1 - limit :]}"

@@ -6,11 +6,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from frx_graph.reports.render.plain_text import one_line, path_end
 from frx_graph.reports.render.quantities import UNKNOWN, byte_count, percent, plural
 from frx_graph.reports.render.recommendation_text import INDENT, print_wrapped
+from frx_graph.reports.render.source_path import path_end
 from frx_graph.reports.render.text_console import print_title, text_console
 from frx_graph.reports.runs.fleet_document import BundlesPart, CostPart, FleetDocument, RunsPart, SitePart
+from frx_graph.support.plain_text import one_line
 
 _PROBLEMS = 5
 _NAMES = 30

@@ -18,7 +18,6 @@ from frx_graph.analyzers.timeline.labels import RunLabel
 from frx_graph.facts.layout import is_channels_last, is_contiguous
 from frx_graph.reports.kernels.explanation import confidence_label
 from frx_graph.reports.render.document import to_json
-from frx_graph.reports.render.plain_text import one_line
 from frx_graph.reports.render.recommendation_part import recommendation_part
 from frx_graph.reports.runs.run_parts import (
     ComparisonPart,
@@ -38,6 +37,7 @@ from frx_graph.reports.runs.run_parts import (
     WhyNotPart,
 )
 from frx_graph.reports.runs.trace_parts import LabelPart, MissingPart, TraceResult
+from frx_graph.support.plain_text import one_line
 from frx_graph.version import __version__
 
 _STEPS_LISTED = 1000

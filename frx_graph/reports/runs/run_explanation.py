@@ -16,9 +16,9 @@ from frx_graph.reports.kernels.explain_document import (
     TopKernelPart,
 )
 from frx_graph.reports.kernels.explanation import NAME_LIMIT, confidence_label, top_recommendation
-from frx_graph.reports.render.plain_text import one_line
 from frx_graph.reports.runs.run_parts import RunResult, ScopePart, SummaryPart
 from frx_graph.reports.runs.trace_parts import KernelPart, LabelPart
+from frx_graph.support.plain_text import one_line
 
 RECOLLECT = "frx collect --explain -- python train.py"
 _UNREADABLE = "files of the bundle that could not be read, or were not: frx analyze names them"

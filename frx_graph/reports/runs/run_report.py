@@ -10,7 +10,6 @@ from rich.text import Text
 
 from frx_graph.analyzers.run.scopes import Scope
 from frx_graph.analyzers.timeline.labels import Answer
-from frx_graph.reports.render.plain_text import one_line
 from frx_graph.reports.render.quantities import UNKNOWN, byte_count, per_second, percent, plural, seconds
 from frx_graph.reports.render.recommendation_part import RecommendationPart
 from frx_graph.reports.render.recommendation_text import INDENT, print_wrapped
@@ -24,6 +23,7 @@ from frx_graph.reports.runs.run_parts import (
     TaxPart,
 )
 from frx_graph.reports.runs.trace_parts import LayoutPart, TraceResult
+from frx_graph.support.plain_text import one_line
 
 _FEW = 5
 _NAME = 40

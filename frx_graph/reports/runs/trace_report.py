@@ -11,9 +11,9 @@ from rich.text import Text
 from frx_graph.analyzers.timeline.labels import Answer
 from frx_graph.analyzers.timeline.program_parts import Part
 from frx_graph.evidence.kernel_name import device_kernel_name
-from frx_graph.reports.render.plain_text import one_line, path_end
 from frx_graph.reports.render.quantities import byte_count, percent, plural, rate, seconds
 from frx_graph.reports.render.recommendation_text import INDENT, print_recommendations, print_wrapped
+from frx_graph.reports.render.source_path import path_end
 from frx_graph.reports.render.text_console import print_title, text_console
 from frx_graph.reports.runs.trace_parts import (
     DevicePart,
@@ -26,6 +26,7 @@ from frx_graph.reports.runs.trace_parts import (
     TransferPart,
     WaitPart,
 )
+from frx_graph.support.plain_text import one_line
 
 _MARKS = {
     Answer.PRESENT: ("[!!]", "bold red"),

@@ -14,9 +14,9 @@ from frx_graph.ledger.active_plans import Standing
 from frx_graph.ledger.canonical_json import parsed
 from frx_graph.ledger.decision import Decision, Kind, Recorded
 from frx_graph.records import Candidate
-from frx_graph.reports.render.plain_text import one_line
 from frx_graph.reports.render.quantities import plural, seconds
 from frx_graph.reports.render.text_console import text_console
+from frx_graph.support.plain_text import one_line
 
 CANDIDATES_SHOWN = 20
 NODES_SHOWN = 6

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 from rich.text import Text
 
-from frx_graph.reports.render.plain_text import one_line
 from frx_graph.reports.render.quantities import UNKNOWN, per_second, plural
 from frx_graph.reports.render.text_console import text_console
 from frx_graph.reports.trials.tune_document import TuneDocument
 from frx_graph.support.byte_text import bytes_text
+from frx_graph.support.plain_text import one_line
 from frx_graph.trials.configuration_trial import ConfigurationTrial, Fate, Kind, RunSeen
 
 _RULE = "─" * 58

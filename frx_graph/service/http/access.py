@@ -9,8 +9,7 @@ import hmac
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from frx_graph.service.http.problem import ProblemError
-from frx_graph.service.http.problem_answer import problem_answer
+from frx_graph.service.http.problem import ProblemError, problem_answer
 from frx_graph.service.settings import ServiceSettings, is_loopback
 
 OPEN = frozenset({"/healthz"})

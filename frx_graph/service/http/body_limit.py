@@ -11,8 +11,7 @@ from time import monotonic
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from frx_graph.service.http.problem import ProblemError
-from frx_graph.service.http.problem_answer import problem_answer
+from frx_graph.service.http.problem import ProblemError, problem_answer
 from frx_graph.service.settings import ServiceSettings
 
 RETRY_SECONDS = "2"

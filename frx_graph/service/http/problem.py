@@ -6,8 +6,12 @@ from collections.abc import Mapping
 from http import HTTPStatus
 
 from pydantic import BaseModel, ConfigDict, Field
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
-from starlette.responses import Response
+from starlette.responses import HTMLResponse, Response
+from starlette.types import Scope
+
+from frx_graph.service.page_environment import page_environment
 
 MEDIA_TYPE = "application/problem+json"
 _LONGEST_DETAIL = 2000
@@ -48,3 +52,12 @@ def problem_response(error: ProblemError) -> Response:
     """The answer."""
     text = problem_of(error).model_dump_json(exclude_none=True)
     return Response(text, error.status_code, error.headers, MEDIA_TYPE)
+
+
+def problem_answer(error: ProblemError, scope: Scope) -> Response:
+    """The answer to the request of `scope`."""
+    if "text/html" not in Headers(scope=scope).get("accept", ""):
+        return problem_response(error)
+    problem = problem_of(error)
+    text = page_environment().get_template("problem.html.j2").render(problem=problem)
+    return HTMLResponse(text, problem.status, dict(error.headers or {}))
