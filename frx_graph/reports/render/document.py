@@ -9,24 +9,53 @@ from collections.abc import Container
 from dataclasses import is_dataclass
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, TypeAdapter
+from pydantic import AliasPath, BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationInfo
 from pydantic.json_schema import GenerateJsonSchema
 
 from frx_graph.support.plain_text import encodable
 
+_OF_RECORD = "record"
+"""The context in which a part is made of a record, and not read from a document."""
+
+
+def read_from(path: str, **field: Any) -> Any:
+    """Return a field that `Part.from_record` takes from the attribute `path` of the record, such as `card.title`."""
+    return Field(validation_alias=AliasPath(*path.split(".")), **field)
+
+
+def _to_milliseconds(value: float | None, info: ValidationInfo) -> float | None:
+    return value / 1e6 if info.context == _OF_RECORD and value is not None else value
+
+
 Text = Annotated[str, BeforeValidator(encodable)]
-"""Text of a stranger's: lone surrogates are spelt out."""
+"""Text from elsewhere. Lone surrogates are spelt out."""
+Milliseconds = Annotated[float, BeforeValidator(_to_milliseconds)]
+"""Milliseconds in a document, nanoseconds in the records that it is made of."""
+
+
+class _Overlay:
+    """A record, some attributes of which are replaced."""
+
+    def __init__(self, record: object, replaced: dict[str, Any]) -> None:
+        self._record = record
+        self._replaced = replaced
+
+    def __getattr__(self, name: str) -> Any:
+        return self._replaced[name] if name in self._replaced else getattr(self._record, name)
 
 
 class Part(BaseModel):
     """Base of the documents and their parts. Validators are built on first use, since most commands need few."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True, populate_by_name=True)
 
     @classmethod
-    def from_record(cls, record: object) -> Self:
-        """Return the part that has the attributes of a record, its parts those of the records within."""
-        return cls.model_validate(record, from_attributes=True)
+    def from_record(cls, record: object, **own: Any) -> Self:
+        """Return the part that has the attributes of a record, its parts those of the records within.
+
+        `own` holds what the record does not have, or replaces it.
+        """
+        return cls.model_validate(_Overlay(record, own) if own else record, from_attributes=True, context=_OF_RECORD)
 
 
 class FinitePart(Part):
