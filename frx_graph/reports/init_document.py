@@ -67,16 +67,7 @@ def first_steps_document(
     return InitDocument(
         first_steps=FirstStepsPart(
             checks=tuple(map(CheckPart.from_record, checks)),
-            scripts=tuple(
-                ScriptPart(
-                    path=str(script.path),
-                    line=script.line,
-                    over=script.over,
-                    instrumented=script.instrumented,
-                    note=script.note,
-                )
-                for script in scripts.scripts
-            ),
+            scripts=tuple(ScriptPart.from_record(script, path=str(script.path)) for script in scripts.scripts),
             complete=scripts.complete,
             next=tuple(map(NextPart.from_record, following)),
         )

@@ -23,14 +23,25 @@ def read_from(path: str, **field: Any) -> Any:
     return Field(validation_alias=AliasPath(*path.split(".")), **field)
 
 
+def is_of_record(info: ValidationInfo) -> bool:
+    """Return True if a part is made of a record, and False if it is read from a document."""
+    return bool(info.context == _OF_RECORD)
+
+
 def _to_milliseconds(value: float | None, info: ValidationInfo) -> float | None:
-    return value / 1e6 if info.context == _OF_RECORD and value is not None else value
+    return value / 1e6 if is_of_record(info) and value is not None else value
+
+
+def _to_microseconds(value: float | None, info: ValidationInfo) -> float | None:
+    return value / 1e3 if is_of_record(info) and value is not None else value
 
 
 Text = Annotated[str, BeforeValidator(encodable)]
 """Text from elsewhere. Lone surrogates are spelt out."""
 Milliseconds = Annotated[float, BeforeValidator(_to_milliseconds)]
 """Milliseconds in a document, nanoseconds in the records that it is made of."""
+Microseconds = Annotated[float, BeforeValidator(_to_microseconds)]
+"""Microseconds in a document, nanoseconds in the records that it is made of."""
 
 
 class _Overlay:

@@ -8,11 +8,11 @@ from pydantic import BeforeValidator, Field
 
 from frx_graph.passes.inner_choice import inner_with
 from frx_graph.records import Candidate
-from frx_graph.reports.render.document import Part
+from frx_graph.reports.render.document import Part, read_from
 from frx_graph.reports.render.quantities import finite
 from frx_graph.trials.environment_record import TrialEnvironment
 from frx_graph.trials.policy import TrialPolicy
-from frx_graph.trials.samples import MeasuredQuad
+from frx_graph.trials.samples import Block, MeasuredQuad
 from frx_graph.trials.trial_run import TrialRun
 
 NOTHING_TRIED = "measured times speak for no rewrite; nothing was tried"
@@ -37,8 +37,8 @@ class BlockPart(Part):
 class QuadPart(Part):
     """Four blocks, two of each arm, in one pair of processes."""
 
-    pair: int
-    number: int
+    pair: int = read_from("quad.pair")
+    number: int = read_from("quad.number")
     log_ratio: float = Field(description="of the arms' times, baseline over candidate")
     void: bool
     blocks: tuple[BlockPart, ...]
@@ -148,20 +148,13 @@ def nothing_tried(*, target: str, train: bool, inner: str, policy: TrialPolicy) 
 
 
 def _quad(measured: MeasuredQuad) -> QuadPart:
-    blocks = (
-        BlockPart(
-            arm=block.arm.value,
-            seconds=block.seconds,
-            disturbance=None
-            if block.disturbance is None
-            else f"{block.disturbance.cause}: {block.disturbance.detail}".removesuffix(": "),
-        )
-        for block in measured.blocks
-    )
-    quad = measured.quad
-    return QuadPart(
-        pair=quad.pair, number=quad.number, log_ratio=measured.log_ratio, void=measured.void, blocks=tuple(blocks)
-    )
+    return QuadPart.from_record(measured, blocks=tuple(map(_block, measured.blocks)))
+
+
+def _block(block: Block) -> BlockPart:
+    found = block.disturbance
+    cause = None if found is None else f"{found.cause}: {found.detail}".removesuffix(": ")
+    return BlockPart.from_record(block, disturbance=cause)
 
 
 class MatrixEntry(Part):
