@@ -28,11 +28,11 @@ def page_environment() -> Environment:
     templates |= {name: report_source(name) for name in ADVICE_PARTS}
     environment = html_environment(templates, Path("/"))
     environment.filters.update(
-        share=lambda part: quantities.percent(None if part is None else 100 * part),
-        ms=lambda value: quantities.seconds(None if value is None else value / 1e3),
+        share=quantities.share_percent,
+        ms=quantities.milliseconds,
         label=label_title,
         most=_most,
-        figure=_figure,
+        figure=quantities.quantity,
         side=lambda winner: {"a": "A", "b": "B"}.get(winner, str(winner)),
         step_bars=step_bars,
         layout_bars=layout_bars,
@@ -48,22 +48,3 @@ def page_source(name: str) -> str:
 def _most(counts: dict[object, int], number: int) -> list[tuple[object, int]]:
     """The largest of them."""
     return sorted(((key, count) for key, count in counts.items() if count), key=lambda item: -item[1])[:number]
-
-
-def _figure(value: float | None, unit: str) -> str:
-    """A number in its unit."""
-    if value is None:
-        return quantities.UNKNOWN
-    match unit:
-        case "s":
-            return quantities.seconds(value)
-        case "byte":
-            return quantities.byte_count(round(value))
-        case "byte/s":
-            return quantities.rate(value, "B/s")
-        case "hz":
-            return quantities.rate(value, "Hz")
-        case "%":
-            return quantities.percent(value)
-        case _:
-            return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"

@@ -15,9 +15,9 @@ from frx_graph.reports.kernels.explain_document import (
     TopRecommendationPart,
 )
 from frx_graph.reports.render.quantities import percent, seconds
-from frx_graph.reports.render.recommendation_text import print_command, print_wrapped, step_text
+from frx_graph.reports.render.recommendation_text import step_text
 from frx_graph.reports.render.source_path import path_end
-from frx_graph.reports.render.text_console import text_console
+from frx_graph.reports.render.text_console import print_command, print_wrapped, text_console
 from frx_graph.support.plain_text import one_line
 
 FIRST_WORDS = "FRX SUMMARY"
@@ -187,4 +187,4 @@ def _section(console: Console, title: str, lines: Iterable[str]) -> None:
         if not number:
             console.print()
             console.print(Text(title))
-        print_wrapped(console, line, WIDTH)
+        print_wrapped(console, line)

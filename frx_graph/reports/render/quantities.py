@@ -73,3 +73,32 @@ def per_second(value: float, unit: str) -> str:
 def plural(count: int, noun: str, nouns: str | None = None) -> str:
     """`1 copy`, `3 copies`."""
     return f"{count:,} {noun if count == 1 else nouns or noun + 's'}"
+
+
+def share_percent(share: float | None) -> str:
+    """Return a share, 0..1, in percent."""
+    return percent(None if share is None else 100 * share)
+
+
+def milliseconds(value: float | None) -> str:
+    """Return a duration of so many milliseconds with the unit that suits it."""
+    return seconds(None if value is None else value / 1e3)
+
+
+def quantity(value: float | None, unit: str) -> str:
+    """Return a number with its unit, one of s, byte, byte/s, hz and %, or empty."""
+    match unit:
+        case _ if value is None:
+            return UNKNOWN
+        case "%":
+            return percent(value)
+        case "s":
+            return seconds(value)
+        case "byte":
+            return byte_count(round(value))
+        case "byte/s":
+            return rate(value, "B/s")
+        case "hz":
+            return rate(value, "Hz")
+        case _:
+            return f"{value:,.0f}" if abs(value) >= 1000 or value == round(value) else f"{value:.4g}"
