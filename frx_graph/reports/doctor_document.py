@@ -1,4 +1,4 @@
-"""What was looked at in an installation, as JSON: the document `frx_doctor_v1`."""
+"""Checks of an installation and of the smoke test as JSON: `frx_doctor_v1` and `frx_smoke_test_v1`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `frx init` found, or did to a script, as JSON: the document `frx_init_v1`."""
+"""Results of `frx init`: the JSON document `frx_init_v1`, and the difference to a script."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class InitDocument(Part):
 def first_steps_document(
     checks: Sequence[Check], scripts: ScriptsFound, following: Sequence[NextCommand]
 ) -> InitDocument:
-    """Without --patch and --unpatch."""
+    """Return the document without --patch and --unpatch."""
     return InitDocument(
         first_steps=FirstStepsPart(
             checks=tuple(map(CheckPart.from_record, checks)),
@@ -75,12 +75,12 @@ def first_steps_document(
 
 
 def written_document(file: Path, diff: str) -> InitDocument:
-    """Of a script that was changed."""
+    """Return the document of a script that was changed."""
     return InitDocument(patch=PatchPart(file=str(file), written=True, reason=None, diff=diff))
 
 
 def unchanged_document(file: Path, reason: str) -> InitDocument:
-    """Of a script that was left as it is."""
+    """Return the document of a script that was left as it is."""
     return InitDocument(patch=PatchPart(file=str(file), written=False, reason=reason, diff=""))
 
 

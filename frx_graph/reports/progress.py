@@ -1,4 +1,4 @@
-"""What is going on, on a terminal; nothing where there is none."""
+"""Show the current stage on a terminal."""
 
 from __future__ import annotations
 

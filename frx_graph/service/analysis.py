@@ -84,7 +84,7 @@ def _no_gpu(gpu: GpuProfile | None) -> None:
 
 
 def _one_kind(job: AnalysisJob, gpu: GpuProfile | None) -> Result:
-    """What the name of the endpoint promises, whatever the content looks like: the result without its wrapper."""
+    """Return the result of the kind that the endpoint promises, without its wrapper."""
     path = Path(_only(job))
     document = _evidence(path, file_kind(path), gpu)
     assert isinstance(document, (NcuDocument, PtxDocument))

@@ -1,4 +1,4 @@
-"""What the service asks a worker process for, and what it answers: one line of JSON each way."""
+"""Jobs and answers between the service and its worker processes: one line of JSON each way."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MediaType = Literal["application/json", "text/html; charset=utf-8"]
 
 
 class Task(enum.StrEnum):
-    """Which analysis."""
+    """The analysis that is asked for."""
 
     FILE = "file"
     """Of one file, whatever it is."""

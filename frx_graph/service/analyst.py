@@ -29,7 +29,7 @@ _CHUNK: Final = 1 << 18
 
 @dataclass(frozen=True, slots=True)
 class Analyst:
-    """What the endpoints share."""
+    """State that the endpoints share."""
 
     settings: ServiceSettings
     pool: WorkerPool

@@ -57,7 +57,7 @@ def create_app(settings: ServiceSettings, ledger: Location, log: Callable[[str],
     @app.head("/healthz", include_in_schema=False)
     @app.get("/healthz", tags=["service"])
     async def healthz() -> dict[str, str]:
-        """Whether the service runs."""
+        """Report that the service runs."""
         return {"status": "ok", "version": __version__}
 
     @app.get("/metrics", include_in_schema=False)

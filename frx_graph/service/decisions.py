@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -55,24 +56,20 @@ class DecisionBook:
         if source is None:
             return Decisions((), 0, None)
         wanted = EventFilter(signature, None, () if kind is None else (kind,), before)
-        try:
+        with _ledger_problems():
             found = source.events(wanted, newest=limit + 1)
             total = source.count(EventFilter(signature, None, wanted.kinds))
-        except LedgerError as error:
-            raise _unreadable(error) from None
         shown = found[-limit:]
         return Decisions(shown, total, shown[0].position if len(found) > limit else None)
 
     def at(self, position: int) -> tuple[Recorded, Recorded | None]:
         """One event, and the trial that it rests on. Raises `ProblemError` where there is none."""
         source = self._opened()
-        try:
+        with _ledger_problems():
             found = None if source is None else source.at(position)
             if source is None or found is None:
                 raise ProblemError(404, f"there is no event {position}", "GET /ledger/events lists them")
             return found, source.evidence(found)
-        except LedgerError as error:
-            raise _unreadable(error) from None
 
     def document(self, decisions: Decisions, signature: str | None = None) -> dict[str, Any]:
         """The document `frx_ledger_v1`; with a `signature`, what stands for it, too."""
@@ -83,19 +80,19 @@ class DecisionBook:
         source = self._opened()
         if source is None:
             return {}
-        try:
+        with _ledger_problems():
             return {name: fold(steps) for name, steps in source.steps_by_environment(signature).items()}
-        except LedgerError as error:
-            raise _unreadable(error) from None
 
     def _opened(self) -> Ledger | None:
-        try:
+        with _ledger_problems(), contextlib.suppress(LedgerMissingError):
             return open_to_read(self.location)
-        except LedgerMissingError:
-            return None
-        except LedgerError as error:
-            raise _unreadable(error) from None
+        return None
 
 
-def _unreadable(error: LedgerError) -> ProblemError:
-    return ProblemError(503, error.message, error.hint, {"Retry-After": "10"})
+@contextlib.contextmanager
+def _ledger_problems() -> Iterator[None]:
+    """Turn a ledger that cannot be read into a problem."""
+    try:
+        yield
+    except LedgerError as error:
+        raise ProblemError(503, error.message, error.hint, {"Retry-After": "10"}) from None

@@ -24,7 +24,7 @@ _SUFFIXES = (*_CUDA_SUFFIXES, ".ptx", ".csv", ".ncu-rep", ".json", ".json.gz", "
 
 @dataclass(slots=True)
 class JobFolder:
-    """What is in it so far."""
+    """Path and files of the folder."""
 
     path: Path
     files: list[JobFile] = field(default_factory=list)

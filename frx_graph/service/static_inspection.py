@@ -1,4 +1,4 @@
-"""What `POST /cuda/static-inspect` answers: what was found in several files, sorted by what it is about."""
+"""Answer of `POST /cuda/static-inspect`: findings in several files, sorted by subject."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class InspectedAccess(AccessPart):
 
 
 class MemoryTag(Part):
-    """How one kernel uses one kind of memory."""
+    """Use of one kind of memory by one kernel."""
 
     filename: str
     kernel: str
@@ -77,7 +77,7 @@ class SuggestedLaunch(Part):
 
 
 class Occupancy(ResidencyPart):
-    """Of a launch on the GPU that was named: estimated from the source, without registers."""
+    """Occupancy of a launch on the named GPU, estimated from the source, without registers."""
 
     filename: str
     kernel: str

@@ -225,7 +225,7 @@ class WorkerPool:
 
     @property
     def busy(self) -> int:
-        """How many have a job."""
+        """The number of workers with a job."""
         return len(self._all) - self._idle.qsize()
 
     def check_room(self) -> None:
@@ -238,7 +238,7 @@ class WorkerPool:
         await asyncio.gather(*(worker.ready() for worker in self._all))
 
     async def run(self, job: AnalysisJob) -> Answer:
-        """What a worker answers. Raises `QueueFullError`, `TooSlowError`, `WorkerDiedError`."""
+        """Return a worker's answer. Raises `QueueFullError`, `TooSlowError`, `WorkerDiedError`."""
         self.check_room()
         self.waiting += 1
         try:

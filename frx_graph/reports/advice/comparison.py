@@ -15,7 +15,7 @@ TOLERANCE = 0.10
 
 
 class Agreement(enum.StrEnum):
-    """How prediction and observation of one call site relate."""
+    """Relation of prediction and observation at one call site."""
 
     AGREES = "as predicted"
     DIFFERS = "different"
@@ -65,7 +65,7 @@ def compare(predicted: Iterable[Copy], observed: Iterable[Copy]) -> tuple[SiteCo
 
 
 def agreement_counts(rows: Iterable[SiteCopies]) -> dict[Agreement, int]:
-    """How many call sites there are of each kind; every kind is a key."""
+    """Count call sites by agreement; every kind is a key."""
     counts = dict.fromkeys(Agreement, 0)
     for row in rows:
         counts[row.agreement] += 1

@@ -1,4 +1,4 @@
-"""Bytes per call site: where in the source the layout copies of a step come from."""
+"""Group layout copies by call site, and the copies of a finding by operator and cause."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def _render(template: str, advice: Advice, top: int | None, root: Path, cards: C
 
 
 def advice_context(advice: Advice, top: int | None, root: Path, cards: Cards) -> dict[str, object]:
-    """What the templates of advice are given, `sections.html.j2` and `pictures.html.j2` among them."""
+    """Return the context of the templates of advice, `sections.html.j2` and `pictures.html.j2` among them."""
     roof = roof_of(advice.environment)
     points = placed_points(advice.graphs, roof)
     rows = None if advice.observed is None else compare(advice.copies, advice.observed)

@@ -1,4 +1,4 @@
-"""How HTML is made: Jinja, which escapes all text, and before that every string is made printable."""
+"""Set up Jinja for HTML: strings are made printable, then escaped."""
 
 from __future__ import annotations
 

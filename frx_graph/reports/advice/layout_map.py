@@ -178,7 +178,7 @@ def _readable(groups: Sequence[tuple[str, float, float]]) -> float:
 
 
 def _shared_parts(paths: Sequence[str]) -> int:
-    """How many parts all paths begin with, less than the shortest has: `model.encoder.` says nothing in every label."""
+    """Count the parts that all paths begin with, at most one less than the shortest has."""
     split = [path.split(".") for path in paths]
     shared = 0
     while all(len(parts) > shared + 1 and parts[shared] == split[0][shared] for parts in split):

@@ -1,4 +1,4 @@
-"""One advice in any of the formats."""
+"""Render one advice in any of the formats; the object that users hold."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class AdviceReport:
 
     @property
     def refusals(self) -> tuple[Refusal, ...]:
-        """What was looked at and left alone, with reasons."""
+        """The refusals, with reasons."""
         return self.advice.refusals
 
     @property

@@ -53,7 +53,7 @@ class PlacedPoint:
 
     @property
     def roof_share(self) -> float | None:
-        """What it achieved in percent of what it could."""
+        """The achieved speed in percent of the attainable one."""
         if self.achieved is None or not self.attainable:
             return None
         return 100.0 * self.achieved / self.attainable

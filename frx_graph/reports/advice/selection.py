@@ -1,4 +1,4 @@
-"""Which rules are shown: `--select` and `--ignore`, by code, by the beginning of one, or by rule name."""
+"""Select rules by `--select` and `--ignore`: by code, by the beginning of one, or by rule name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the stream that a report goes to can show."""
+"""Formats of reports, and the width and colours of the terminal that shows them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The words for a finding that every format for people shares: where it is, how often, what stands behind it."""
+"""Words for advice that every format for people shares."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Impact:
 
 
 def impact(finding: Finding) -> Impact:
-    """What the fix of a finding saves."""
+    """Return the saving of a finding's fix."""
     share = predicted(finding.saving)
     traffic = [byte_count(finding.bytes_per_step)] if finding.bytes_per_step is not None else []
     if finding.bytes_per_step == 0:
@@ -92,7 +92,7 @@ def frequency(finding: Finding) -> str:
 
 
 def strongest_evidence(finding: Finding) -> tuple[Evidence, ...]:
-    """What was observed before what was predicted, else in the finding's own order."""
+    """Return observed evidence before predicted evidence, else in the finding's own order."""
     return tuple(sorted(finding.evidence, key=lambda fact: fact.basis is not Basis.OBSERVED))
 
 

@@ -69,7 +69,7 @@ def render_bench(document: BenchDocument, *, width: int, color: bool) -> str:
 
 
 def _ncu(console: Console, document: BenchDocument) -> None:
-    """What Nsight Compute has measured of both, or why it has not."""
+    """Print the measurements of Nsight Compute, or the reason for their absence."""
     if document.no_ncu_diff_because is not None:
         print_title(console, "Nsight Compute")
         print_wrapped(console, f"not known: {document.no_ncu_diff_because}")

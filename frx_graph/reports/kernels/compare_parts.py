@@ -1,4 +1,4 @@
-"""What the document `frx_compare_v1` consists of."""
+"""The parts of the document `frx_compare_v1`."""
 
 from __future__ import annotations
 

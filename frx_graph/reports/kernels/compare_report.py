@@ -153,7 +153,7 @@ def _changes(console: Console, result: CompareResult) -> None:
 def print_changes(
     console: Console, title: str, kernels: Sequence[StaticKernelPart | PtxKernelPart | NcuKernelPart]
 ) -> None:
-    """What differs of the most important pairs of kernels; nothing where nothing does."""
+    """Print the differences of the most important pairs of kernels; nothing if there are none."""
     shown = [(kernel, lines) for kernel in kernels[:_KERNELS] if (lines := list(_kernel(kernel)))]
     if shown or len(kernels) > _KERNELS:
         print_title(console, title)

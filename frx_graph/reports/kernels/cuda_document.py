@@ -1,4 +1,4 @@
-"""What was found in CUDA source as JSON: the document `frx_cuda_v1`, under the mode "cuda_source"."""
+"""Findings in CUDA source as JSON: the document `frx_cuda_v1`, under the mode "cuda_source"."""
 
 from __future__ import annotations
 

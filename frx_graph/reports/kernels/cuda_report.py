@@ -1,4 +1,4 @@
-"""What was found in CUDA source, for people, in a terminal."""
+"""Findings in CUDA source, for people, in a terminal."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _FINDINGS = 20
 
 
 def render_cuda(result: CudaResult, *, top: int, width: int, color: bool) -> str:
-    """What kernels and launches there are, what is wrong with them by severity, and `top` rules in full."""
+    """Render kernels and launches, findings by severity, and `top` rules in full."""
     out, console = text_console(width, color, soft_wrap=True)
     console.print(Text.assemble(("SOURCE VERDICT", "bold"), f"  {path_end(result.source, width - 16)}"))
     said = f"{plural(result.kernel_count, 'kernel')}, {plural(result.launch_count, 'launch', 'launches')}"

@@ -67,7 +67,7 @@ _KEEP_KERNEL = (
 
 
 def render_prompt(document: ExplainDocument) -> str:
-    """The brief: task, diagnosis, numbers, fixes, targets, and the data that it speaks of."""
+    """Render the brief: task, diagnosis, numbers, fixes, targets, and the data that it speaks of."""
     names = tuple(f"K{kernel.rank} | {kernel.kernel_name}" for kernel in document.top_kernels)
     listed = (f"file | {document.evidence_file}", *names)
     source = () if document.source is None else tuple(_numbered(document.source))
@@ -141,7 +141,7 @@ FILES: Final = (SUMMARY, PROMPT, EVIDENCE)
 
 
 def explanation_texts(document: ExplainDocument) -> dict[str, str]:
-    """What is in each of them, by its name."""
+    """Return the contents of the three files, by name."""
     return {
         SUMMARY: render_summary(document),
         PROMPT: render_prompt(document),

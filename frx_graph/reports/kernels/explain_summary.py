@@ -80,7 +80,7 @@ def secondary_lines(document: ExplainDocument) -> Iterator[str]:
 
 
 def kernel_line(kernel: TopKernelPart) -> str:
-    """What is known of one kernel, without its name."""
+    """Describe one kernel, without its name."""
     known = (
         ("share of the time", kernel.runtime_share_pct, percent),
         ("time", kernel.seconds, seconds),
@@ -115,7 +115,7 @@ def metric_line(found: KeyMetricPart) -> str:
 
 
 def source_lines(document: ExplainDocument) -> Iterator[str]:
-    """What the source shows, the gravest first, without anything that stands in it."""
+    """Yield findings in the source, the gravest first, without text of the source."""
     # One line may hold several accesses.
     found = {(one.line, one.label): one for one in document.static_findings if one.layer == "source"}
     for one in tuple(found.values())[:_FINDINGS]:
@@ -127,7 +127,7 @@ def source_lines(document: ExplainDocument) -> Iterator[str]:
 
 
 def reconciled_lines(document: ExplainDocument) -> Iterator[str]:
-    """What source and report say together, the surest first."""
+    """Yield diagnoses of source and report together, the surest first."""
     for one in document.reconciled[:_FINDINGS]:
         lines = f", source lines {', '.join(map(str, one.lines))}" if one.lines else ""
         layers = " and ".join(one.layers)
@@ -142,7 +142,7 @@ def fix_lines(found: TopRecommendationPart) -> Iterator[str]:
 
 
 def improvement_lines(document: ExplainDocument) -> Iterator[str]:
-    """What each fix can bring at most, as far as the counters bound it."""
+    """Yield the most that each fix can bring, as far as counters bound it."""
     for found in document.top_recommendations:
         most, least = found.estimated_speedup_pct_max, found.estimated_speedup_pct_min
         numbers = _numbers(document, found.kernels[:1])
@@ -156,7 +156,7 @@ def improvement_lines(document: ExplainDocument) -> Iterator[str]:
 
 
 def target_lines(document: ExplainDocument) -> Iterator[str]:
-    """What to look at when it is measured again, each metric once."""
+    """Yield the metrics to look at after a change, each once."""
     seen = set()
     for found in document.top_recommendations:
         for step in found.validation_steps:

@@ -1,4 +1,4 @@
-"""What was found in an Nsight Compute export as JSON: the document `frx_ncu_v1`, under the mode "ncu"."""
+"""Findings in an Nsight Compute export as JSON: the document `frx_ncu_v1`, under the mode "ncu"."""
 
 from __future__ import annotations
 

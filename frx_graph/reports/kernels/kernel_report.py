@@ -1,4 +1,4 @@
-"""What was found in an Nsight Compute export, for people, in a terminal."""
+"""Findings in an Nsight Compute export, for people, in a terminal."""
 
 from __future__ import annotations
 
@@ -171,8 +171,7 @@ def _gpu_lines(gpu: GpuPart, kernel: KernelPart) -> Iterator[str]:
 
 
 def _rules(console: Console, kernel: KernelPart) -> None:
-    """What can be done better, each rule once, most estimated speed-up first; what is only to be known, and what rules
-    said of other launches, is in the document."""
+    """Print the advice of Nsight Compute's rules, each once, with the greatest estimated speed-up first."""
     best: dict[str, RulePart] = {}
     for rule in kernel.ncu_rules:
         if rule.kind in _ADVICE and (rule.speedup_pct or 0.0) >= (best.get(rule.name, rule).speedup_pct or 0.0):

@@ -1,4 +1,4 @@
-"""What was found in a PTX file as JSON: the document `frx_ptx_v1`, under the mode "ptx"."""
+"""Findings in a PTX file as JSON: the document `frx_ptx_v1`, under the mode "ptx"."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was found in a PTX file, for people, in a terminal."""
+"""Findings in a PTX file, for people, in a terminal."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _KINDS = 6
 
 
 def render_ptx(result: PtxResult, *, top: int, width: int, color: bool) -> str:
-    """What the kernels are made of, what may hold them back, and `top` recommendations."""
+    """Render instructions and risks of the kernels, and `top` recommendations."""
     out, console = text_console(width, color, soft_wrap=True)
     console.print(Text.assemble(("STATIC VERDICT", "bold"), f"  {path_end(result.source, width - 16)}"))
     said = f"{plural(result.kernel_count, 'kernel')}, PTX {result.version} for {result.target}"

@@ -1,5 +1,4 @@
-"""What several layers of evidence say together as JSON: the document `frx_reconcile_v1`, under the mode
-"reconciliation"."""
+"""Diagnoses from several layers of evidence as JSON: `frx_reconcile_v1`, under the mode "reconciliation"."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What several layers of evidence say together, for people, in a terminal."""
+"""Diagnoses from several layers of evidence, for people, in a terminal."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def _unreconciled(console: Console, found: Sequence[UnreconciledPart]) -> None:
 def print_missing_evidence(
     console: Console, found: Sequence[MissingEvidencePart], shown: set[tuple[str, str]], top: int
 ) -> None:
-    """Of the diagnoses and kernels that are `shown`, and of those that would hold then."""
+    """Print missing evidence for the diagnoses that are `shown`, and for those that it would establish."""
     wanted = [one for one in found if one.confidence is None or (one.diagnosis, one.kernel) in shown]
     if not wanted:
         return

@@ -1,4 +1,4 @@
-"""What speaks against a verdict, in a sentence."""
+"""Describe objections to a verdict, each in a sentence."""
 
 from __future__ import annotations
 

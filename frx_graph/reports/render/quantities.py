@@ -1,4 +1,4 @@
-"""How reports write numbers. An unknown number reads "unknown", never 0."""
+"""Format numbers of reports. An unknown number reads "unknown", never 0."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def rate(value: float | None, unit: str) -> str:
 
 
 def per_second(value: float, unit: str) -> str:
-    """How often: `0.0123 steps/s`, `8.45 steps/s`, `1,234 steps/s`."""
+    """Return a rate: `0.0123 steps/s`, `8.45 steps/s`, `1,234 steps/s`."""
     return f"{value:,.0f} {unit}" if value >= 100 else f"{value:.3g} {unit}"
 
 

@@ -1,4 +1,4 @@
-"""A card of advice as it stands in documents: the same for counters, PTX and source."""
+"""Cards of advice in documents, and the command that measures again."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def _commands(found: RecommendationPart) -> Iterator[str]:
 
 
 def step_text(step: ValidationPart) -> str:
-    """Where a metric goes if it has helped, from where it was."""
+    """Return the direction in which a metric goes if the change has helped, and its value before."""
     arrow = {"decrease": "<--", "increase": "-->", "stable": "---"}[step.direction.value]
     was = "" if step.current_value is None else f"was {step.current_value:.4g}; "
     target = "" if step.threshold_good is None else f" (target: {step.threshold_good:g})"

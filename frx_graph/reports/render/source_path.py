@@ -1,4 +1,4 @@
-"""How reports name source files: relative to the project, or to the installed packages, wherever those are on disk."""
+"""Name source files relative to the project or to the installed packages."""
 
 from __future__ import annotations
 

@@ -16,8 +16,7 @@ INDENT = "    "
 
 
 def text_console(width: int, color: bool, *, soft_wrap: bool = False) -> tuple[io.StringIO, Console]:
-    """What is printed, and the console to print on. Names are no markup and nothing is highlighted; with `soft_wrap`
-    lines are as long as they are given."""
+    """Return the output, and a console that prints to it, without markup; with `soft_wrap` lines are not cut."""
     out = io.StringIO()
     console = Console(
         file=out,

@@ -1,4 +1,4 @@
-"""What was collected of a run, for people."""
+"""Collected runs: the JSON document `frx_collect_v1`, and the report for people."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _LONGEST = 2000
 
 
 def render_collected(document: CollectDocument) -> str:
-    """Where the bundle is, and what is in it."""
+    """Render the place of the bundle, and its files."""
     out = [
         f"frx collect completed{_ending(document)}",
         f"Run bundle: {one_line(document.bundle, _LONGEST)}",
@@ -54,7 +54,7 @@ def render_collected(document: CollectDocument) -> str:
 
 
 def _ending(document: CollectDocument) -> str:
-    """How the workload ended where that was not well."""
+    """Describe a failed workload's end; empty if it did not fail."""
     if document.signal is not None:
         known = document.signal in set(signal.Signals)
         name = signal.Signals(document.signal).name if known else f"signal {document.signal}"

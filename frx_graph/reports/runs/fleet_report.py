@@ -19,7 +19,7 @@ NOTHING = "none that was recorded"
 
 
 def render_fleet(document: FleetDocument, *, top: int, width: int, color: bool) -> str:
-    """What was read, what holds runs back, the `top` rules, call sites and cards, and what could not be read."""
+    """Render bottlenecks, the `top` rules, call sites and cards, and bundles that could not be read."""
     out, console = text_console(width, color, soft_wrap=True)
     runs = document.runs
     console.print(Text.assemble(("FLEET", "bold"), f"  {path_end(document.source, width - 7)}"))
@@ -161,7 +161,7 @@ def _problems(console: Console, bundles: BundlesPart) -> None:
 
 
 def _more(console: Console, listed: int, not_listed: int) -> None:
-    """How many are not shown: so many that are listed in the document, and others."""
+    """Print the number of rows that are not shown, and the option that shows them."""
     if more := max(0, listed) + not_listed:
         where = "--parquet keeps all of them" if not_listed else "--json has them"
         console.print(Text(f"{INDENT}{more:,} more: {where}"))

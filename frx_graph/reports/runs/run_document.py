@@ -1,4 +1,4 @@
-"""What was found in a run as JSON: the document `frx_run_v1`, under the mode "run_bundle"."""
+"""Findings in a run as JSON: the document `frx_run_v1`, under the mode "run_bundle"."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was found in a run, for people, in a terminal."""
+"""Findings in a run, for people, in a terminal."""
 
 from __future__ import annotations
 

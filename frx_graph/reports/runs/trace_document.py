@@ -1,4 +1,4 @@
-"""What was found in a profiler trace as JSON: the document `frx_trace_v1`, under the mode "trace"."""
+"""Findings in a profiler trace as JSON: the document `frx_trace_v1`, under the mode "trace"."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was found in a profiler trace, for people, in a terminal."""
+"""Findings in a profiler trace, for people, in a terminal."""
 
 from __future__ import annotations
 
@@ -144,7 +144,8 @@ def _device(device: DevicePart) -> str:
 def _transfer(found: TransferPart) -> str:
     kind = " ".join(part for part in (found.direction or "copies", found.host_memory) if part)
     speed = "" if found.bytes_per_s is None else f", {rate(found.bytes_per_s, 'B/s')}"
-    return f"{kind}: {plural(found.count, 'copy', 'copies')}, {byte_count(found.bytes)} in {milliseconds(found.total_ms)}{speed}"
+    copies = plural(found.count, "copy", "copies")
+    return f"{kind}: {copies}, {byte_count(found.bytes)} in {milliseconds(found.total_ms)}{speed}"
 
 
 def _parts(console: Console, result: TraceResult) -> None:

@@ -1,4 +1,4 @@
-"""A trial as JSON: the document `frx_trial_v1`."""
+"""Trials as JSON: the documents `frx_trial_v1` and `frx_trial_matrix_v1`."""
 
 from __future__ import annotations
 

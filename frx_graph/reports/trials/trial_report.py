@@ -1,4 +1,4 @@
-"""A trial for people, in a terminal."""
+"""Trials for people, in a terminal: one in full, or several in a few lines each."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from rich.text import Text
 
-from frx_graph.reports.render.text_console import text_console
+from frx_graph.reports.render.text_console import print_title, print_wrapped, text_console
 from frx_graph.reports.trials.trial_document import MatrixEntry, TrialDocument, TrialMatrixDocument
 from frx_graph.support.plain_text import one_line
 
@@ -23,10 +23,8 @@ def render_trial(document: TrialDocument, *, width: int, color: bool) -> str:
     """The verdict, what was tried, each gate with what was seen there, and what was recorded."""
     out, console = text_console(width, color, soft_wrap=True)
     console.print(Text.assemble((document.verdict, STYLES[document.verdict]), f"  {one_line(document.target, 200)}"))
-    for line in textwrap.wrap(one_line(document.reason, 1000), width - 4):
-        console.print(Text(f"    {line}"))
-    console.print()
-    console.print(Text("Candidate", "bold"))
+    print_wrapped(console, one_line(document.reason, 1000))
+    print_title(console, "Candidate")
     for candidate in document.arms[-1].candidates:
         saved = candidate.predicted_seconds
         predicted = "" if saved is None else f", predicted to save {saved * 1e3:.3g} ms"
@@ -36,8 +34,7 @@ def render_trial(document: TrialDocument, *, width: int, color: bool) -> str:
     if not document.arms[-1].candidates:
         console.print(Text("    the baseline itself"))
     if document.gates:
-        console.print()
-        console.print(Text("Gates", "bold"))
+        print_title(console, "Gates")
     for gate in document.gates:
         word, style = _MARKS[gate.passed]
         lines = textwrap.wrap(one_line(gate.detail, 1000), max(20, width - 4 - _NAME - _PASSED)) or [""]
@@ -48,12 +45,9 @@ def render_trial(document: TrialDocument, *, width: int, color: bool) -> str:
     if document.stats is not None:
         stats = document.stats
         medians = ", ".join(f"{median:.3f}" for median in stats.pair_medians)
-        console.print()
-        console.print(Text("Measured", "bold"))
+        print_title(console, "Measured")
         console.print(Text(f"    {stats.quads} quads in {stats.processes} process pairs, {stats.void} void"))
-        told = f"ratio {stats.ratio_median:.3f} of baseline over candidate; by pair {medians}"
-        for line in textwrap.wrap(told, width - 4):
-            console.print(Text(f"    {line}"))
+        print_wrapped(console, f"ratio {stats.ratio_median:.3f} of baseline over candidate; by pair {medians}")
         steps = ", ".join(f"{arm.name} {_median_step(document, arm.name) * 1e3:.3g} ms" for arm in document.arms)
         console.print(Text(f"    median step: {steps}"))
     if document.place is not None:
@@ -61,11 +55,9 @@ def render_trial(document: TrialDocument, *, width: int, color: bool) -> str:
         console.print()
         console.print(Text(f"Ran on node {one_line(document.place.address)}{host}, attempt {document.place.attempt}"))
         for lost in document.place.lost:
-            for line in textwrap.wrap(f"lost before, and not counted: {one_line(lost, 1000)}", width - 4):
-                console.print(Text(f"    {line}"))
+            print_wrapped(console, f"lost before, and not counted: {one_line(lost, 1000)}")
     console.print()
-    for line in textwrap.wrap(one_line(document.decision, 1000), width):
-        console.print(Text(line))
+    print_wrapped(console, one_line(document.decision, 1000), "")
     return out.getvalue()
 
 
@@ -87,8 +79,7 @@ def render_matrix(document: TrialMatrixDocument, *, width: int, color: bool) -> 
         of = one_line(" ".join(filter(None, named)), 200)
         console.print(Text.assemble((f"{verdict:<{_WORD}}", STYLES.get(verdict, "bold red")), of))
         for told in _told(entry):
-            for line in textwrap.wrap(one_line(told, 1000), width - _WORD):
-                console.print(Text(f"{' ' * _WORD}{line}"))
+            print_wrapped(console, one_line(told, 1000), " " * _WORD)
     return out.getvalue()
 
 

@@ -72,7 +72,7 @@ def _winner(document: TuneDocument, line: object) -> None:
 
 
 def winner_lines(document: TuneDocument) -> Iterator[str]:
-    """What is recommended, or why nothing is."""
+    """Yield the recommendation, or the reason why there is none."""
     winner = document.winner
     if winner is None:
         yield f"none: {_why_none(document)}"

@@ -1,4 +1,4 @@
-"""Who is served: requests that name the service by a name of its own, and that hold the token where one is needed."""
+"""Serve only requests that use a name of the service, and that hold the token if one is set."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Access:
         return None
 
     def _is_of_own_page(self, headers: Headers) -> bool:
-        """Whether it may be: browsers say where what they send comes from, other programs do not."""
+        """Return False if a browser says that another site's page sent the request; other programs do not say."""
         site = headers.get("sec-fetch-site")
         if site is not None:
             return site in _OWN_SITES
@@ -80,7 +80,7 @@ def _name(host: bytes) -> str:
 
 
 def _token(header: bytes) -> bytes:
-    """What stands in the header, however it stands there; empty where it cannot be read."""
+    """Return the token in the header; empty if it cannot be read."""
     scheme, _, value = header.strip().partition(b" ")
     if scheme.lower() == b"bearer":
         return value.strip()

@@ -1,4 +1,4 @@
-"""How large a request's body may be, how long it may take, and how much the bodies of all requests may hold.
+"""Limit the size and duration of a request's body, and the size of all bodies together.
 
 A body is cut off where it goes too far, whatever its `Content-Length` says, or where it has none.
 """

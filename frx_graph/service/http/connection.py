@@ -32,7 +32,7 @@ _LONGEST_HEAD = 1 << 16
 
 
 class JsonLine(logging.Formatter):
-    """What the server itself has to say, in the form of all other lines. An error's text may hold what was sent."""
+    """Formatter of the server's own messages, as one line of JSON. An error's text is left out: it may hold a body."""
 
     def format(self, record: logging.LogRecord) -> str:
         """One line."""
@@ -57,7 +57,7 @@ class TimedConnection(H11Protocol):
         self._await_head()
 
     def data_received(self, data: bytes) -> None:
-        """Of a head, a body, or what comes behind an answer."""
+        """Handle a part of a head or a body, or bytes behind an answer."""
         if self._lingering.lingers:
             self._lingering.drop(data)
             return
@@ -69,7 +69,7 @@ class TimedConnection(H11Protocol):
             self._await_head()
 
     def on_response_complete(self) -> None:
-        """What waits for the next head now is the server's own limit of an idle connection."""
+        """Leave the wait for the next head to the server's own limit of an idle connection."""
         self._cancel_head()
         super().on_response_complete()
 
@@ -93,7 +93,7 @@ class TimedConnection(H11Protocol):
         super().connection_lost(exc)
 
     def _unread(self) -> bool:
-        """Whether the request has not ended, or is none."""
+        """Return True if the request has not ended, or is invalid."""
         return self.conn.their_state in (h11.SEND_BODY, h11.ERROR)
 
     def _no_more(self) -> None:
@@ -113,7 +113,7 @@ class TimedConnection(H11Protocol):
 
 
 def server_of(app: FastAPI, settings: ServiceSettings) -> uvicorn.Server:
-    """What serves the application, on sockets that it is given."""
+    """Return the server of the application, for sockets that it is given."""
     protocol: Any = partial(TimedConnection, silence=settings.idle_seconds)
     return uvicorn.Server(
         uvicorn.Config(

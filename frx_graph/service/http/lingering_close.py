@@ -32,11 +32,11 @@ class LingeringTransport:
 
     @property
     def lingers(self) -> bool:
-        """Whether what arrives belongs to no request."""
+        """True while arriving bytes belong to no request."""
         return self._end is not None
 
     def is_closing(self) -> bool:
-        """Whether there will be no further answer."""
+        """Return True if there will be no further answer."""
         return self.lingers or self._transport.is_closing()
 
     def close(self) -> None:
@@ -56,7 +56,7 @@ class LingeringTransport:
         self._answered()
 
     def drop(self, data: bytes) -> None:
-        """What arrived."""
+        """Discard bytes that arrived; close after too many."""
         self._left -= len(data)
         if self._left < 0:
             self._transport.close()

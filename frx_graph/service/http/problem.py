@@ -18,7 +18,7 @@ _LONGEST_DETAIL = 2000
 
 
 class Problem(BaseModel):
-    """What was wrong, and what to do next."""
+    """Error, and the next step."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -55,7 +55,7 @@ def problem_response(error: ProblemError) -> Response:
 
 
 def problem_answer(error: ProblemError, scope: Scope) -> Response:
-    """The answer to the request of `scope`."""
+    """Return a page if a browser asks, else a document."""
     if "text/html" not in Headers(scope=scope).get("accept", ""):
         return problem_response(error)
     problem = problem_of(error)

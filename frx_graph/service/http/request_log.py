@@ -1,4 +1,4 @@
-"""One line of JSON for each request, and its figures for Prometheus. Neither holds what was sent."""
+"""Log each request as a line of JSON, count it for Prometheus, and answer faults. None of them holds a body."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"
 
 
 def log_to_stderr(line: str) -> None:
-    """Where a service logs."""
+    """Write a line of the log to standard error."""
     print(line, file=sys.stderr, flush=True)
 
 
@@ -96,7 +96,7 @@ _SECONDS = (0.005, 0.02, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
 
 
 class ServiceMetrics:
-    """Of one service; two in one process do not share theirs."""
+    """Metrics of one service; two services in one process do not share theirs."""
 
     def __init__(self) -> None:
         registry = CollectorRegistry()
@@ -161,5 +161,5 @@ class Faults:
 
 
 def fault_of_ours(number: str, what: str = "a fault of frx-graph") -> ProblemError:
-    """What is answered, with the request's number."""
+    """Return the problem of an internal error, with the request's number."""
     return ProblemError(500, f"{what}; request {number} in the log of the service")
