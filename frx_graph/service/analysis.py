@@ -29,7 +29,6 @@ from frx_graph.reports.kernels.kernel_document import NcuDocument, ncu_document
 from frx_graph.reports.kernels.ptx_document import PtxDocument, ptx_document
 from frx_graph.reports.kernels.reconcile_document import reconcile_document
 from frx_graph.reports.runs.trace_document import trace_document
-from frx_graph.reports.runs.trace_parts import TraceDocument
 from frx_graph.rules.gpu_profile import GpuProfile, cuda_gpu
 from frx_graph.service.analysis_job import AnalysisJob, Task
 from frx_graph.service.static_inspection import inspection_of
@@ -64,18 +63,14 @@ def _evidence(path: Path, kind: FileKind, gpu: GpuProfile | None) -> Result:
     match kind:
         case FileKind.TRACE:
             _no_gpu(gpu)
-            return _trace(path)
+            found = analyze_run(path)
+            return trace_document(found.trace, found.run, found.findings, Path.cwd())
         case FileKind.PTX:
             return ptx_document(*analyze_ptx(path, gpu))
         case FileKind.CUDA:
             return cuda_document(*analyze_cuda(path, gpu))
         case FileKind.NCU_CSV | FileKind.NCU_REPORT:
             return ncu_document(*analyze_ncu(path, gpu, kind))
-
-
-def _trace(path: Path) -> TraceDocument:
-    found = analyze_run(path)
-    return trace_document(found.trace, found.run, found.findings, Path.cwd())
 
 
 def _no_gpu(gpu: GpuProfile | None) -> None:

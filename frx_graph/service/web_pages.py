@@ -77,7 +77,9 @@ def web_pages(analyst: Analyst, book: DecisionBook) -> APIRouter:
             event=event,
             trial=trial,
             evidence_of=None if evidence is None or evidence.position == position else evidence.position,
-            plots=(None, None) if trial is None else _plots(trial),
+            plots=(None, None)
+            if trial is None
+            else (trial_plot(trial, WIDE, _WIDE_PLOT), trial_plot(trial, NARROW, _NARROW_PLOT)),
         )
 
     @router.get("/static/{name}")
@@ -100,10 +102,6 @@ def _trial(event: Recorded) -> TrialDocument | None:
     except ValueError:
         # Another version's: the event stands without it.
         return None
-
-
-def _plots(trial: TrialDocument) -> tuple[object, object]:
-    return trial_plot(trial, WIDE, _WIDE_PLOT), trial_plot(trial, NARROW, _NARROW_PLOT)
 
 
 def _page(name: str, **context: object) -> Response:

@@ -29,7 +29,6 @@ from frx_graph.reports.advice.wording import (
     group_refusals,
     headline,
     outcome_of,
-    shipped_cards,
 )
 
 WIDE, NARROW = 1000.0, 360.0
@@ -47,13 +46,9 @@ def render_html(advice: Advice, *, root: Path, cards: Cards) -> str:
     return _render("page.html.j2", advice, None, root, cards, script=Markup(script), script_hash=f"sha256-{digest}")
 
 
-def html_fragment(advice: Advice, *, root: Path | None = None, cards: Cards | None = None) -> str:
-    """The numbers, the first findings and the copies by call site, for the output of a notebook cell. No script.
-
-    By default files are named relative to the current folder, and the rule cards are those of the package.
-    """
-    folder = Path.cwd() if root is None else root
-    return _render("fragment.html.j2", advice, FRAGMENT_FINDINGS, folder, shipped_cards() if cards is None else cards)
+def html_fragment(advice: Advice, *, root: Path, cards: Cards) -> str:
+    """The numbers, the first findings and the copies by call site, for the output of a notebook cell. No script."""
+    return _render("fragment.html.j2", advice, FRAGMENT_FINDINGS, root, cards)
 
 
 def _render(template: str, advice: Advice, top: int | None, root: Path, cards: Cards, **page: object) -> str:

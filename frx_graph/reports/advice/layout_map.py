@@ -25,6 +25,7 @@ NOTCH = 7.0
 LABEL_FONT = 11.0
 LABEL_LINE = 18.0
 ROW_GAP = 14.0
+ROW = LABEL_LINE + NOTCH + BAND + ROW_GAP
 PHASE_LINE = 20.0
 NARROWEST_BLOCK = 2.0
 NARROWEST_AVERAGE = 40.0
@@ -75,7 +76,8 @@ def layout_map(graph: GraphSummary, width: float) -> Markup | None:
     if not phases:
         return None
     heaviest, blocks = max((sum(span.bytes for span in spans), len(spans)) for _, spans in phases)
-    rows = _row_count(max(len(spans) for _, spans in phases), width)
+    most = max(len(spans) for _, spans in phases)
+    rows = max(1, min(MOST_ROWS, round(most * NARROWEST_AVERAGE / width + 0.5)))
     scale = (rows * width - blocks * NARROWEST_BLOCK) / heaviest
     shared = _shared_parts([span.module_path for _, spans in phases for span in spans])
     drawn: list[Markup] = []
@@ -88,18 +90,12 @@ def layout_map(graph: GraphSummary, width: float) -> Markup | None:
         top += PHASE_LINE
         used = 0
         for row, pieces in groupby(_pieces(spans, width, scale), key=lambda piece: piece.row):
-            drawn += _row(list(pieces), top + row * _row_height(), shared)
+            members, place = list(pieces), top + row * ROW
+            drawn += _brackets(members, place, shared)
+            drawn += (_block(piece, place + LABEL_LINE + NOTCH) for piece in members)
             used = row + 1
-        top += used * _row_height()
+        top += used * ROW
     return picture(width, top, _description(graph), drawn, "map")
-
-
-def _row_count(blocks: int, width: float) -> int:
-    return max(1, min(MOST_ROWS, round(blocks * NARROWEST_AVERAGE / width + 0.5)))
-
-
-def _row_height() -> float:
-    return LABEL_LINE + NOTCH + BAND + ROW_GAP
 
 
 def _pieces(spans: Sequence[LayoutSpan], width: float, scale: float) -> Iterator[_Piece]:
@@ -116,11 +112,6 @@ def _pieces(spans: Sequence[LayoutSpan], width: float, scale: float) -> Iterator
             yield _Piece(span, row, x, taken, first)
             rest = left - taken
             x, left, first = x + taken, rest if rest >= NARROWEST_BLOCK else 0.0, False
-
-
-def _row(pieces: list[_Piece], top: float, shared: int) -> list[Markup]:
-    band = top + LABEL_LINE + NOTCH
-    return [*_brackets(pieces, top, shared), *(_block(piece, band) for piece in pieces)]
 
 
 def _block(piece: _Piece, top: float) -> Markup:

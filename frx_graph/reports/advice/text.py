@@ -59,7 +59,8 @@ def render_text(advice: Advice, *, top: int, width: int, color: bool, root: Path
     shown = advice.findings[:top]
     if shown:
         console.print(_ranked_table(shown, root))
-        _print_rest(console, advice.findings[top:], len(advice.findings))
+        if hidden := len(advice.findings) - len(shown):
+            console.print(Text(f"{plural(hidden, 'more finding')}: --top {len(advice.findings)} shows all.\n", "dim"))
         for rank, finding in enumerate(shown, start=1):
             _print_details(console, rank, finding, root)
     if advice.observed is not None:
@@ -110,12 +111,6 @@ def _ranked_table(findings: tuple[Finding, ...], root: Path) -> Table:
         saves = Text("\n".join(impact(finding).lines))
         table.add_row(str(rank), what, saves, finding.effort.value, Text(finding.risk.value, _RISK_STYLE[finding.risk]))
     return table
-
-
-def _print_rest(console: Console, rest: tuple[Finding, ...], total: int) -> None:
-    if rest:
-        console.print(Text(f"{plural(len(rest), 'more finding')}: --top {total} shows all.", "dim"))
-        console.print()
 
 
 def _print_details(console: Console, rank: int, finding: Finding, root: Path) -> None:

@@ -7,7 +7,6 @@ from rich.text import Text
 
 from frx_graph.reports.kernels.bench_document import (
     BenchDocument,
-    BenchKernelPart,
     BenchSidePart,
     KernelTimePart,
     OutputsPart,
@@ -32,7 +31,9 @@ def render_bench(document: BenchDocument, *, width: int, color: bool) -> str:
     """The verdict, the times, whether the outputs agree, and what the assembler said."""
     out, console = text_console(width, color, soft_wrap=True)
     verdict = document.verdict or "not run"
-    console.print(Text.assemble((verdict.upper(), _STYLES.get(verdict, "bold red")), f"  {_sources(document, width)}"))
+    room = max(10, (width - 30) // 2)
+    sources = f"{path_end(document.before.source, room)} -> {path_end(document.after.source, room)}"
+    console.print(Text.assemble((verdict.upper(), _STYLES.get(verdict, "bold red")), f"  {sources}"))
     if document.not_run_because is not None:
         print_wrapped(console, document.not_run_because)
     if document.ci is not None and document.speedup_x is not None:
@@ -83,11 +84,6 @@ def _ncu(console: Console, document: BenchDocument) -> None:
         if names:
             said = ", ".join(one_line(name, _NAME) for name in names[:_KERNELS])
             print_wrapped(console, f"kernels of {word} alone: {said}")
-
-
-def _sources(document: BenchDocument, width: int) -> str:
-    room = max(10, (width - 30) // 2)
-    return f"{path_end(document.before.source, room)} -> {path_end(document.after.source, room)}"
 
 
 def _compile_errors(console: Console, document: BenchDocument) -> None:
@@ -160,11 +156,7 @@ def _outputs(console: Console, found: OutputsPart) -> None:
 
 def _assembled(console: Console, side: BenchSidePart) -> None:
     for kernel in side.kernels[:_KERNELS]:
-        said = f"{plural(kernel.registers, 'register')}, {_spills(kernel)}"
+        spilled = kernel.spill_stores + kernel.spill_loads
+        said = f"{plural(kernel.registers, 'register')}, {f'{spilled} bytes of spills' if spilled else 'no spills'}"
         console.print(Text(f"{INDENT}{one_line(kernel.name, console.width - 8 - len(said))}  {said}"))
     print_more(console, len(side.kernels), _KERNELS)
-
-
-def _spills(kernel: BenchKernelPart) -> str:
-    spilled = kernel.spill_stores + kernel.spill_loads
-    return f"{spilled} bytes of spills" if spilled else "no spills"

@@ -49,7 +49,11 @@ def compare_document(found: Comparison, again: NextCommand) -> CompareDocument:
             label_a=encodable(found.label_a),
             label_b=encodable(found.label_b),
             data_availability=AvailabilityPart(a=_layers(found.a), b=_layers(found.b), compared=_compared(found)),
-            static_diff=None if found.source is None else _static(found.source),
+            static_diff=None
+            if found.source is None
+            else StaticDiffPart(
+                kernels=tuple(map(StaticKernelPart.from_record, found.source.kernels)), **_common(found.source)
+            ),
             ptx_diff=None if found.ptx is None else _ptx(found.ptx),
             ncu_diff=None if found.ncu is None else ncu_diff_part(found.ncu),
             scorecard={one.name: DimensionPart.from_record(one) for one in found.scorecard},
@@ -82,10 +86,6 @@ def _layers(layers: Layers) -> LayersPart:
 def _compared(found: Comparison) -> tuple[Layer, ...]:
     layers: tuple[tuple[Layer, object], ...] = (("source", found.source), ("ptx", found.ptx), ("ncu", found.ncu))
     return tuple(layer for layer, diff in layers if diff is not None)
-
-
-def _static(diff: SourceDiff) -> StaticDiffPart:
-    return StaticDiffPart(kernels=tuple(map(StaticKernelPart.from_record, diff.kernels)), **_common(diff))
 
 
 def _ptx(diff: PtxDiff) -> PtxDiffPart:

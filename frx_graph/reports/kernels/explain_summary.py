@@ -10,7 +10,6 @@ from rich.text import Text
 from frx_graph.reports.kernels.explain_document import (
     ExplainDocument,
     KeyMetricPart,
-    RooflinePart,
     TopKernelPart,
     TopRecommendationPart,
 )
@@ -101,7 +100,9 @@ def standing_lines(document: ExplainDocument) -> Iterator[str]:
     roofline, occupancy = document.roofline, document.occupancy_summary
     if roofline is not None:
         yield f"Roofline region: {roofline.region}; MFU: {percent(roofline.mfu_pct)}"
-        yield f"Compute {percent(roofline.compute_pct)}, memory {_memory(roofline)} of the device's peak"
+        part = "" if roofline.memory_part is None else f" ({roofline.memory_part})"
+        memory = f"{percent(roofline.memory_pct)}{part}"
+        yield f"Compute {percent(roofline.compute_pct)}, memory {memory} of the device's peak"
     if occupancy is not None:
         yield f"Occupancy {percent(occupancy.achieved_pct)} of at most {percent(occupancy.theoretical_pct)}"
         limiters = ", ".join(f"{name} ({share:.0%} of the time)" for name, share in occupancy.limiters.items())
@@ -163,11 +164,6 @@ def target_lines(document: ExplainDocument) -> Iterator[str]:
             if step.metric not in seen:
                 seen.add(step.metric)
                 yield step_text(step)
-
-
-def _memory(roofline: RooflinePart) -> str:
-    part = "" if roofline.memory_part is None else f" ({roofline.memory_part})"
-    return f"{percent(roofline.memory_pct)}{part}"
 
 
 def _in(document: ExplainDocument, names: tuple[str, ...]) -> str:

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from frx_graph.analyzers.kernels.analysis import MEASURED
 from frx_graph.analyzers.kernels.gpu_view import BY_CAPABILITY, BY_OPTION
-from frx_graph.analyzers.kernels.metric_levels import Level, MetricLevel, metric_levels
+from frx_graph.analyzers.kernels.metric_levels import Level, metric_levels
 from frx_graph.analyzers.kernels.speed_of_light import LATENCY_BELOW_PCT
 from frx_graph.reports.kernels.kernel_document import BottleneckPart, GpuPart, KernelPart, NcuResult, RulePart
 from frx_graph.reports.render.quantities import byte_count, percent, plural, seconds
@@ -126,9 +126,10 @@ def _metrics(console: Console, kernel: KernelPart) -> None:
     print_title(console, f"MEASURED METRICS of {_name(kernel.kernel_name)}")
     for metric in metric_levels(kernel.kernel_name, kernel.metrics):
         mark, style = _MARKS[metric.level]
+        value = "not measured" if metric.value is None else f"{metric.value:.2f} {metric.unit}".rstrip()
         line = Text(INDENT)
         line.append(mark, style)
-        line.append(f" {metric.title:<22} {_value(metric):>12}  {metric.line}")
+        line.append(f" {metric.title:<22} {value:>12}  {metric.line}")
         console.print(line)
     for limiter, share in kernel.limiters.items():
         console.print(
@@ -184,10 +185,6 @@ def _rules(console: Console, kernel: KernelPart) -> None:
             "" if rule.speedup_pct is None else f", {rule.speedup_kind} speed-up of {rule.speedup_pct:.1f} % estimated"
         )
         print_wrapped(console, f"{rule.name} ({rule.section}){said}: {one_line(rule.text, _RULE_TEXT)}")
-
-
-def _value(metric: MetricLevel) -> str:
-    return "not measured" if metric.value is None else f"{metric.value:.2f} {metric.unit}".rstrip()
 
 
 def _bottleneck(console: Console, found: BottleneckPart) -> None:

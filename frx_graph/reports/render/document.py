@@ -1,16 +1,12 @@
-"""JSON documents: how they are written, and the JSON Schema that is published for them."""
+"""JSON documents: their parts, made of records or read, and written."""
 
 from __future__ import annotations
 
 import functools
-import json
 import math
-from collections.abc import Container
-from dataclasses import is_dataclass
 from typing import Annotated, Any, Self
 
 from pydantic import AliasPath, BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationInfo
-from pydantic.json_schema import GenerateJsonSchema
 
 from frx_graph.support.plain_text import encodable
 
@@ -102,28 +98,3 @@ def _portable(value: Any) -> Any:
             return [_portable(item) for item in value]
         case _:
             return value
-
-
-class _EveryFieldRequired(GenerateJsonSchema):
-    def field_is_required(self, field: Any, total: bool) -> bool:  # noqa: ARG002 - as pydantic calls it
-        return True
-
-
-def published_schema(name: str, document: Any, added_later: Container[str] = ()) -> str:
-    """Return the text of `{name}.schema.json`.
-
-    A record writes every field, so its schema requires those with a default too. The fields in `added_later` are not
-    required, since documents of earlier versions lack them.
-    """
-    generator = _EveryFieldRequired if is_dataclass(document) else GenerateJsonSchema
-    schema = {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "$id": f"urn:frx-graph:schema:{name}",
-        **adapter(document).json_schema(by_alias=True, mode="serialization", schema_generator=generator),
-    }
-    for part in (schema, *schema.get("$defs", {}).values()):
-        if "required" in part:
-            part["required"] = [field for field in part["required"] if field not in added_later]
-            for field in part["required"]:
-                part["properties"][field].pop("default", None)
-    return json.dumps(schema, indent=2, ensure_ascii=True) + "\n"

@@ -98,11 +98,12 @@ def _snapshot(console: Console, summary: SummaryPart) -> None:
     if sampled is not None and sampled != summary.gpu_busy_share:
         busy += f" in the profiled steps, {percent(100 * sampled)} by samples"
     rate = UNKNOWN if summary.steps_per_s is None else per_second(summary.steps_per_s, "steps/s")
+    spread = f"median {milliseconds(summary.median_step_ms)}, 90 % below {milliseconds(summary.p90_step_ms)}"
     rows = (
         ("GPU busy", busy),
         ("GPU memory busy", share_percent(summary.memory_busy_share)),
         ("GPU memory, most", share_percent(summary.peak_memory_share)),
-        ("Step time", f"{milliseconds(summary.step_ms)} from batch to batch; {_spread(summary)}"),
+        ("Step time", f"{milliseconds(summary.step_ms)} from batch to batch; {spread}"),
         ("Throughput", f"{rate}{' of each process' if len(summary.processes) > 1 else ''}"),
         ("Dominant stall", summary.dominant_stall or "none that was recorded"),
     )
@@ -116,10 +117,6 @@ def _snapshot(console: Console, summary: SummaryPart) -> None:
         bad = f", {plural(summary.losses_not_finite, 'loss', 'losses')} not finite" if summary.losses_not_finite else ""
         last = UNKNOWN if summary.last_loss is None else f"{summary.last_loss:.4g}"
         _row(console, "Last loss", f"{last}{bad}")
-
-
-def _spread(summary: SummaryPart) -> str:
-    return f"median {milliseconds(summary.median_step_ms)}, 90 % below {milliseconds(summary.p90_step_ms)}"
 
 
 def _parts(console: Console, summary: SummaryPart) -> None:

@@ -59,7 +59,7 @@ def render_list(
         )
         names = f"graph {decision.signature}  environment {decision.environment}  plan {decision.plan}"
         console.print(Text(f"{_INDENT}{names}", "dim"))
-        _print_wrapped(console, one_line(decision.reason, 1000), _INDENT, width)
+        console.print(Text("\n".join(_wrapped(one_line(decision.reason, 1000), _INDENT, _INDENT, width))))
     for environment, standing in standings.items():
         _print_standing(console, environment, standing)
     hidden = total - len(events)
@@ -100,10 +100,6 @@ def _kind(kind: Kind) -> tuple[str, str]:
 
 def _when(at: datetime) -> str:
     return f"{at:%Y-%m-%d %H:%M:%S} UTC"
-
-
-def _print_wrapped(console: Console, text: str, indent: str, width: int) -> None:
-    console.print(Text("\n".join(_wrapped(text, indent, indent, width))))
 
 
 def _wrapped(text: str, first: str, rest: str, width: int) -> list[str]:

@@ -54,12 +54,6 @@ def render_tune(document: TuneDocument, *, width: int, color: bool) -> str:
                 line(f"      {text}", "dim")
     for text in document.left_out:
         line(f"  not tried: {one_line(text)}", "dim")
-    _winner(document, line)
-    return out.getvalue()
-
-
-def _winner(document: TuneDocument, line: object) -> None:
-    assert callable(line)
     line("WINNER", "bold")
     for text in winner_lines(document):
         line(f"  {text}")
@@ -69,6 +63,7 @@ def _winner(document: TuneDocument, line: object) -> None:
             line(f"  {one_line(name)}={one_line(value)}")
         line("Applied: No — recommendation only")
         line("To apply: set the env vars above before launching your workload.")
+    return out.getvalue()
 
 
 def winner_lines(document: TuneDocument) -> Iterator[str]:

@@ -48,16 +48,11 @@ def problem_of(error: ProblemError) -> Problem:
     )
 
 
-def problem_response(error: ProblemError) -> Response:
-    """The answer."""
-    text = problem_of(error).model_dump_json(exclude_none=True)
-    return Response(text, error.status_code, error.headers, MEDIA_TYPE)
-
-
 def problem_answer(error: ProblemError, scope: Scope) -> Response:
     """Return a page if a browser asks, else a document."""
     if "text/html" not in Headers(scope=scope).get("accept", ""):
-        return problem_response(error)
+        text = problem_of(error).model_dump_json(exclude_none=True)
+        return Response(text, error.status_code, error.headers, MEDIA_TYPE)
     problem = problem_of(error)
     text = page_environment().get_template("problem.html.j2").render(problem=problem)
     return HTMLResponse(text, problem.status, dict(error.headers or {}))
