@@ -29,7 +29,7 @@ class DoctorDocument(Part):
 
 
 def doctor_document(checks: Sequence[Check]) -> DoctorDocument:
-    """In the order in which they were made."""
+    """Return the document of checks, in the order in which they were made."""
     return DoctorDocument(status=worst(checks), checks=tuple(map(CheckPart.from_record, checks)))
 
 
@@ -57,6 +57,6 @@ class SmokeDocument(Part):
 
 
 def smoke_document(checks: Iterable[tuple[str, str | None]]) -> SmokeDocument:
-    """`checks` are names with problems, None where there was none."""
+    """Return the document of checks, given as names with problems; None if there was none."""
     parts = tuple(SmokeCheckPart(name=name, passed=problem is None, problem=problem) for name, problem in checks)
     return SmokeDocument(result=SmokeResult(passed=all(part.passed for part in parts), checks=parts))

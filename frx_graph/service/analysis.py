@@ -1,5 +1,4 @@
-"""The analyses that the service offers, each a call of what the command line calls. Runs in a worker process, whose
-working directory is the job's folder, so that files are called by the names that they came with."""
+"""Run the analyses of the service, the same as the command line's. The working directory is the job's folder."""
 
 from __future__ import annotations
 

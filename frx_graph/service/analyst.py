@@ -1,4 +1,4 @@
-"""Has a worker analyse the files of a request, and turns whatever goes wrong into a problem."""
+"""Let a worker analyse the files of a request, and turn errors into problems."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Analyst:
     log: Callable[[str], None]
 
     def check_room(self, task: Task) -> None:
-        """Before a large body is received. Raises `ProblemError` where no more may wait."""
+        """Raise `ProblemError` if no more analyses may wait. Called before a large body is received."""
         try:
             self.pool.check_room()
         except QueueFullError as error:
@@ -54,8 +54,7 @@ class Analyst:
         labels: tuple[str, str] = ("a", "b"),
         form: ResultForm = ResultForm.JSON,
     ) -> Response:
-        """The result as a response; `fill` puts the files into the job's folder. Raises `ProblemError`, and
-        `ClientDisconnect` where nobody waits for it any more."""
+        """Return the result; `fill` writes the files. Raises `ProblemError`, or `ClientDisconnect` if it is gone."""
         with job_folder() as folder:
             await run_sync(fill, folder)
             job = AnalysisJob(
@@ -132,7 +131,7 @@ def _turned_away(error: QueueFullError) -> ProblemError:
 
 
 async def _gone(request: Request) -> None:
-    """Returns when the client has gone; its body is read already."""
+    """Return when the client has gone; its body is read already."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
 

@@ -1,4 +1,4 @@
-"""Reads the ledger for the service: nothing is ever written."""
+"""Read the ledger for the service; nothing is written."""
 
 from __future__ import annotations
 
@@ -37,21 +37,19 @@ class Decisions:
 
 @dataclass(frozen=True, slots=True)
 class DecisionBook:
-    """A ledger, opened anew for each question: it may not be there yet. What is asked of it waits for a database, so
-    coroutines ask by way of `read`."""
+    """A ledger, opened for each question, since it may not exist yet. Coroutines ask through `read`."""
 
     location: Location
     _readers: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(_MOST_READERS))
 
     async def read(self, question: Callable[[], Answered]) -> Answered:
-        """The answer to `question`, in a thread. Few at once: a database that does not answer is not to keep all the
-        threads that uploads need, too."""
+        """Answer `question` in a thread. Few run at once, so that a slow database leaves threads to uploads."""
         return await run_sync(question, limiter=self._readers)
 
     def last(
         self, *, signature: str | None = None, kind: Kind | None = None, before: int | None = None, limit: int
     ) -> Decisions:
-        """The last `limit` of those before event `before`. Raises `ProblemError` where the ledger cannot be read."""
+        """Return the last `limit` events before event `before`. Raises `ProblemError` if the ledger cannot be read."""
         source = self._opened()
         if source is None:
             return Decisions((), 0, None)
@@ -63,7 +61,7 @@ class DecisionBook:
         return Decisions(shown, total, shown[0].position if len(found) > limit else None)
 
     def at(self, position: int) -> tuple[Recorded, Recorded | None]:
-        """One event, and the trial that it rests on. Raises `ProblemError` where there is none."""
+        """Return one event, and the trial that it rests on. Raises `ProblemError` if there is none."""
         source = self._opened()
         with _ledger_problems():
             found = None if source is None else source.at(position)
@@ -72,7 +70,7 @@ class DecisionBook:
             return found, source.evidence(found)
 
     def document(self, decisions: Decisions, signature: str | None = None) -> dict[str, Any]:
-        """The document `frx_ledger_v1`; with a `signature`, what stands for it, too."""
+        """Return the document `frx_ledger_v1`; with a `signature`, its active plans, too."""
         standings = None if signature is None else self._standings(signature)
         return ledger_document(str(self.location), decisions.total, decisions.events, standings)
 

@@ -1,4 +1,4 @@
-"""The page of one result. Runs in a worker, as the analysis does: names from files are hostile until here."""
+"""Render the page of one result, in a worker like the analysis, since names from files are hostile."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _WINNERS = {"a": "A is better", "b": "B is better", "tie": "Neither is better"}
 
 
 def html_report(document: BaseModel | Advice) -> str:
-    """The whole page."""
+    """Render the page of a result."""
     name, context = _page(document)
     return page_environment().get_template(f"{name}.html.j2").render(context)
 
 
 def _page(document: BaseModel | Advice) -> tuple[str, dict[str, object]]:
-    """The template, and what it is given."""
+    """Return the name of the template, and its context."""
     match document:
         case Advice():
             return "advice", advice_context(document, None, Path("/"), shipped_cards())

@@ -23,7 +23,7 @@ PAGES: Final = (
 
 @cache
 def page_environment() -> Environment:
-    """Files are named as they are, since no folder of this machine is theirs."""
+    """Return the environment of the pages. Files keep their names, since none is from this machine."""
     templates = {f"{name}.html.j2": page_source(f"{name}.html.j2") for name in PAGES}
     templates |= {name: report_source(name) for name in ADVICE_PARTS}
     environment = html_environment(templates, Path("/"))

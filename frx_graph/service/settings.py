@@ -32,12 +32,12 @@ def is_address(host: str) -> bool:
 
 
 def usual_workers() -> int:
-    """As many as there are cores, up to four: an analysis has one thread."""
+    """Return the number of cores, at most four: an analysis has one thread."""
     return max(1, min(4, os.cpu_count() or 1))
 
 
 class ServiceSettings(BaseModel):
-    """Checked as a whole: beyond this machine nobody is served without a token."""
+    """Settings, checked as a whole: without a token, only this machine is served."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

@@ -27,7 +27,7 @@ _NARROW_PLOT, _WIDE_PLOT = 260.0, 300.0
 
 
 def web_pages(analyst: Analyst, book: DecisionBook) -> APIRouter:
-    """The routes. They are not in the OpenAPI document, which is for programs."""
+    """Return the routes of the pages, which are not in the OpenAPI document."""
     router = APIRouter(include_in_schema=False)
 
     @router.get("/")
@@ -110,7 +110,7 @@ def _page(name: str, **context: object) -> Response:
 
 @cache
 def _static_files() -> dict[str, tuple[str, str]]:
-    """All that a page loads."""
+    """Return the text and media type of all files that pages load."""
     script = f"{report_source('page.js')}\n{page_source('drop.js')}"
     return {
         "report.css": (report_source("report.css"), "text/css; charset=utf-8"),

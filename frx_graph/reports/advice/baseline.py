@@ -45,7 +45,7 @@ class _BaselineFile(BaseModel):
 
 
 def baseline_of(advice: Advice, root: Path) -> Baseline:
-    """All findings of `advice`, their files relative to `root`."""
+    """Count the findings of `advice` by identity; files are relative to `root`."""
     return Counter(_written(identity_of(finding, root)) for finding in advice.findings)
 
 

@@ -72,7 +72,7 @@ def meter(share: float) -> Markup:
 
 
 def _printable(value: object) -> object:
-    """Applied to all that a template prints: plain strings lose what is not printable, markup stays as it is."""
+    """Make plain strings printable; markup stays as it is. Jinja applies this to all that a template prints."""
     return one_line(value, LONGEST_TEXT) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 

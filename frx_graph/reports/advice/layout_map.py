@@ -47,7 +47,7 @@ LAYOUT_WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """The part of a block that lies in one row."""
+    """The part of a block in one row."""
 
     span: LayoutSpan
     row: int

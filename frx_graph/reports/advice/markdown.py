@@ -89,7 +89,7 @@ def code(text: str, *, in_table: bool = False) -> str:
 
 
 def code_block(text: Sequence[str]) -> str:
-    """Lines as a fenced block that none of them can close."""
+    """Return lines as a fenced block that none of them can close."""
     longest = max((len(run) for line in text for run in re.findall(r"`+", line)), default=0)
     fence = "`" * max(3, longest + 1)
     return "\n".join([f"{fence}text", *text, fence])

@@ -71,7 +71,7 @@ def roof_of(environment: Environment) -> Roof:
 
 
 def placed_points(graphs: Iterable[GraphSummary], roof: Roof) -> tuple[PlacedPoint, ...]:
-    """All points that do arithmetic, those that move most bytes first. Copies and views have no place in the plot."""
+    """Return the points that do arithmetic, most bytes first. Copies and views have no place in the plot."""
     points = [p for graph in graphs for p in graph.roofline if p.flops > 0 and p.bytes > 0]
     placed = []
     for point in points:

@@ -91,7 +91,7 @@ def _roof_lines(roof: Roof, axes: Axes) -> Iterator[Markup]:
 
 
 def _roof_labels(roof: Roof, axes: Axes) -> Iterator[Markup]:
-    """Above the lines, and one below the other where peaks lie close together."""
+    """Draw labels above the lines, one below the other if peaks are close."""
     slope = _slope(roof, axes)
     if slope is None:
         return

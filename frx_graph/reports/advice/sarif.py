@@ -128,8 +128,7 @@ def _result(finding: Finding, rule_index: int, mark: str, location: Json) -> Jso
 
 
 def _location(site: CallSite, target: str, root: Path) -> Json:
-    """A place that is always physical, since code scanning takes no other: the target's file stands in for an unknown
-    call site."""
+    """Return a physical location, which code scanning requires: an unknown call site becomes the target's file."""
     known = site.file != UNKNOWN_SITE.file
     physical: dict[str, Json] = {"artifactLocation": _artifact(site.file if known else _target_file(target), root)}
     if known and site.line > 0:

@@ -55,7 +55,7 @@ class Impact:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """For a narrow column: each number above what it rests on."""
+        """Lines for a narrow column: each number above its basis."""
         written = (*self.traffic, self.basis) if self.traffic else ()
         if self.time is not None:
             written = (*written, f"{self.time} of time", "measured")
@@ -63,7 +63,7 @@ class Impact:
 
     @property
     def sentence(self) -> str:
-        """As the beginning of a sentence."""
+        """The beginning of a sentence."""
         if self.traffic == _NOTHING:
             return f"nothing to save as the program stands ({self.basis})"
         parts = []

@@ -50,7 +50,7 @@ _NAME = 60
 
 
 def render_comparison(result: CompareResult, *, top: int, width: int, color: bool) -> str:
-    """The winner, what is better and worse, `top` root causes, what speaks against it, and what is not known."""
+    """Render the winner, differences, `top` root causes, tradeoffs and open questions."""
     out, console = text_console(width, color, soft_wrap=True)
     _winner(console, result)
     print_findings(console, "RESOLVED IN B", result.resolved)
@@ -97,7 +97,7 @@ def _reasons(verdict: VerdictPart) -> Iterator[str]:
 
 
 def print_findings(console: Console, title: str, found: Sequence[FindingPart]) -> None:
-    """Those that one side has more often; nothing where there are none."""
+    """Print findings that one side has more often; nothing if there are none."""
     if not found:
         return
     print_title(console, title)

@@ -113,7 +113,7 @@ def _launch(launch: LaunchPart) -> str:
 
 
 def _occupancy(residency: Sequence[ResidencyPart]) -> str:
-    """On one GPU in full; of several the least and the most, each with the first that has it."""
+    """Describe the occupancy on one GPU in full; of several, the least and the most."""
     if len(residency) == 1:
         (only,) = residency
         limiter = "" if only.limiter is None else f", {plural(only.blocks_per_sm, 'block')} by {only.limiter.value}"

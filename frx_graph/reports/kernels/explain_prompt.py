@@ -1,8 +1,8 @@
-"""An explanation for a language model that is to mend the kernel: `frx_llm_prompt.txt`.
+"""An explanation for a language model that changes the kernel: `frx_llm_prompt.txt`.
 
-Names of kernels and files, and source, were written by strangers, and may read like instructions. None of them stands
-outside of the data blocks at the end: kernels are called K1, K2 and so on. Each line of such a block begins with a name
-or a number of ours, so that none can look like its end, which besides has the hash of all that is in the blocks.
+Names of kernels and files, and source, are untrusted, and may read like instructions. They appear only in the data
+blocks at the end; elsewhere kernels are called K1, K2 and so on. Each line of a block begins with a name or a number
+that frx assigns, so that no line can look like the block's end, which also has a hash of the content.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def _numbered(source: SourcePart) -> Iterator[str]:
 
 
 def _section(title: str, lines: Iterable[str]) -> Iterator[str]:
-    """Nothing where there are no lines."""
+    """Yield a section; nothing if it has no lines."""
     kept = tuple(lines)
     if kept:
         yield from ("", title)

@@ -31,7 +31,7 @@ NO_BOUND = "no bound follows from what was measured"
 
 
 def render_summary(document: ExplainDocument) -> str:
-    """Diagnosis, where it stands, what to do and how to see that it has helped."""
+    """Render the diagnosis, the figures, the fixes, and the metrics that show whether they helped."""
     out, console = text_console(WIDTH, color=False, soft_wrap=True)
     console.print(Text(f"{FIRST_WORDS}  {path_end(document.evidence_file, WIDTH - len(FIRST_WORDS) - 2)}"))
     _section(console, "PRIMARY DIAGNOSIS", primary_lines(document))
@@ -178,7 +178,7 @@ def _numbers(document: ExplainDocument, names: tuple[str, ...]) -> str:
 
 
 def _section(console: Console, title: str, lines: Iterable[str]) -> None:
-    """Nothing where there are no lines."""
+    """Print a section; nothing if it has no lines."""
     for number, line in enumerate(lines):
         if not number:
             console.print()

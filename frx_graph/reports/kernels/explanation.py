@@ -1,4 +1,4 @@
-"""Puts what was found in one file together for somebody who is to mend it."""
+"""Explain the findings in one file to the person who will change the kernels."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _AGAINST = frozenset({Why.REFUTED, Why.DISPUTED})
 
 
 def explain_ncu(result: NcuResult, *, measured: Sequence[str] = _YOURS) -> ExplainDocument:
-    """The explanation of an export; `measured` are the filters, `--`, and the program that it was measured of."""
+    """Explain an export; `measured` are the filters, `--`, and the program of the measurement."""
     diagnoses = tuple(map(_diagnosis, result.bottlenecks))
     known = tuple(one for one in diagnoses if one.label != INSUFFICIENT)
     # Both are ordered by what is to be had; one name may stand for kernels on several devices.
@@ -75,7 +75,7 @@ def explain_ncu(result: NcuResult, *, measured: Sequence[str] = _YOURS) -> Expla
 
 
 def explain_ptx(result: PtxResult) -> ExplainDocument:
-    """The explanation of a PTX file: risks, since nothing of it has run; the kernels with the greatest come first."""
+    """Explain a PTX file by its risks, since it was not run; kernels with the greatest risk come first."""
     diagnoses = tuple(map(_diagnosis, result.bottlenecks))
     risky = tuple(dict.fromkeys(name for one in result.bottlenecks for name in one.kernels))
     places = {name: place for place, name in enumerate(risky)}
@@ -139,8 +139,7 @@ def explain_ptx(result: PtxResult) -> ExplainDocument:
 def with_source(
     document: ExplainDocument, quoted: QuotedSource, findings: Sequence[CudaFinding] | None, found: Reconciliation
 ) -> ExplainDocument:
-    """The same with the source of its kernels, the `findings` in it, None where it is no CUDA source, and what it and
-    the report say together."""
+    """Add the source of the kernels, its findings (None if it is no CUDA source), and the joint diagnoses."""
     source = SourcePart(
         path=_printable(quoted.path),
         first_line=quoted.first,
@@ -172,7 +171,7 @@ def with_source(
 
 
 def _contradicted(found: Reconciliation) -> frozenset[tuple[str, str, int | None]]:
-    """Rule, kernel and line of what no side of a diagnosis holds of: loads may be refuted, and stores not."""
+    """Return rule, kernel and line of findings that another layer refutes for every side of a diagnosis."""
     denied = {
         (one.label, one.kernel.source.name, one.line)
         for one in found.unreconciled
@@ -226,7 +225,7 @@ def _measured_as(kernel: MatchedKernel) -> tuple[str, ...]:
 
 
 def _no_source(report: str | None) -> MissingPart:
-    """Without a command where the report was not kept."""
+    """Report missing source; without a command if the report was not kept."""
     command = None if report is None else encodable(shlex.join(("frx", "explain", report, "--source", "kernel.cu")))
     return MissingPart(layer="source", reason="what the kernels do in memory was not looked at", command=command)
 
@@ -245,7 +244,7 @@ def _diagnosis(found: BottleneckPart | RiskPart) -> DiagnosisPart:
 
 
 def confidence_label(confidence: float) -> Literal["low", "medium", "high"]:
-    """In words."""
+    """Return a confidence in words."""
     return "high" if confidence >= _HIGH else "medium" if confidence >= _MEDIUM else "low"
 
 

@@ -55,8 +55,7 @@ _BOUNDS = {
 def render_kernels(
     result: NcuResult, *, top: int, width: int, color: bool, measured: Sequence[str] = ("--", *YOUR_PROGRAM)
 ) -> str:
-    """Verdict, kernels, metrics of the most promising one, bottlenecks, `top` recommendations, and what to do next;
-    `measured` are the filters, `--`, and the program of the command that measures again."""
+    """Render verdict, metrics, bottlenecks, `top` recommendations, next steps; `measured` is the measured command."""
     out, console = text_console(width, color, soft_wrap=True)
     _verdict(console, result)
     _kernels(console, result)

@@ -39,7 +39,7 @@ _WHY = {
 
 
 def render_reconciliation(result: ReconcileResult, *, top: int, width: int, color: bool) -> str:
-    """The layers, `top` diagnoses with what speaks for and against them, what stands alone, and what is missing."""
+    """Render layers, `top` diagnoses with their evidence, unreconciled findings, and missing evidence."""
     out, console = text_console(width, color, soft_wrap=True)
     console.print(Text("RECONCILIATION", "bold"))
     for layer in Layer:
@@ -60,7 +60,7 @@ def render_reconciliation(result: ReconcileResult, *, top: int, width: int, colo
 
 
 def print_diagnoses(console: Console, title: str, found: Sequence[ReconciledDiagnosisPart], top: int) -> None:
-    """The first `top`, with what speaks for and against each."""
+    """Print the first `top` diagnoses, with the evidence for and against each."""
     print_title(console, title)
     if not found:
         print_wrapped(console, "None that these layers tell.")

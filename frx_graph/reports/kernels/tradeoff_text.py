@@ -14,7 +14,7 @@ _NAMED = 5
 
 
 def tradeoff_text(found: Tradeoff) -> str:
-    """With the numbers of A and B in this order. Names are printable, and cut."""
+    """Return a sentence with the numbers of A and B in this order. Names are printable, and cut."""
     side = {Winner.A: "A", Winner.B: "B"}.get(found.winner, "neither")
     kernel = (
         "" if found.kernel_a is None or found.kernel_b is None else f" of {pair_name(found.kernel_a, found.kernel_b)}"

@@ -37,6 +37,6 @@ def project_path(file: str, root: Path) -> str | None:
 
 
 def path_end(path: str, limit: int) -> str:
-    """As `one_line`, but of a path that is too long the end is kept: there stands the file's name."""
+    """Return a printable path; of a path that is too long, its end, which has the file's name."""
     path = one_line(path, len(path) + 1)
     return path if len(path) <= limit else f"…{path[1 - limit :]}"

@@ -43,8 +43,7 @@ def render_list(
     width: int,
     color: bool,
 ) -> str:
-    """Three lines an event, oldest first; then, for each environment in `standings`, what stands there. `total` events
-    match, of which `events` are the last."""
+    """Render the last of `total` events, three lines each, oldest first; then the active plans by environment."""
     # Prose is wrapped here; paths and the line of names, 79 columns, stay whole.
     out, console = text_console(width, color, soft_wrap=True)
     for event in events:
@@ -70,7 +69,7 @@ def render_list(
 
 
 def render_event(event: Recorded, evidence: Recorded | None, *, width: int, color: bool) -> str:
-    """All about one event. `evidence` is the last trial of its plan until then."""
+    """Render one event in full. `evidence` is the last trial of its plan until then."""
     out, console = text_console(width, color, soft_wrap=True)
     decision = event.decision
     console.print(Text.assemble((f"#{event.position}", "bold"), " ", _kind(decision.kind)))

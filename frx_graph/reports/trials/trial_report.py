@@ -84,7 +84,7 @@ def render_matrix(document: TrialMatrixDocument, *, width: int, color: bool) -> 
 
 
 def shape_text(shape: Mapping[str, int]) -> str:
-    """As `--shape` takes it."""
+    """Format sizes as `--shape` takes them."""
     return ",".join(f"{name}={size}" for name, size in shape.items())
 
 

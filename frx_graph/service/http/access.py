@@ -31,7 +31,7 @@ class Access:
         self._hosts = self._named | {settings.host.lower()}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """As ASGI has it."""
+        """Serve the request, or answer with a problem."""
         if scope["type"] == "http" and (error := self._objection(scope)) is not None:
             await problem_answer(error, scope)(scope, receive, send)
             return
@@ -72,7 +72,7 @@ class Access:
 
 
 def _name(host: bytes) -> str:
-    """Without the port, in lower case."""
+    """Return the host without its port, in lower case."""
     text = host.decode("latin-1").lower()
     if text.startswith("["):
         return text.partition("]")[0].removeprefix("[")

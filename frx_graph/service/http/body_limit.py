@@ -29,12 +29,12 @@ class BodyLimit:
         """Bytes of bodies with files, and of others."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """As ASGI has it."""
+        """Serve the request with a limited body."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         headers = Headers(scope=scope)
-        # Not by what the request says of itself: who says that it brings files would have a larger limit.
+        # By route: a request that claims to bring files must not get a larger limit.
         files = scope["path"] in FILE_ROUTES
         limit = self._settings.upload_bytes if files else self._settings.text_bytes
         said = headers.get("content-length", "0")
@@ -74,7 +74,7 @@ class _Body:
     async def receive(self) -> Message:
         """The next part of it."""
         if self.complete:
-            # What comes behind the body is that the client has gone.
+            # Behind the body comes only the message that the client has gone.
             return await self._receive()
         left = min(self._settings.idle_seconds, self._deadline - monotonic())
         try:

@@ -1,7 +1,6 @@
-"""Connections that are not kept for whoever does not go on: neither before a request's head is there, nor with an
-answer that nobody takes.
+"""Close connections on which no request's head arrives, or whose answer is not taken.
 
-The server has a time limit for neither. A body's is `BodyLimit`'s.
+The server has no time limit for either. `BodyLimit` has that of a body.
 """
 
 from __future__ import annotations
@@ -65,7 +64,7 @@ class TimedConnection(H11Protocol):
         if self.cycle is not None and not self.cycle.response_complete:
             self._cancel_head()
         elif self._ending is None and not self.transport.is_closing():
-            # Not once more with each part: who sends a byte now and then is not waited for longer.
+            # Not restarted by each part: a client that sends a byte now and then gets no more time.
             self._await_head()
 
     def on_response_complete(self) -> None:
@@ -80,14 +79,14 @@ class TimedConnection(H11Protocol):
             self._stuck = self.loop.call_later(self._silence, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """It does."""
+        """The other side takes data again."""
         super().resume_writing()
         if self._stuck is not None:
             self._stuck.cancel()
             self._stuck = None
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It is over."""
+        """Cancel all timers."""
         self._cancel_head()
         self._lingering.forget()
         super().connection_lost(exc)
@@ -97,7 +96,7 @@ class TimedConnection(H11Protocol):
         return self.conn.their_state in (h11.SEND_BODY, h11.ERROR)
 
     def _no_more(self) -> None:
-        """Nothing that arrives is for a request any more: who waits for the rest of one is told."""
+        """Tell the request in progress that no more of its body will arrive."""
         self._cancel_head()
         if self.cycle is not None and not self.cycle.response_complete:
             self.cycle.disconnected = True

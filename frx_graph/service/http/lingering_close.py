@@ -1,7 +1,7 @@
-"""A connection that is closed behind an answer and not over it.
+"""Close a connection without losing its last answer.
 
-Where bytes arrive that nobody reads, TCP's end is a reset, and a reset takes with it what the other side has not read
-yet: who still sends a body that was refused would lose the answer that says why (RFC 9112, 9.6).
+If unread bytes arrive, closing resets the connection, and a reset discards data that the other side has not read yet.
+A client that still sends a refused body would lose the answer that gives the reason (RFC 9112, 9.6).
 """
 
 from __future__ import annotations
@@ -16,9 +16,7 @@ _BYTES: Final = 16 << 20
 
 
 class LingeringTransport:
-    """A transport whose `close` ends only the answer, where `unread()` says that more may come. What comes is dropped,
-    until the other side ends, too, or has had its time, or it is closed once more. `answered()` is called when that
-    begins."""
+    """Transport whose `close` lets the other side read the answer first, if `unread()`; then calls `answered()`."""
 
     def __init__(self, transport: asyncio.Transport, unread: Callable[[], bool], answered: Callable[[], None]) -> None:
         self._transport = transport

@@ -30,8 +30,7 @@ class Problem(BaseModel):
 
 
 class ProblemError(HTTPException):
-    """Ends a request with a problem; also in the middle of a body, where the framework lets only `HTTPException`
-    through."""
+    """Error that ends a request with a problem. Only `HTTPException` passes the framework in the middle of a body."""
 
     def __init__(self, status: int, detail: str, hint: str = "", headers: Mapping[str, str] | None = None) -> None:
         super().__init__(status, detail, headers)
@@ -39,7 +38,7 @@ class ProblemError(HTTPException):
 
 
 def problem_of(error: ProblemError) -> Problem:
-    """The same as a document."""
+    """Return the error as a document."""
     return Problem(
         title=HTTPStatus(error.status_code).phrase,
         status=error.status_code,

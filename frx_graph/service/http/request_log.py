@@ -35,7 +35,7 @@ def log_line(**told: object) -> str:
 
 
 def request_number(scope: Scope) -> str:
-    """That of the request, by which its line in the log is found."""
+    """Return the request's number, by which its line in the log is found."""
     return str(scope.get(_NUMBER, UNKNOWN_ROUTE))
 
 
@@ -48,7 +48,7 @@ class RequestLog:
         self._log = log
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """As ASGI has it."""
+        """Serve the request, and log its outcome."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -118,7 +118,7 @@ class ServiceMetrics:
         self.waiting = Gauge("frx_analyses_waiting", "Analyses that wait for a worker.", registry=registry)
 
     def text(self) -> bytes:
-        """All of them now."""
+        """Return all metrics in the text format of Prometheus."""
         return generate_latest(self._registry)
 
 
@@ -136,7 +136,7 @@ class Faults:
         self._log = log
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """As ASGI has it."""
+        """Serve the request, and log its outcome."""
         begun = False
 
         async def noted(message: Message) -> None:

@@ -37,7 +37,7 @@ Label = Annotated[str, Field(min_length=1, max_length=200)]
 
 
 def _shown(example: dict[str, Any]) -> ConfigDict:
-    """With an example for the OpenAPI document."""
+    """Return a configuration with an example for the OpenAPI document."""
     return ConfigDict(extra="forbid", frozen=True, json_schema_extra={"examples": [example]})
 
 
