@@ -106,8 +106,8 @@ def file_endpoint(analyst: Analyst) -> APIRouter:
         "/analyze", responses=answers(FileResult), response_class=Response, openapi_extra={"requestBody": FORM_BODY}
     )
     async def analyze(request: Request) -> Response:
-        """What a file shows: a torch.profiler trace, the zip of a run, an Nsight Compute export or report, PTX, CUDA
-        source, or advice."""
+        """Analyse a torch.profiler trace, the zip of a run, an Nsight Compute export or report, PTX, CUDA source, or
+        advice."""
         analyst.check_room(Task.FILE)
         async with form_of(request, two=False) as form:
             return await analyst.response(request, Task.FILE, form.fill, gpu_model=form.gpu_model)

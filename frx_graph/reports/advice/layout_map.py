@@ -1,4 +1,4 @@
-"""Where the copies are: a graph as a wrapped band of blocks, as wide as the bytes they move.
+"""Map of copies: a graph as a wrapped band of blocks, as wide as the bytes they move.
 
 A block is one `LayoutSpan`. Its colour is the layout that it runs in; the part filled from below is the share of its
 traffic that layout copies make, so that equal areas are equal bytes. A notch above the band marks every block that

@@ -43,7 +43,7 @@ def title(finding: Finding) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Impact:
-    """What a fix saves each step, as far as known: traffic, predicted or observed, and time, which is measured.
+    """Saving of a fix each step, as far as known: traffic, predicted or observed, and measured time.
 
     `traffic` is bytes, then percent of the step's; `basis` is what they rest on. The evidence of the finding says which
     time `time` is a part of.
