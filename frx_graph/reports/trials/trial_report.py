@@ -6,9 +6,10 @@ import statistics
 import textwrap
 from collections.abc import Mapping
 
+from rich.console import Console
 from rich.text import Text
 
-from frx_graph.reports.render.text_console import print_title, print_wrapped, text_console
+from frx_graph.reports.render.text_console import INDENT, print_title, text_console
 from frx_graph.reports.trials.trial_document import MatrixEntry, TrialDocument, TrialMatrixDocument
 from frx_graph.support.plain_text import one_line
 
@@ -23,7 +24,7 @@ def render_trial(document: TrialDocument, *, width: int, color: bool) -> str:
     """The verdict, what was tried, each gate with what was seen there, and what was recorded."""
     out, console = text_console(width, color, soft_wrap=True)
     console.print(Text.assemble((document.verdict, STYLES[document.verdict]), f"  {one_line(document.target, 200)}"))
-    print_wrapped(console, one_line(document.reason, 1000))
+    _print_broken(console, one_line(document.reason, 1000))
     print_title(console, "Candidate")
     for candidate in document.arms[-1].candidates:
         saved = candidate.predicted_seconds
@@ -47,7 +48,7 @@ def render_trial(document: TrialDocument, *, width: int, color: bool) -> str:
         medians = ", ".join(f"{median:.3f}" for median in stats.pair_medians)
         print_title(console, "Measured")
         console.print(Text(f"    {stats.quads} quads in {stats.processes} process pairs, {stats.void} void"))
-        print_wrapped(console, f"ratio {stats.ratio_median:.3f} of baseline over candidate; by pair {medians}")
+        _print_broken(console, f"ratio {stats.ratio_median:.3f} of baseline over candidate; by pair {medians}")
         steps = ", ".join(f"{arm.name} {_median_step(document, arm.name) * 1e3:.3g} ms" for arm in document.arms)
         console.print(Text(f"    median step: {steps}"))
     if document.place is not None:
@@ -55,9 +56,9 @@ def render_trial(document: TrialDocument, *, width: int, color: bool) -> str:
         console.print()
         console.print(Text(f"Ran on node {one_line(document.place.address)}{host}, attempt {document.place.attempt}"))
         for lost in document.place.lost:
-            print_wrapped(console, f"lost before, and not counted: {one_line(lost, 1000)}")
+            _print_broken(console, f"lost before, and not counted: {one_line(lost, 1000)}")
     console.print()
-    print_wrapped(console, one_line(document.decision, 1000), "")
+    _print_broken(console, one_line(document.decision, 1000), "")
     return out.getvalue()
 
 
@@ -79,7 +80,7 @@ def render_matrix(document: TrialMatrixDocument, *, width: int, color: bool) -> 
         of = one_line(" ".join(filter(None, named)), 200)
         console.print(Text.assemble((f"{verdict:<{_WORD}}", STYLES.get(verdict, "bold red")), of))
         for told in _told(entry):
-            print_wrapped(console, one_line(told, 1000), " " * _WORD)
+            _print_broken(console, one_line(told, 1000), " " * _WORD)
     return out.getvalue()
 
 
@@ -100,3 +101,9 @@ def _told(entry: MatrixEntry) -> list[str]:
         found.append(f"on node {trial.place.address}, attempt {trial.place.attempt}")
         found += [f"lost before, and not counted: {lost}" for lost in trial.place.lost]
     return [*found, trial.decision]
+
+
+def _print_broken(console: Console, text: str, indent: str = INDENT) -> None:
+    """Print lines no longer than the console is wide; a path that is longer is broken."""
+    for line in textwrap.wrap(text, console.width - len(indent)):
+        console.print(Text(f"{indent}{line}"))
