@@ -28,9 +28,9 @@ from frx_graph.reports.kernels.cuda_report import render_cuda
 from frx_graph.reports.kernels.kernel_report import render_kernels
 from frx_graph.reports.kernels.ptx_report import render_ptx
 from frx_graph.reports.render.document import to_json
-from frx_graph.reports.render.plain_text import one_line
 from frx_graph.reports.runs import trace_document
 from frx_graph.reports.runs.trace_report import render_trace
+from frx_graph.support.plain_text import one_line
 
 _DATA = Path(__file__).parent.parent / "tests" / "data"
 Report = tuple[Mapping[str, Any], Callable[[], str]]

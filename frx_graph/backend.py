@@ -33,7 +33,7 @@ from frx_graph.support.user_warning import WarnOnce, warn_and_go_on
 if TYPE_CHECKING:
     from frx_graph.promotion.lookup import PromotedPlans
     from frx_graph.promotion.promoted_plan import Promotion
-    from frx_graph.reports.advice.advice_report import AdviceReport
+    from frx_graph.reports.advice.render import AdviceReport
 
 _CALLS_NOT_COUNTED = CaptureFailure(
     "calls per step",

@@ -20,8 +20,8 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from frx_graph.errors import OptionError
-from frx_graph.reports.advice.report_format import Format
-from frx_graph.reports.render.plain_text import one_line
+from frx_graph.reports.advice.terminal import Format
+from frx_graph.support.plain_text import one_line
 from frx_graph.trials.policy import TrialPolicy, policy_from_mapping
 
 PYPROJECT = "pyproject.toml"

@@ -4,7 +4,7 @@ import pytest
 
 from frx_graph.config import AdviseConfig, advise_config, find_pyproject
 from frx_graph.errors import OptionError
-from frx_graph.reports.advice.report_format import Format
+from frx_graph.reports.advice.terminal import Format
 
 
 def _project(folder, text):

@@ -40,7 +40,7 @@ from frx_graph.passes.layouts.regions import anchor_signatures
 from frx_graph.passes.ranking import rank
 from frx_graph.passes.spans import layout_spans
 from frx_graph.records import HIDDEN_KINDS, Finding, Refusal
-from frx_graph.reports.advice.advice_report import AdviceReport
+from frx_graph.reports.advice.render import AdviceReport
 from frx_graph.support.torch_internals import counters
 
 _Known = TypeVar("_Known")

@@ -12,8 +12,8 @@ from pydantic import ValidationError
 
 from frx_graph.evidence.run import bundle_layout
 from frx_graph.evidence.run.bundle import OpenBundle
-from frx_graph.reports.render.plain_text import one_line
 from frx_graph.reports.runs.run_parts import RunResult, SourcePart
+from frx_graph.support.plain_text import one_line
 from frx_graph.version import __version__
 
 Role = Literal["events", "trace", "samples"]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from frx_graph.autopilot.target_trial import Asked, Tried, try_target
 from frx_graph.engines.engine import Progress
-from frx_graph.reports.trials.trial_matrix_report import shape_text
+from frx_graph.reports.trials.trial_report import shape_text
 from frx_graph.trials.arm_messages import TargetWorkload
 from frx_graph.trials.policy import TrialPolicy
 

@@ -18,7 +18,7 @@ from frx_graph.config import advise_config
 from frx_graph.errors import TargetError
 from frx_graph.measure.console_capture import STDERR, STDOUT, redirected
 from frx_graph.reports.advice.render import DEFAULT_TOP
-from frx_graph.reports.advice.report_format import Format
+from frx_graph.reports.advice.terminal import Format
 
 
 def advise(

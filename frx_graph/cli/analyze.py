@@ -43,8 +43,7 @@ from frx_graph.cli.printing.report_output import ReportOptions, emit, write_repo
 from frx_graph.errors import OptionError
 from frx_graph.evidence.file_kind import FileKind, file_kind
 from frx_graph.reports.advice.render import DEFAULT_TOP
-from frx_graph.reports.advice.report_format import Format
-from frx_graph.reports.advice.terminal import detect_terminal
+from frx_graph.reports.advice.terminal import Format, detect_terminal
 from frx_graph.reports.kernels import cuda_document, kernel_document, ptx_document
 from frx_graph.reports.kernels.cuda_report import render_cuda
 from frx_graph.reports.kernels.kernel_report import render_kernels

@@ -14,14 +14,13 @@ from frx_graph.cli.printing.output import QuietOption, notice, print_document, p
 from frx_graph.reports.advice.render import DEFAULT_TOP
 from frx_graph.reports.advice.terminal import detect_terminal
 from frx_graph.reports.render.document import to_json
-from frx_graph.reports.render.plain_text import encodable
-from frx_graph.reports.runs.collect_document import CapturedPart, CollectDocument
-from frx_graph.reports.runs.collect_report import render_collected
+from frx_graph.reports.runs.collect_report import CapturedPart, CollectDocument, render_collected
 from frx_graph.reports.runs.run_parts import RunResult
 from frx_graph.reports.runs.run_report import render_run
 from frx_graph.runs.collect.collection import Collected, collect_run
 from frx_graph.runs.collect.run_settings import DEFAULT_INTERVAL_MS, DEFAULT_NAME, DEFAULT_OUT, RunSettings, new_run_id
 from frx_graph.runs.workload.workload import STDERR, STDOUT
+from frx_graph.support.plain_text import encodable
 
 _FASTEST_MS, _SLOWEST_MS = 10, 24 * 3600 * 1000
 """Of sampling: devices count their utilisation over a sixth of a second at least; and whoever waits for a day has the

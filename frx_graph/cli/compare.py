@@ -25,8 +25,8 @@ from frx_graph.evidence.ncu.profiler import find_ncu
 from frx_graph.measure.machine.gpus_present import gpu_names
 from frx_graph.measure.nvcc import Nvcc, find_nvcc
 from frx_graph.reports.kernels.compare_gaps import NextCommand
-from frx_graph.reports.render.plain_text import one_line
 from frx_graph.rules.gpu_profile import GpuProfile, cuda_gpu
+from frx_graph.support.plain_text import one_line
 from frx_graph.support.supervisor.process import cleaned_up_when_terminated
 
 _ELSEWHERE = "measure where there is one, and give the exports: --ncu-a a.csv --ncu-b b.csv"

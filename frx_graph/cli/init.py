@@ -29,12 +29,17 @@ from frx_graph.instrumentation.patch import patch as patched
 from frx_graph.instrumentation.patch import unpatch as unpatched
 from frx_graph.instrumentation.script import Script, read_script, replace_script
 from frx_graph.instrumentation.script_search import ScriptsFound, find_scripts
-from frx_graph.reports.advice.patch_report import difference, render_diff
 from frx_graph.reports.advice.terminal import detect_terminal
-from frx_graph.reports.init_document import first_steps_document, unchanged_document, written_document
+from frx_graph.reports.init_document import (
+    difference,
+    first_steps_document,
+    render_diff,
+    unchanged_document,
+    written_document,
+)
 from frx_graph.reports.render.document import to_json
-from frx_graph.reports.render.plain_text import one_line
 from frx_graph.support.check import Check
+from frx_graph.support.plain_text import one_line
 
 MOST_SHOWN = 10
 """Scripts."""

@@ -36,10 +36,10 @@ from frx_graph.ledger.schema import ledger_document
 from frx_graph.ledger.store import EventFilter, Ledger
 from frx_graph.ledger.verification import verify as verify_ledger
 from frx_graph.reports.advice.terminal import detect_terminal
-from frx_graph.reports.render.plain_text import one_line
 from frx_graph.reports.render.quantities import plural
 from frx_graph.reports.trials.event_text import render_event, render_list
 from frx_graph.support.atomic_file import write_atomically
+from frx_graph.support.plain_text import one_line
 
 DEFAULT_LIMIT = 20
 

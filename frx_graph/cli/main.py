@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from frx_graph.cli.interrupt import EXIT_INTERRUPTED, ended_at_once, interrupts
 from frx_graph.errors import FrxError, first_line
-from frx_graph.reports.render.plain_text import one_line
+from frx_graph.support.plain_text import one_line
 
 EXIT_CLEAN, EXIT_FINDINGS, EXIT_ERROR = 0, 1, 2
 EXIT_BROKEN_PIPE = 141

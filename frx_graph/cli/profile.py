@@ -32,7 +32,7 @@ from frx_graph.reports.kernels.explanation import explain_ncu, explain_ptx
 from frx_graph.reports.kernels.kernel_report import render_kernels
 from frx_graph.reports.kernels.ptx_report import render_ptx
 from frx_graph.reports.render.document import to_json
-from frx_graph.reports.render.rerun_command import YOUR_PROGRAM
+from frx_graph.reports.render.recommendation_part import YOUR_PROGRAM
 from frx_graph.rules.gpu_profile import GpuProfile, cuda_gpu
 
 _EXPORT = "ncu_report.csv"

@@ -5,10 +5,10 @@ from __future__ import annotations
 import typer
 
 from frx_graph.cli.printing.output import OnlyJsonOption, QuietOption, print_document, print_report, stages
+from frx_graph.reports.doctor_document import smoke_document
 from frx_graph.reports.render.document import to_json
-from frx_graph.reports.render.plain_text import one_line
-from frx_graph.reports.smoke_document import smoke_document
 from frx_graph.runs.smoke_test import smoke_test as run_smoke_test
+from frx_graph.support.plain_text import one_line
 
 
 def smoke_test(

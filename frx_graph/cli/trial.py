@@ -44,11 +44,9 @@ from frx_graph.ledger.location import Location, choose_location
 from frx_graph.options import PLANNED, check_inner
 from frx_graph.reports.advice.terminal import detect_terminal
 from frx_graph.reports.render.document import to_json
-from frx_graph.reports.render.plain_text import one_line
-from frx_graph.reports.trials.trial_document import NOTHING_TRIED, TrialDocument
-from frx_graph.reports.trials.trial_matrix_document import MatrixEntry, matrix_document
-from frx_graph.reports.trials.trial_matrix_report import render_matrix
-from frx_graph.reports.trials.trial_report import render_trial
+from frx_graph.reports.trials.trial_document import NOTHING_TRIED, MatrixEntry, TrialDocument, matrix_document
+from frx_graph.reports.trials.trial_report import render_matrix, render_trial
+from frx_graph.support.plain_text import one_line
 from frx_graph.support.supervisor.process import cleaned_up_when_terminated
 from frx_graph.trials.policy import read_policy
 

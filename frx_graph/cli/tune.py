@@ -24,7 +24,6 @@ from frx_graph.engines.engine import EngineName, Holding
 from frx_graph.errors import OptionError
 from frx_graph.reports.advice.terminal import detect_terminal
 from frx_graph.reports.render.document import to_json
-from frx_graph.reports.render.plain_text import one_line
 from frx_graph.reports.trials.tune_report import render_tune
 from frx_graph.runs.tune.families import FAMILIES
 from frx_graph.runs.tune.families.custom import NAME as CUSTOM
@@ -32,6 +31,7 @@ from frx_graph.runs.tune.run_label import diagnose
 from frx_graph.runs.tune.settings import TuneSettings
 from frx_graph.runs.tune.tune_folder import TuneFolder, new_folder, resumed_folder
 from frx_graph.runs.tune.tune_run import MARKDOWN, REPORT, TuneRun
+from frx_graph.support.plain_text import one_line
 from frx_graph.support.supervisor.process import cleaned_up_when_terminated
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

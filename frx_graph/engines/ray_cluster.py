@@ -20,7 +20,7 @@ from typing import Any
 from frx_graph.engines.attempt import Answer, Task, attempt
 from frx_graph.engines.cluster import LostError, Node, Reservation, Running, Share, UnfitError
 from frx_graph.errors import OptionError, first_line
-from frx_graph.reports.render.plain_text import one_line
+from frx_graph.support.plain_text import one_line
 
 _CANCELLING_SECONDS = 20.0
 """For attempts that end their arms, before their workers are killed; the arms go with them."""

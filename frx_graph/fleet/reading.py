@@ -21,8 +21,8 @@ from frx_graph.evidence.run.bundle_zip import MOST_BYTES, MOST_MEMBERS, OF_MANY_
 from frx_graph.fleet.messages import Failure, Fetch, ReadingTask
 from frx_graph.fleet.rows import RunRows, run_rows
 from frx_graph.fleet.run_names import files_of, runs_among
-from frx_graph.reports.render.plain_text import one_line
 from frx_graph.reports.runs.run_parts import RunResult, SourcePart
+from frx_graph.support.plain_text import one_line
 
 _NO_RUN = "holds no run: no events, no trace, no summary, no samples"
 _REASON = 300

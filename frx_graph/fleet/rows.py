@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from frx_graph.analyzers.run.scopes import Scope
 from frx_graph.analyzers.timeline.labels import REMOVABLE, Answer
 from frx_graph.errors import EvidenceError
-from frx_graph.reports.render.plain_text import NAME_LIMIT, one_line, path_end
+from frx_graph.reports.render.source_path import path_end
 from frx_graph.reports.runs.run_parts import RunResult, ScopePart, StrideChangePart
 from frx_graph.reports.runs.trace_parts import LayoutPart, TraceResult
+from frx_graph.support.plain_text import NAME_LIMIT, one_line
 
 MOST_ROWS = 1000
 """Findings of one run, labels and cards each, that become rows: ten times as many as a large program has."""

@@ -18,7 +18,8 @@ from typing import IO, TYPE_CHECKING, Any, Final
 
 from frx_graph.errors import EvidenceError, OptionError, first_line
 from frx_graph.fleet.rows import AdviceRow, FindingRow, LabelRow, ProblemRow, RunRow
-from frx_graph.reports.render.plain_text import NAME_LIMIT, one_line, path_end
+from frx_graph.reports.render.source_path import path_end
+from frx_graph.support.plain_text import NAME_LIMIT, one_line
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from frx_graph.analyzers.timeline.labels import INSUFFICIENT
-from frx_graph.reports.render.plain_text import one_line
 from frx_graph.reports.runs.fleet_document import (
     AdvicePart,
     BottleneckPart,
@@ -26,6 +25,7 @@ from frx_graph.reports.runs.fleet_document import (
     SitePart,
 )
 from frx_graph.rules.rule_card import all_cards
+from frx_graph.support.plain_text import one_line
 from frx_graph.version import __version__
 
 if TYPE_CHECKING:

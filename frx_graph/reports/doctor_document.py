@@ -1,8 +1,8 @@
-"""What was looked at in an installation, as JSON: the document `frx_doctor_v1`."""
+"""Checks of an installation and of the smoke test as JSON: `frx_doctor_v1` and `frx_smoke_test_v1`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from pydantic import Field
@@ -29,5 +29,34 @@ class DoctorDocument(Part):
 
 
 def doctor_document(checks: Sequence[Check]) -> DoctorDocument:
-    """In the order in which they were made."""
+    """Return the document of checks, in the order in which they were made."""
     return DoctorDocument(status=worst(checks), checks=tuple(map(CheckPart.from_record, checks)))
+
+
+class SmokeCheckPart(Part):
+    """One thing that had to come out."""
+
+    name: str
+    passed: bool
+    problem: str | None = Field(description="what came out instead; null: it passed")
+
+
+class SmokeResult(Part):
+    """All of them."""
+
+    schema_: Literal["frx_smoke_test_v1"] = Field(default="frx_smoke_test_v1", alias="schema")
+    passed: bool
+    checks: tuple[SmokeCheckPart, ...]
+
+
+class SmokeDocument(Part):
+    """The wrapper that all documents of results share."""
+
+    mode: Literal["smoke_test"] = "smoke_test"
+    result: SmokeResult
+
+
+def smoke_document(checks: Iterable[tuple[str, str | None]]) -> SmokeDocument:
+    """Return the document of checks, given as names with problems; None if there was none."""
+    parts = tuple(SmokeCheckPart(name=name, passed=problem is None, problem=problem) for name, problem in checks)
+    return SmokeDocument(result=SmokeResult(passed=all(part.passed for part in parts), checks=parts))

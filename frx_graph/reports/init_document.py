@@ -1,7 +1,8 @@
-"""What `frx init` found, or did to a script, as JSON: the document `frx_init_v1`."""
+"""Results of `frx init`: the JSON document `frx_init_v1`, and the difference to a script."""
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
@@ -12,6 +13,7 @@ from frx_graph.doctor.next_steps import NextCommand
 from frx_graph.instrumentation.script_search import ScriptsFound
 from frx_graph.reports.doctor_document import CheckPart
 from frx_graph.reports.render.document import Part
+from frx_graph.reports.render.marked_text import lines
 from frx_graph.support.check import Check
 
 
@@ -61,20 +63,11 @@ class InitDocument(Part):
 def first_steps_document(
     checks: Sequence[Check], scripts: ScriptsFound, following: Sequence[NextCommand]
 ) -> InitDocument:
-    """Without --patch and --unpatch."""
+    """Return the document without --patch and --unpatch."""
     return InitDocument(
         first_steps=FirstStepsPart(
             checks=tuple(map(CheckPart.from_record, checks)),
-            scripts=tuple(
-                ScriptPart(
-                    path=str(script.path),
-                    line=script.line,
-                    over=script.over,
-                    instrumented=script.instrumented,
-                    note=script.note,
-                )
-                for script in scripts.scripts
-            ),
+            scripts=tuple(ScriptPart.from_record(script, path=str(script.path)) for script in scripts.scripts),
             complete=scripts.complete,
             next=tuple(map(NextPart.from_record, following)),
         )
@@ -82,10 +75,37 @@ def first_steps_document(
 
 
 def written_document(file: Path, diff: str) -> InitDocument:
-    """Of a script that was changed."""
+    """Return the document of a script that was changed."""
     return InitDocument(patch=PatchPart(file=str(file), written=True, reason=None, diff=diff))
 
 
 def unchanged_document(file: Path, reason: str) -> InitDocument:
-    """Of a script that was left as it is."""
+    """Return the document of a script that was left as it is."""
     return InitDocument(patch=PatchPart(file=str(file), written=False, reason=reason, diff=""))
+
+
+_GREEN, _RED, _CYAN, _PLAIN = "\x1b[32m", "\x1b[31m", "\x1b[36m", "\x1b[0m"
+_NO_NEWLINE = "\n\\ No newline at end of file\n"
+
+
+def difference(name: str, before: str, after: str) -> str:
+    """A unified diff that `patch -p0` takes. Lines end where it ends them: at line feeds, and nowhere else, while
+    `str.splitlines` breaks them at form feeds, too."""
+    changes = difflib.unified_diff(_lines(before), _lines(after), name, name)
+    return "".join(line if line.endswith("\n") else line + _NO_NEWLINE for line in changes)
+
+
+def _lines(text: str) -> list[str]:
+    *ended, last = text.split("\n")
+    return [f"{line}\n" for line in ended] + ([last] if last else [])
+
+
+def render_diff(changes: str, *, color: bool) -> str:
+    """A unified diff as a terminal can show it: control characters of the script do not get there."""
+    shown = (" ".join(lines(line)) for line in changes.split("\n")[:-1])
+    return "".join(f"{_colored(line) if color else line}\n" for line in shown)
+
+
+def _colored(line: str) -> str:
+    shade = {"+": _GREEN, "-": _RED, "@": _CYAN}.get(line[:1])
+    return line if shade is None or line.startswith(("+++", "---")) else f"{shade}{line}{_PLAIN}"

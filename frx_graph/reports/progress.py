@@ -1,4 +1,4 @@
-"""What is going on, on a terminal; nothing where there is none."""
+"""Show the current stage on a terminal."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import sys
 from collections.abc import Callable, Iterator
 
-from frx_graph.reports.render.plain_text import one_line
+from frx_graph.support.plain_text import one_line
 
 
 @contextlib.contextmanager

@@ -1,5 +1,4 @@
-"""The analyses that the service offers, each a call of what the command line calls. Runs in a worker process, whose
-working directory is the job's folder, so that files are called by the names that they came with."""
+"""Run the analyses of the service, the same as the command line's. The working directory is the job's folder."""
 
 from __future__ import annotations
 
@@ -29,7 +28,6 @@ from frx_graph.reports.kernels.kernel_document import NcuDocument, ncu_document
 from frx_graph.reports.kernels.ptx_document import PtxDocument, ptx_document
 from frx_graph.reports.kernels.reconcile_document import reconcile_document
 from frx_graph.reports.runs.trace_document import trace_document
-from frx_graph.reports.runs.trace_parts import TraceDocument
 from frx_graph.rules.gpu_profile import GpuProfile, cuda_gpu
 from frx_graph.service.analysis_job import AnalysisJob, Task
 from frx_graph.service.static_inspection import inspection_of
@@ -64,7 +62,8 @@ def _evidence(path: Path, kind: FileKind, gpu: GpuProfile | None) -> Result:
     match kind:
         case FileKind.TRACE:
             _no_gpu(gpu)
-            return _trace(path)
+            found = analyze_run(path)
+            return trace_document(found.trace, found.run, found.findings, Path.cwd())
         case FileKind.PTX:
             return ptx_document(*analyze_ptx(path, gpu))
         case FileKind.CUDA:
@@ -73,18 +72,13 @@ def _evidence(path: Path, kind: FileKind, gpu: GpuProfile | None) -> Result:
             return ncu_document(*analyze_ncu(path, gpu, kind))
 
 
-def _trace(path: Path) -> TraceDocument:
-    found = analyze_run(path)
-    return trace_document(found.trace, found.run, found.findings, Path.cwd())
-
-
 def _no_gpu(gpu: GpuProfile | None) -> None:
     if gpu is not None:
         raise OptionError("gpu_model is for kernels: runs, traces and advice name their own device", "leave it out")
 
 
 def _one_kind(job: AnalysisJob, gpu: GpuProfile | None) -> Result:
-    """What the name of the endpoint promises, whatever the content looks like: the result without its wrapper."""
+    """Return the result of the kind that the endpoint promises, without its wrapper."""
     path = Path(_only(job))
     document = _evidence(path, file_kind(path), gpu)
     assert isinstance(document, (NcuDocument, PtxDocument))

@@ -1,4 +1,4 @@
-"""What the service asks a worker process for, and what it answers: one line of JSON each way."""
+"""Jobs and answers between the service and its worker processes: one line of JSON each way."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MediaType = Literal["application/json", "text/html; charset=utf-8"]
 
 
 class Task(enum.StrEnum):
-    """Which analysis."""
+    """The analysis that is asked for."""
 
     FILE = "file"
     """Of one file, whatever it is."""
@@ -31,7 +31,7 @@ class Task(enum.StrEnum):
 
 
 class ResultForm(enum.StrEnum):
-    """As what the result is wanted."""
+    """The form of the result."""
 
     JSON = "json"
     HTML = "html"
@@ -69,7 +69,7 @@ class Done(_Model):
 
 
 class Refused(_Model):
-    """The files, or what was asked of them, cannot be analysed: who asked can mend that."""
+    """The files cannot be analysed, or not as requested; the user can correct that."""
 
     status: Literal["refused"] = "refused"
     message: str
@@ -77,13 +77,13 @@ class Refused(_Model):
 
 
 class OutOfMemory(_Model):
-    """It needs more than an analysis may have."""
+    """The analysis needs more memory than it may have."""
 
     status: Literal["out_of_memory"] = "out_of_memory"
 
 
 class Failed(_Model):
-    """A fault of ours, for the log of the service; `where` are the innermost places of the code, `file.py:12`."""
+    """An internal error, for the log of the service; `where` are the innermost places of the code, `file.py:12`."""
 
     status: Literal["failed"] = "failed"
     error: str

@@ -1,4 +1,4 @@
-"""Has a worker analyse the files of a request, and turns whatever goes wrong into a problem."""
+"""Let a worker analyse the files of a request, and turn errors into problems."""
 
 from __future__ import annotations
 
@@ -17,11 +17,9 @@ from starlette.responses import Response, StreamingResponse
 
 from frx_graph.service.analysis_job import RESULT, AnalysisJob, Done, Failed, OutOfMemory, Refused, ResultForm, Task
 from frx_graph.service.http.body_limit import RETRY_SECONDS
-from frx_graph.service.http.faults import fault_of_ours
 from frx_graph.service.http.problem import ProblemError
-from frx_graph.service.http.request_log import log_line, request_number
+from frx_graph.service.http.request_log import ServiceMetrics, fault_of_ours, log_line, request_number
 from frx_graph.service.job_folder import JobFolder, job_folder
-from frx_graph.service.metrics import ServiceMetrics
 from frx_graph.service.settings import ServiceSettings
 from frx_graph.service.worker_pool import QueueFullError, TooSlowError, WorkerDiedError, WorkerPool
 
@@ -31,7 +29,7 @@ _CHUNK: Final = 1 << 18
 
 @dataclass(frozen=True, slots=True)
 class Analyst:
-    """What the endpoints share."""
+    """State that the endpoints share."""
 
     settings: ServiceSettings
     pool: WorkerPool
@@ -39,7 +37,7 @@ class Analyst:
     log: Callable[[str], None]
 
     def check_room(self, task: Task) -> None:
-        """Before a large body is received. Raises `ProblemError` where no more may wait."""
+        """Raise `ProblemError` if no more analyses may wait. Called before a large body is received."""
         try:
             self.pool.check_room()
         except QueueFullError as error:
@@ -56,8 +54,7 @@ class Analyst:
         labels: tuple[str, str] = ("a", "b"),
         form: ResultForm = ResultForm.JSON,
     ) -> Response:
-        """The result as a response; `fill` puts the files into the job's folder. Raises `ProblemError`, and
-        `ClientDisconnect` where nobody waits for it any more."""
+        """Return the result; `fill` writes the files. Raises `ProblemError`, or `ClientDisconnect` if it is gone."""
         with job_folder() as folder:
             await run_sync(fill, folder)
             job = AnalysisJob(
@@ -134,7 +131,7 @@ def _turned_away(error: QueueFullError) -> ProblemError:
 
 
 async def _gone(request: Request) -> None:
-    """Returns when the client has gone; its body is read already."""
+    """Return when the client has gone; its body is read already."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
 

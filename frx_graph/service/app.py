@@ -13,17 +13,12 @@ from starlette.responses import Response
 from frx_graph.ledger.location import Location
 from frx_graph.service.analyst import Analyst
 from frx_graph.service.decisions import DecisionBook
-from frx_graph.service.file_endpoint import file_endpoint
+from frx_graph.service.endpoints import file_endpoint, json_endpoints, ledger_endpoints
 from frx_graph.service.http.access import Access
 from frx_graph.service.http.body_limit import BodyLimit
-from frx_graph.service.http.faults import Faults
-from frx_graph.service.http.problem import ProblemError
-from frx_graph.service.http.problem_answer import problem_answer
-from frx_graph.service.http.request_log import RequestLog, log_to_stderr
+from frx_graph.service.http.problem import ProblemError, problem_answer
+from frx_graph.service.http.request_log import CONTENT_TYPE, Faults, RequestLog, ServiceMetrics, log_to_stderr
 from frx_graph.service.http.security_headers import SecurityHeaders
-from frx_graph.service.json_endpoints import json_endpoints
-from frx_graph.service.ledger_endpoints import ledger_endpoints
-from frx_graph.service.metrics import CONTENT_TYPE, ServiceMetrics
 from frx_graph.service.settings import ServiceSettings
 from frx_graph.service.web_pages import web_pages
 from frx_graph.service.worker_pool import WorkerPool
@@ -62,7 +57,7 @@ def create_app(settings: ServiceSettings, ledger: Location, log: Callable[[str],
     @app.head("/healthz", include_in_schema=False)
     @app.get("/healthz", tags=["service"])
     async def healthz() -> dict[str, str]:
-        """Whether the service runs."""
+        """Report that the service runs."""
         return {"status": "ok", "version": __version__}
 
     @app.get("/metrics", include_in_schema=False)

@@ -1,8 +1,9 @@
-"""Reads the ledger for the service: nothing is ever written."""
+"""Read the ledger for the service; nothing is written."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -36,46 +37,40 @@ class Decisions:
 
 @dataclass(frozen=True, slots=True)
 class DecisionBook:
-    """A ledger, opened anew for each question: it may not be there yet. What is asked of it waits for a database, so
-    coroutines ask by way of `read`."""
+    """A ledger, opened for each question, since it may not exist yet. Coroutines ask through `read`."""
 
     location: Location
     _readers: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(_MOST_READERS))
 
     async def read(self, question: Callable[[], Answered]) -> Answered:
-        """The answer to `question`, in a thread. Few at once: a database that does not answer is not to keep all the
-        threads that uploads need, too."""
+        """Answer `question` in a thread. Few run at once, so that a slow database leaves threads to uploads."""
         return await run_sync(question, limiter=self._readers)
 
     def last(
         self, *, signature: str | None = None, kind: Kind | None = None, before: int | None = None, limit: int
     ) -> Decisions:
-        """The last `limit` of those before event `before`. Raises `ProblemError` where the ledger cannot be read."""
+        """Return the last `limit` events before event `before`. Raises `ProblemError` if the ledger cannot be read."""
         source = self._opened()
         if source is None:
             return Decisions((), 0, None)
         wanted = EventFilter(signature, None, () if kind is None else (kind,), before)
-        try:
+        with _ledger_problems():
             found = source.events(wanted, newest=limit + 1)
             total = source.count(EventFilter(signature, None, wanted.kinds))
-        except LedgerError as error:
-            raise _unreadable(error) from None
         shown = found[-limit:]
         return Decisions(shown, total, shown[0].position if len(found) > limit else None)
 
     def at(self, position: int) -> tuple[Recorded, Recorded | None]:
-        """One event, and the trial that it rests on. Raises `ProblemError` where there is none."""
+        """Return one event, and the trial that it rests on. Raises `ProblemError` if there is none."""
         source = self._opened()
-        try:
+        with _ledger_problems():
             found = None if source is None else source.at(position)
             if source is None or found is None:
                 raise ProblemError(404, f"there is no event {position}", "GET /ledger/events lists them")
             return found, source.evidence(found)
-        except LedgerError as error:
-            raise _unreadable(error) from None
 
     def document(self, decisions: Decisions, signature: str | None = None) -> dict[str, Any]:
-        """The document `frx_ledger_v1`; with a `signature`, what stands for it, too."""
+        """Return the document `frx_ledger_v1`; with a `signature`, its active plans, too."""
         standings = None if signature is None else self._standings(signature)
         return ledger_document(str(self.location), decisions.total, decisions.events, standings)
 
@@ -83,19 +78,19 @@ class DecisionBook:
         source = self._opened()
         if source is None:
             return {}
-        try:
+        with _ledger_problems():
             return {name: fold(steps) for name, steps in source.steps_by_environment(signature).items()}
-        except LedgerError as error:
-            raise _unreadable(error) from None
 
     def _opened(self) -> Ledger | None:
-        try:
+        with _ledger_problems(), contextlib.suppress(LedgerMissingError):
             return open_to_read(self.location)
-        except LedgerMissingError:
-            return None
-        except LedgerError as error:
-            raise _unreadable(error) from None
+        return None
 
 
-def _unreadable(error: LedgerError) -> ProblemError:
-    return ProblemError(503, error.message, error.hint, {"Retry-After": "10"})
+@contextlib.contextmanager
+def _ledger_problems() -> Iterator[None]:
+    """Turn a ledger that cannot be read into a problem."""
+    try:
+        yield
+    except LedgerError as error:
+        raise ProblemError(503, error.message, error.hint, {"Retry-After": "10"}) from None

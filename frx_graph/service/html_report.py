@@ -1,4 +1,4 @@
-"""The page of one result. Runs in a worker, as the analysis does: names from files are hostile until here."""
+"""Render the page of one result, in a worker like the analysis, since names from files are hostile."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pydantic import BaseModel
 from frx_graph.advice import Advice
 from frx_graph.analyzers.kernels.label_titles import label_title
 from frx_graph.analyzers.run.scopes import Scope
-from frx_graph.reports.advice.cards import shipped_cards
 from frx_graph.reports.advice.html import NARROW, WIDE, advice_context
+from frx_graph.reports.advice.wording import shipped_cards
 from frx_graph.reports.kernels.compare_parts import CompareResult
 from frx_graph.reports.kernels.cuda_document import CudaDocument
 from frx_graph.reports.kernels.kernel_document import NcuDocument, NcuResult
@@ -18,21 +18,21 @@ from frx_graph.reports.kernels.ptx_document import PtxDocument
 from frx_graph.reports.render.quantities import plural
 from frx_graph.reports.runs.run_parts import RunDocument
 from frx_graph.reports.runs.trace_parts import TraceDocument
-from frx_graph.service.kernel_roofline import kernel_roofline
 from frx_graph.service.page_environment import page_environment
+from frx_graph.service.plots import kernel_roofline
 
 _NOTHING = "Nothing that this evidence tells holds it back."
 _WINNERS = {"a": "A is better", "b": "B is better", "tie": "Neither is better"}
 
 
 def html_report(document: BaseModel | Advice) -> str:
-    """The whole page."""
+    """Render the page of a result."""
     name, context = _page(document)
     return page_environment().get_template(f"{name}.html.j2").render(context)
 
 
 def _page(document: BaseModel | Advice) -> tuple[str, dict[str, object]]:
-    """The template, and what it is given."""
+    """Return the name of the template, and its context."""
     match document:
         case Advice():
             return "advice", advice_context(document, None, Path("/"), shipped_cards())

@@ -24,7 +24,7 @@ _SUFFIXES = (*_CUDA_SUFFIXES, ".ptx", ".csv", ".ncu-rep", ".json", ".json.gz", "
 
 @dataclass(slots=True)
 class JobFolder:
-    """What is in it so far."""
+    """Path and files of the folder."""
 
     path: Path
     files: list[JobFile] = field(default_factory=list)
@@ -42,8 +42,7 @@ class JobFolder:
             shutil.copyfileobj(content, file, 1 << 20)
 
     def _name(self, given: str, side: Literal["a", "b"] | None, kind: FileKind | None = None) -> str:
-        """`given` where it is a plain name and not taken, with its folders in front; else one of ours, with its suffix,
-        by which kinds are told where the content does not tell."""
+        """Return `given` if it is plain and not taken, else a new name with its suffix, which tells the kind."""
         taken = {file.name for file in self.files}
         name = _SEPARATORS.sub("_", given)
         if not _PLAIN.fullmatch(name) or name in taken:

@@ -13,7 +13,7 @@ from frx_graph.analyzers.kernels.label_titles import label_title
 from frx_graph.reports.advice.html import ADVICE_PARTS, report_source
 from frx_graph.reports.advice.html_environment import html_environment
 from frx_graph.reports.render import quantities
-from frx_graph.service.bars import layout_bars, step_bars
+from frx_graph.service.plots import layout_bars, step_bars
 
 PAGES: Final = (
     "base", "parts", "trace_parts", "upload", "problem", "advice", "trace", "run", "ncu", "ptx", "cuda", "compare",
@@ -23,16 +23,16 @@ PAGES: Final = (
 
 @cache
 def page_environment() -> Environment:
-    """Files are named as they are, since no folder of this machine is theirs."""
+    """Return the environment of the pages. Files keep their names, since none is from this machine."""
     templates = {f"{name}.html.j2": page_source(f"{name}.html.j2") for name in PAGES}
     templates |= {name: report_source(name) for name in ADVICE_PARTS}
     environment = html_environment(templates, Path("/"))
     environment.filters.update(
-        share=lambda part: quantities.percent(None if part is None else 100 * part),
-        ms=lambda value: quantities.seconds(None if value is None else value / 1e3),
+        share=quantities.share_percent,
+        ms=quantities.milliseconds,
         label=label_title,
         most=_most,
-        figure=_figure,
+        figure=quantities.quantity,
         side=lambda winner: {"a": "A", "b": "B"}.get(winner, str(winner)),
         step_bars=step_bars,
         layout_bars=layout_bars,
@@ -48,22 +48,3 @@ def page_source(name: str) -> str:
 def _most(counts: dict[object, int], number: int) -> list[tuple[object, int]]:
     """The largest of them."""
     return sorted(((key, count) for key, count in counts.items() if count), key=lambda item: -item[1])[:number]
-
-
-def _figure(value: float | None, unit: str) -> str:
-    """A number in its unit."""
-    if value is None:
-        return quantities.UNKNOWN
-    match unit:
-        case "s":
-            return quantities.seconds(value)
-        case "byte":
-            return quantities.byte_count(round(value))
-        case "byte/s":
-            return quantities.rate(value, "B/s")
-        case "hz":
-            return quantities.rate(value, "Hz")
-        case "%":
-            return quantities.percent(value)
-        case _:
-            return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"

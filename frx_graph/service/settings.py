@@ -1,4 +1,4 @@
-"""What a service is started with: where it listens, who may ask, and how much one request may cost."""
+"""Settings of a service: address, access, and limits of one request."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TOKEN_VARIABLE = "FRX_SERVE_TOKEN"
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches it."""
+    """Return True if only this machine reaches `host`."""
     if not is_address(host):
         return host.lower() == "localhost"
     address = ipaddress.ip_address(host.strip("[]"))
@@ -23,7 +23,7 @@ def is_loopback(host: str) -> bool:
 
 
 def is_address(host: str) -> bool:
-    """Whether it is one of IPv4 or IPv6."""
+    """Return True for an IPv4 or IPv6 address."""
     try:
         ipaddress.ip_address(host.strip("[]"))
     except ValueError:
@@ -32,12 +32,12 @@ def is_address(host: str) -> bool:
 
 
 def usual_workers() -> int:
-    """As many as there are cores, up to four: an analysis has one thread."""
+    """Return the number of cores, at most four: an analysis has one thread."""
     return max(1, min(4, os.cpu_count() or 1))
 
 
 class ServiceSettings(BaseModel):
-    """Checked as a whole: beyond this machine nobody is served without a token."""
+    """Settings, checked as a whole: without a token, only this machine is served."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

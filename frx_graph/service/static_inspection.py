@@ -1,11 +1,12 @@
-"""What `POST /cuda/static-inspect` answers: what was found in several files, sorted by what it is about."""
+"""Answer of `POST /cuda/static-inspect`: findings in several files, sorted by subject."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from frx_graph.evidence.cuda.source import Space, StrideKind, Use
 from frx_graph.reports.kernels.cuda_document import (
@@ -17,16 +18,15 @@ from frx_graph.reports.kernels.cuda_document import (
     ResidencyPart,
     RulePart,
 )
+from frx_graph.reports.render.document import Part, read_from
+
+_Inspected = TypeVar("_Inspected", bound=Part)
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class FileCoverage(_Part):
+class FileCoverage(Part):
     """One file."""
 
-    filename: str
+    filename: str = read_from("source")
     bytes: int
     parse_coverage: float = Field(description="share of the bytes that the parser understood, 0..1")
     unread_kernels: tuple[str, ...] = Field(description="names of kernels of which no more could be read")
@@ -57,8 +57,8 @@ class InspectedAccess(AccessPart):
     kernel: str
 
 
-class MemoryTag(_Part):
-    """How one kernel uses one kind of memory."""
+class MemoryTag(Part):
+    """Use of one kind of memory by one kernel."""
 
     filename: str
     kernel: str
@@ -67,7 +67,7 @@ class MemoryTag(_Part):
     accesses: int
 
 
-class SuggestedLaunch(_Part):
+class SuggestedLaunch(Part):
     """A launch that could be configured better."""
 
     filename: str
@@ -77,14 +77,14 @@ class SuggestedLaunch(_Part):
 
 
 class Occupancy(ResidencyPart):
-    """Of a launch on the GPU that was named: estimated from the source, without registers."""
+    """Occupancy of a launch on the named GPU, estimated from the source, without registers."""
 
     filename: str
     kernel: str
     line: int
 
 
-class StaticInspection(_Part):
+class StaticInspection(Part):
     """CUDA source, inspected without compiling it: estimates, and no measurement."""
 
     gpu_model: str | None = Field(description="the GPU that it is judged by; null: any")
@@ -102,74 +102,42 @@ class StaticInspection(_Part):
 
 
 def inspection_of(results: Sequence[CudaResult]) -> StaticInspection:
-    """What is in `results`, one of each file, at least one."""
+    """Return the inspection of several files; `results` holds one of each file, at least one."""
     accesses = [
-        InspectedAccess(filename=result.source, kernel=kernel.name, **_fields(access))
+        InspectedAccess.from_record(access, filename=result.source, kernel=kernel.name)
         for result in results
         for kernel in result.kernels
         for access in kernel.accesses
     ]
-    findings = [
-        InspectedFinding(filename=result.source, **_fields(finding))
-        for result in results
-        for finding in result.findings
-    ]
-    launches = [
-        InspectedLaunch(filename=result.source, **_fields(launch)) for result in results for launch in result.launches
-    ]
+    findings = _with_file(InspectedFinding, [(result.source, result.findings) for result in results])
+    launches = _with_file(InspectedLaunch, [(result.source, result.launches) for result in results])
     named = results[0].gpu_model
+    tags = Counter((one.filename, one.kernel, one.space, one.stride_kind) for one in accesses)
     return StaticInspection(
         gpu_model=named,
-        files=tuple(
-            FileCoverage(
-                filename=result.source,
-                bytes=result.bytes,
-                parse_coverage=result.parse_coverage,
-                unread_kernels=result.unread_kernels,
-            )
-            for result in results
-        ),
-        kernels=tuple(
-            InspectedKernel(filename=result.source, **_fields(kernel))
-            for result in results
-            for kernel in result.kernels
-        ),
-        launch_configs=tuple(launches),
+        files=tuple(FileCoverage.from_record(result) for result in results),
+        kernels=_with_file(InspectedKernel, [(result.source, result.kernels) for result in results]),
+        launch_configs=launches,
         indexing_patterns=tuple(accesses),
-        memory_tags=_tags(accesses),
+        memory_tags=tuple(
+            MemoryTag(filename=filename, kernel=kernel, space=space, stride_kind=kind, accesses=count)
+            for (filename, kernel, space, kind), count in tags.items()
+        ),
         atomics=tuple(access for access in accesses if access.use is Use.ATOMIC),
         shared_memory_warnings=tuple(
             finding for finding in findings if finding.access is not None and finding.access.space is Space.SHARED
         ),
-        launch_advice=tuple(
-            SuggestedLaunch(
-                filename=launch.filename, kernel=launch.kernel, line=launch.line, suggestion=launch.suggestion
-            )
-            for launch in launches
-            if launch.suggestion is not None
-        ),
+        launch_advice=tuple(SuggestedLaunch.from_record(one) for one in launches if one.suggestion is not None),
         occupancy=tuple(
-            Occupancy(filename=launch.filename, kernel=launch.kernel, line=launch.line, **_fields(residency))
+            Occupancy.from_record(residency, filename=launch.filename, kernel=launch.kernel, line=launch.line)
             for launch in launches
             if named is not None
             for residency in launch.residency
         ),
-        findings=tuple(findings),
+        findings=findings,
         rules=tuple({rule.id: rule for result in results for rule in result.rules}.values()),
     )
 
 
-def _tags(accesses: Sequence[InspectedAccess]) -> tuple[MemoryTag, ...]:
-    counts: dict[tuple[str, str, Space, StrideKind], int] = {}
-    for access in accesses:
-        key = access.filename, access.kernel, access.space, access.stride_kind
-        counts[key] = counts.get(key, 0) + 1
-    return tuple(
-        MemoryTag(filename=filename, kernel=kernel, space=space, stride_kind=kind, accesses=count)
-        for (filename, kernel, space, kind), count in counts.items()
-    )
-
-
-def _fields(part: BaseModel) -> dict[str, Any]:
-    """What it holds, unchanged."""
-    return {name: getattr(part, name) for name in type(part).model_fields}
+def _with_file(inspected: type[_Inspected], parts: Iterable[tuple[str, Iterable[Part]]]) -> tuple[_Inspected, ...]:
+    return tuple(inspected.from_record(part, filename=file) for file, found in parts for part in found)

@@ -40,7 +40,7 @@ FORM_BODY: Final[dict[str, Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What was sent; `other` is a second file."""
+    """A sent form; `other` is a second file."""
 
     file: UploadFile
     other: UploadFile | None

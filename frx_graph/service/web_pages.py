@@ -15,10 +15,10 @@ from frx_graph.rules.gpu_profile import cuda_gpu_names
 from frx_graph.service.analysis_job import ResultForm, Task
 from frx_graph.service.analyst import Analyst
 from frx_graph.service.decisions import DecisionBook
+from frx_graph.service.endpoints import Before, Position
 from frx_graph.service.http.problem import ProblemError
-from frx_graph.service.ledger_endpoints import Before, Position
 from frx_graph.service.page_environment import page_environment, page_source
-from frx_graph.service.trial_plot import trial_plot
+from frx_graph.service.plots import trial_plot
 from frx_graph.service.uploads import form_of
 
 _PAGE = 50
@@ -27,7 +27,7 @@ _NARROW_PLOT, _WIDE_PLOT = 260.0, 300.0
 
 
 def web_pages(analyst: Analyst, book: DecisionBook) -> APIRouter:
-    """The routes. They are not in the OpenAPI document, which is for programs."""
+    """Return the routes of the pages, which are not in the OpenAPI document."""
     router = APIRouter(include_in_schema=False)
 
     @router.get("/")
@@ -77,7 +77,9 @@ def web_pages(analyst: Analyst, book: DecisionBook) -> APIRouter:
             event=event,
             trial=trial,
             evidence_of=None if evidence is None or evidence.position == position else evidence.position,
-            plots=(None, None) if trial is None else _plots(trial),
+            plots=(None, None)
+            if trial is None
+            else (trial_plot(trial, WIDE, _WIDE_PLOT), trial_plot(trial, NARROW, _NARROW_PLOT)),
         )
 
     @router.get("/static/{name}")
@@ -102,17 +104,13 @@ def _trial(event: Recorded) -> TrialDocument | None:
         return None
 
 
-def _plots(trial: TrialDocument) -> tuple[object, object]:
-    return trial_plot(trial, WIDE, _WIDE_PLOT), trial_plot(trial, NARROW, _NARROW_PLOT)
-
-
 def _page(name: str, **context: object) -> Response:
     return HTMLResponse(page_environment().get_template(f"{name}.html.j2").render(context))
 
 
 @cache
 def _static_files() -> dict[str, tuple[str, str]]:
-    """All that a page loads."""
+    """Return the text and media type of all files that pages load."""
     script = f"{report_source('page.js')}\n{page_source('drop.js')}"
     return {
         "report.css": (report_source("report.css"), "text/css; charset=utf-8"),

@@ -3,7 +3,7 @@
     python -m frx_graph.service.worker MOST_BYTES MOST_SECONDS
 
 It may allocate so many bytes beyond what it has when it is ready, and a job that takes longer than its time ends it,
-also where nobody is left who would. When its input ends, so does it.
+even if the service is gone. It ends with its input.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def answer(job: AnalysisJob) -> Answer:
 
 
 def _keep_temporary_files_in(folder: Path) -> None:
-    """Those of this process, and of the programs that it starts: a worker that is killed removes none."""
+    """Redirect temporary files of this process and its children, since a killed worker removes none."""
     folder.mkdir(exist_ok=True)
     tempfile.tempdir = os.environ["TMPDIR"] = str(folder)
 

@@ -42,7 +42,7 @@ _NO_MEMORY = ("memory allocation of", "std::bad_alloc")
 
 
 class QueueFullError(FrxError):
-    """As many analyses wait as may; later there is room."""
+    """The queue of analyses is full; later there is room."""
 
 
 class TooSlowError(FrxError):
@@ -50,7 +50,7 @@ class TooSlowError(FrxError):
 
 
 class WorkerDiedError(FrxError):
-    """A fault of ours, or of a library. `how` the worker ended, and what it `said` last, are for the log."""
+    """A worker died. `how` it ended, and what it `said` last, are for the log."""
 
     def __init__(self, message: str, how: str = "", said: str = "") -> None:
         super().__init__(message)
@@ -75,11 +75,11 @@ class _Worker:
         """Start a process, unless there is one, or one is starting."""
         if not self.closed and self.process is None and (self._starting is None or self._starting.done()):
             self._starting = asyncio.create_task(self._start())
-            # Whoever needs it is told of it; where nobody does, the next one starts another.
+            # A caller that waits gets the error; otherwise the next call starts another process.
             self._starting.add_done_callback(lambda started: started.cancelled() or started.exception())
 
     async def ready(self) -> asyncio.subprocess.Process:
-        """The process, once it is ready. Who no longer waits for that does not end it."""
+        """Return the process, once it is ready. A caller that stops waiting does not end it."""
         if self.process is not None and self.process.returncode is not None:
             # It has ended while it had nothing to do.
             await self._end(self.process)
@@ -91,14 +91,14 @@ class _Worker:
         return self.process
 
     async def ask(self, job: AnalysisJob) -> Answer:
-        """Its answer. Where this fails the process is gone, and another one starts."""
+        """Return the worker's answer. If this fails, another process starts."""
         line = job.model_dump_json().encode() + b"\n"
         working = asyncio.create_task(self._work(await self.ready(), line))
         try:
             return await asyncio.shield(working)
         except asyncio.CancelledError:
-            # Most are done soon, and a new process takes seconds: who hangs up again and again must not cost more than
-            # who waits.
+            # Most analyses end soon, and a new process takes seconds: a client that hangs up must not cost more than
+            # one that waits.
             await asyncio.wait({working}, timeout=_GRACE_SECONDS)
             working.cancel()
             await asyncio.gather(working, return_exceptions=True)
@@ -115,7 +115,7 @@ class _Worker:
 
     async def _start(self) -> None:
         own = {**package_pythonpath(), "OMP_NUM_THREADS": "1", "POLARS_MAX_THREADS": "1"}
-        # -P: what lies in a job's folder is imported by nobody.
+        # -P: nothing is imported from a job's folder.
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-P", *WORKER),
             *(str(self.settings.analysis_bytes), str(self.settings.analysis_seconds + _SPARE_SECONDS)),
@@ -172,7 +172,7 @@ class _Worker:
         self.begin()
 
     async def _end(self, process: asyncio.subprocess.Process) -> None:
-        """It and all that it has started."""
+        """Kill the process and its children."""
         self.process = None
         # Once it was waited for, another process may have its number.
         if process.returncode is None:
@@ -188,7 +188,7 @@ class _Worker:
             await asyncio.gather(self._listening, return_exceptions=True)
 
     async def _died(self, process: asyncio.subprocess.Process, message: str) -> WorkerDiedError:
-        """With what is known of how, where it ends by itself."""
+        """Return the error of a process that ended by itself, with its exit code and last words."""
         assert self._listening is not None
         how = "it answers nonsense"
         with contextlib.suppress(TimeoutError):
@@ -198,7 +198,7 @@ class _Worker:
         return WorkerDiedError(message, how, self._said.decode(errors="replace"))
 
     async def _listen(self, process: asyncio.subprocess.Process) -> None:
-        """To the end of what it says, of which the last is kept."""
+        """Read standard error to its end, and keep the last of it."""
         assert process.stderr is not None
         while said := await process.stderr.read(_LONGEST_ANSWER):
             self._said = (self._said + said)[-_LAST_WORDS:]
@@ -225,11 +225,11 @@ class WorkerPool:
 
     @property
     def busy(self) -> int:
-        """How many have a job."""
+        """The number of workers with a job."""
         return len(self._all) - self._idle.qsize()
 
     def check_room(self) -> None:
-        """Raises `QueueFullError` where one more would wait, and no more may."""
+        """Raise `QueueFullError` if no more analyses may wait."""
         if self._idle.empty() and self.waiting >= self.settings.queue:
             raise QueueFullError("as many analyses wait as may", "try again")
 
@@ -238,7 +238,7 @@ class WorkerPool:
         await asyncio.gather(*(worker.ready() for worker in self._all))
 
     async def run(self, job: AnalysisJob) -> Answer:
-        """What a worker answers. Raises `QueueFullError`, `TooSlowError`, `WorkerDiedError`."""
+        """Return a worker's answer. Raises `QueueFullError`, `TooSlowError`, `WorkerDiedError`."""
         self.check_room()
         self.waiting += 1
         try:

@@ -22,10 +22,9 @@ from frx_graph.errors import EvidenceError, FrxError
 from frx_graph.records import Severity
 from frx_graph.reports.advice.advice_file import is_advice, read_advice
 from frx_graph.reports.render.document import to_json
-from frx_graph.reports.render.plain_text import one_line
 from frx_graph.reports.render.quantities import finite
-from frx_graph.reports.trials.trial_document import TrialDocument
-from frx_graph.reports.trials.trial_matrix_document import TrialMatrixDocument
+from frx_graph.reports.trials.trial_document import TrialDocument, TrialMatrixDocument
+from frx_graph.support.plain_text import one_line
 
 try:
     import mlflow

@@ -30,7 +30,7 @@ from frx_graph.analyzers.sightings.corroboration import BELONGS_TO_NONE
 from frx_graph.errors import EvidenceError
 from frx_graph.passes.confidence import CONFIRMED, CONTRADICTED
 from frx_graph.records import Basis, Finding
-from frx_graph.reports.advice.advice_report import AdviceReport
+from frx_graph.reports.advice.render import AdviceReport
 
 TO_LAST = "void nchwToNhwcKernel<float, float, float, 1, 0, 2>(int)"
 SCHEMA = Path(frx_graph.__file__).parent / "reports" / "frx_advice_v1.schema.json"

@@ -16,7 +16,7 @@ from frx_graph.capture.captured_graph import Phase
 from frx_graph.errors import EvidenceError
 from frx_graph.records import Basis, CopyKind, Finding, OperandRole
 from frx_graph.reports.advice.render import render
-from frx_graph.reports.advice.report_format import Format
+from frx_graph.reports.advice.terminal import Format
 
 TRACES = Path(__file__).parents[1] / "data" / "traces"
 RESNET = TRACES / "kineto_resnet50_two_steps.pt.trace.json.gz"

@@ -28,8 +28,7 @@ from frx_graph.evidence.run import bundle_layout
 from frx_graph.evidence.run.bundle import open_bundle
 from frx_graph.evidence.run.device_samples import read_device_samples
 from frx_graph.reports.render.document import to_json
-from frx_graph.reports.runs.collect_document import CollectDocument
-from frx_graph.reports.runs.collect_report import render_collected
+from frx_graph.reports.runs.collect_report import CollectDocument, render_collected
 from frx_graph.runs.collect import bundle_writing, collection, imported_artifacts
 
 PUBLISHED = resources.files("frx_graph.reports").joinpath("frx_collect_v1.schema.json").read_text(encoding="utf-8")

@@ -26,8 +26,7 @@ from frx_graph.ledger.database.opening import open_ledger
 from frx_graph.ledger.decision import Kind
 from frx_graph.ledger.location import parse_location
 from frx_graph.records import Candidate
-from frx_graph.reports.trials.trial_document import TrialDocument
-from frx_graph.reports.trials.trial_matrix_document import TrialMatrixDocument
+from frx_graph.reports.trials.trial_document import TrialDocument, TrialMatrixDocument
 from frx_graph.trial_worker.workload import load_workload
 from frx_graph.trials.arm_messages import MadeGraph, TargetWorkload
 from frx_graph.trials.environment import trial_environment

@@ -26,7 +26,7 @@ from frx_graph.engines.engine import Finished, Holding, Job
 from frx_graph.engines.local_engine import LocalEngine
 from frx_graph.engines.processor_part import ProcessorPart
 from frx_graph.errors import FrxError
-from frx_graph.reports.trials.trial_matrix_document import TrialMatrixDocument
+from frx_graph.reports.trials.trial_document import TrialMatrixDocument
 from frx_graph.trials.environment import trial_environment
 from frx_graph.trials.trial_run import Gate
 

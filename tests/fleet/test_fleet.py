@@ -19,9 +19,9 @@ from frx_graph.fleet.fleet import read_here, summarise
 from frx_graph.fleet.messages import Answer, Failure
 from frx_graph.fleet.remote import RemoteRun, RemoteStore
 from frx_graph.fleet.source import PART_BYTES
-from frx_graph.reports.render.plain_text import one_line
 from frx_graph.reports.runs.fleet_document import FleetDocument
 from frx_graph.reports.runs.fleet_report import render_fleet
+from frx_graph.support.plain_text import one_line
 
 pytest.importorskip("duckdb")
 

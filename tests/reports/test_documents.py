@@ -8,16 +8,21 @@ from __future__ import annotations
 
 import json
 import os
+import re
+from collections.abc import Container, Iterator
+from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
+from pydantic import AliasPath
+from pydantic.json_schema import GenerateJsonSchema
 
 import frx_graph
 from frx_graph.advice import Advice
 from frx_graph.ledger.schema import LedgerDocument
-from frx_graph.reports.doctor_document import DoctorDocument
+from frx_graph.reports.doctor_document import DoctorDocument, SmokeDocument
 from frx_graph.reports.init_document import InitDocument
 from frx_graph.reports.kernels.bench_document import BenchDocument
 from frx_graph.reports.kernels.compare_parts import CompareDocument
@@ -26,14 +31,12 @@ from frx_graph.reports.kernels.explain_document import ExplainDocument
 from frx_graph.reports.kernels.kernel_document import NcuDocument
 from frx_graph.reports.kernels.ptx_document import PtxDocument
 from frx_graph.reports.kernels.reconcile_document import ReconcileDocument
-from frx_graph.reports.render.document import adapter, published_schema, to_json
-from frx_graph.reports.runs.collect_document import CollectDocument
+from frx_graph.reports.render.document import Part, adapter, to_json
+from frx_graph.reports.runs.collect_report import CollectDocument
 from frx_graph.reports.runs.fleet_document import FleetDocument
 from frx_graph.reports.runs.run_parts import RunDocument
 from frx_graph.reports.runs.trace_parts import TraceDocument
-from frx_graph.reports.smoke_document import SmokeDocument
-from frx_graph.reports.trials.trial_document import TrialDocument
-from frx_graph.reports.trials.trial_matrix_document import TrialMatrixDocument
+from frx_graph.reports.trials.trial_document import TrialDocument, TrialMatrixDocument
 from frx_graph.reports.trials.tune_document import TuneDocument
 
 SCHEMAS = Path(frx_graph.__file__).parent / "reports"
@@ -63,6 +66,31 @@ ADDED_LATER = {"frx_advice_v1": frozenset({"measurements"})}
 NAMES = pytest.mark.parametrize("name", DOCUMENTS)
 
 
+class _EveryFieldRequired(GenerateJsonSchema):
+    def field_is_required(self, field: Any, total: bool) -> bool:
+        return True
+
+
+def published_schema(name: str, document: Any, added_later: Container[str] = ()) -> str:
+    """Return the text of `{name}.schema.json`.
+
+    A record writes every field, so its schema requires those with a default too. The fields in `added_later` are not
+    required, since documents of earlier versions lack them.
+    """
+    generator = _EveryFieldRequired if is_dataclass(document) else GenerateJsonSchema
+    schema = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": f"urn:frx-graph:schema:{name}",
+        **adapter(document).json_schema(by_alias=True, mode="serialization", schema_generator=generator),
+    }
+    for part in (schema, *schema.get("$defs", {}).values()):
+        if "required" in part:
+            part["required"] = [field for field in part["required"] if field not in added_later]
+            for field in part["required"]:
+                part["properties"][field].pop("default", None)
+    return json.dumps(schema, indent=2, ensure_ascii=True) + "\n"
+
+
 def test_every_schema_has_a_type_and_a_document() -> None:
     assert {path.name.removesuffix(".schema.json") for path in SCHEMAS.glob("*.schema.json")} == set(DOCUMENTS)
     assert {path.stem for path in WRITTEN.iterdir()} == set(DOCUMENTS)
@@ -86,3 +114,19 @@ def test_a_document_of_before_is_read_and_written_as_it_was(name: str) -> None:
     read = adapter(DOCUMENTS[name]).validate_json(text)
     if name != "frx_ledger_v1":  # an event is written as it stands in the ledger
         assert json.dumps(to_json(read), indent=1) + "\n" == text
+
+
+def _parts(part: type[Part]) -> Iterator[type[Part]]:
+    for each in part.__subclasses__():
+        yield from (each, *_parts(each))
+
+
+def test_no_field_is_read_from_another_field_of_a_document() -> None:
+    """A field that `from_record` takes from `a.b` must not be read from the field `a` of a document."""
+    for part in _parts(Part):
+        for name, field in part.model_fields.items():
+            if isinstance(path := field.validation_alias, AliasPath) and path.path[0] in part.model_fields:
+                assert len(path.path) > 1, (part, name)
+                # A path ends at text or a number; it would go on into a part or an object.
+                shadowed = str(part.model_fields[str(path.path[0])].annotation)
+                assert not re.search("Part|dict|tuple", shadowed), (part, name)

@@ -13,8 +13,7 @@ from frx_graph.errors import EvidenceError
 from frx_graph.records import Severity
 from frx_graph.reports.advice.advice_file import render_json
 from frx_graph.reports.render.document import to_json
-from frx_graph.reports.trials.trial_document import TrialDocument
-from frx_graph.reports.trials.trial_matrix_document import MatrixEntry, matrix_document
+from frx_graph.reports.trials.trial_document import MatrixEntry, TrialDocument, matrix_document
 
 mlflow = pytest.importorskip("mlflow", reason="MLflow is not installed")
 TESTS = Path(__file__).parents[1]

@@ -6,8 +6,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from frx_graph.reports.render.plain_text import one_line
 from frx_graph.support.check import Check, Status
+from frx_graph.support.plain_text import one_line
 
 _LONGEST = 1000
 """Characters of what was found: paths, and what others say went wrong."""

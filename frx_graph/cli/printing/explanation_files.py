@@ -9,7 +9,7 @@ from frx_graph.cli.printing.output import notice
 from frx_graph.errors import OptionError
 from frx_graph.reports.kernels import explain_prompt, explain_summary
 from frx_graph.reports.kernels.explain_document import ExplainDocument
-from frx_graph.reports.kernels.explanation_texts import EVIDENCE, PROMPT, SUMMARY, explanation_texts
+from frx_graph.reports.kernels.explain_prompt import EVIDENCE, PROMPT, SUMMARY, explanation_texts
 from frx_graph.support.atomic_file import write_all_atomically
 
 _BEGINS = {

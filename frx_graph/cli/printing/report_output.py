@@ -14,12 +14,11 @@ from frx_graph.advice import Advice
 from frx_graph.cli.printing.output import notice, print_report
 from frx_graph.errors import OptionError
 from frx_graph.reports.advice.baseline import baseline_of, filter_new, read_baseline, write_baseline
-from frx_graph.reports.advice.outcome import Outcome, outcome_of
 from frx_graph.reports.advice.render import render
-from frx_graph.reports.advice.report_format import Format
 from frx_graph.reports.advice.selection import apply_selection, rule_selection
 from frx_graph.reports.advice.suppressions import apply_suppressions
-from frx_graph.reports.advice.terminal import detect_terminal
+from frx_graph.reports.advice.terminal import Format, detect_terminal
+from frx_graph.reports.advice.wording import Outcome, outcome_of
 from frx_graph.reports.render.source_path import checkout_root
 from frx_graph.rules.rule_card import all_cards
 from frx_graph.support.atomic_file import write_atomically

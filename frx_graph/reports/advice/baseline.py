@@ -17,10 +17,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from frx_graph.advice import Advice
 from frx_graph.errors import OptionError
-from frx_graph.reports.advice.filtering import hide
 from frx_graph.reports.advice.fingerprint import Identity, identity_of
-from frx_graph.reports.render.plain_text import encodable, one_line
+from frx_graph.reports.advice.selection import hide
 from frx_graph.support.atomic_file import write_atomically
+from frx_graph.support.plain_text import encodable, one_line
 
 Baseline = Mapping[Identity, int]
 """How many findings of each identity are known."""
@@ -45,7 +45,7 @@ class _BaselineFile(BaseModel):
 
 
 def baseline_of(advice: Advice, root: Path) -> Baseline:
-    """All findings of `advice`, their files relative to `root`."""
+    """Count the findings of `advice` by identity; files are relative to `root`."""
     return Counter(_written(identity_of(finding, root)) for finding in advice.findings)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -15,7 +15,7 @@ TOLERANCE = 0.10
 
 
 class Agreement(enum.StrEnum):
-    """How prediction and observation of one call site relate."""
+    """Relation of prediction and observation at one call site."""
 
     AGREES = "as predicted"
     DIFFERS = "different"
@@ -61,15 +61,14 @@ def compare(predicted: Iterable[Copy], observed: Iterable[Copy]) -> tuple[SiteCo
                 observed_bytes=sum(copy.bytes for copy in seen) if seen else None,
             )
         )
-    return tuple(sorted(rows, key=_largest_first))
+    rows.sort(key=lambda row: (-max(row.predicted_bytes or 0, row.observed_bytes or 0), *row.site.location))
+    return tuple(rows)
 
 
 def agreement_counts(rows: Iterable[SiteCopies]) -> dict[Agreement, int]:
-    """How many call sites there are of each kind; every kind is a key."""
-    counts = dict.fromkeys(Agreement, 0)
-    for row in rows:
-        counts[row.agreement] += 1
-    return counts
+    """Count call sites by agreement; every kind is a key."""
+    counts = Counter(row.agreement for row in rows)
+    return {kind: counts[kind] for kind in Agreement}
 
 
 def _close(predicted: int, observed: int) -> bool:
@@ -81,7 +80,3 @@ def _by_location(copies: Iterable[Copy]) -> dict[tuple[str, int], list[Copy]]:
     for copy in copies:
         grouped[copy.site.location].append(copy)
     return grouped
-
-
-def _largest_first(row: SiteCopies) -> tuple[int, str, int]:
-    return (-max(row.predicted_bytes or 0, row.observed_bytes or 0), *row.site.location)

@@ -1,4 +1,4 @@
-"""Bytes per call site: where in the source the layout copies of a step come from."""
+"""Group layout copies by call site, and the copies of a finding by operator and cause."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from frx_graph.capture.call_site import CallSite, common_module_path
-from frx_graph.records import Copy, CopyKind
+from frx_graph.capture.captured_graph import Phase
+from frx_graph.records import Basis, Copy, CopyKind, OperandRole
 from frx_graph.reports.render.quantities import byte_count
-from frx_graph.reports.render.svg import element, title
+from frx_graph.reports.render.svg import inline_bar, rect
 
 KIND_WORDS = {
     CopyKind.REORDER: "library reorder",
@@ -55,19 +56,49 @@ def _site(members: list[Copy]) -> CopySite:
 
 
 def bar(site: CopySite, most: int) -> Markup:
-    """A stacked bar of the site's kinds, full where the site has `most` bytes. It stands beside its number in words."""
+    """Return a stacked bar of the site's kinds, full if the site has `most` bytes."""
     drawn, x = [], 0.0
     for kind, size in site.by_kind:
         width = 100.0 * size / most if most else 0.0
-        note = title(f"{KIND_WORDS[kind]}: {byte_count(size)}")
-        drawn.append(element("rect", note, x=x, y=0, width=width, height=10, class_=kind_class(kind)))
+        drawn.append(rect(x, 0, width, 10, kind_class(kind), f"{KIND_WORDS[kind]}: {byte_count(size)}"))
         x += width
-    return element(
-        "svg", *drawn, class_="bar", viewBox="0 0 100 10", preserveAspectRatio="none", aria_hidden="true",
-        focusable="false",
-    )  # fmt: skip
+    return inline_bar("bar", *drawn)
 
 
 def kind_class(kind: CopyKind) -> str:
     """The CSS class that colours a kind."""
     return f"kind-{kind.value}"
+
+
+@dataclass(frozen=True, slots=True)
+class CopyRow:
+    """Copies of one operator, operand, kind and cause; `values` and `nodes` are distinct, in order."""
+
+    operator: str
+    role: OperandRole
+    kind: CopyKind
+    phase: Phase
+    basis: Basis
+    cause: str
+    count: int
+    bytes: int
+    values: tuple[str, ...]
+    nodes: tuple[str, ...]
+
+
+def copy_rows(copies: Iterable[Copy]) -> tuple[CopyRow, ...]:
+    """The rows, most bytes first."""
+    grouped: dict[tuple[str, OperandRole, CopyKind, Phase, Basis, str], list[Copy]] = defaultdict(list)
+    for copy in copies:
+        grouped[copy.operator, copy.role, copy.kind, copy.phase, copy.basis, copy.cause].append(copy)
+    rows = [
+        CopyRow(
+            *key,
+            count=sum(copy.count for copy in members),
+            bytes=sum(copy.bytes for copy in members),
+            values=tuple(dict.fromkeys(copy.value for copy in members)),
+            nodes=tuple(dict.fromkeys(copy.node for copy in members)),
+        )
+        for key, members in grouped.items()
+    ]
+    return tuple(sorted(rows, key=lambda row: -row.bytes))

@@ -1,4 +1,4 @@
-"""What makes two findings of different runs the same one, though lines have moved and titles were reworded."""
+"""Identify findings across runs, although lines move and titles are reworded."""
 
 from __future__ import annotations
 

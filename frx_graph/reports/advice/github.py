@@ -11,11 +11,22 @@ from pathlib import Path
 from frx_graph.advice import Advice
 from frx_graph.capture.call_site import CallSite
 from frx_graph.records import Finding, Severity
-from frx_graph.reports.advice.outcome import Outcome, copies_sentence, headline, outcome_of
-from frx_graph.reports.advice.refusal_groups import group_refusals
-from frx_graph.reports.advice.wording import evidence_line, frequency, impact, place, strongest_evidence, title
-from frx_graph.reports.render.plain_text import lines, one_line
+from frx_graph.reports.advice.wording import (
+    Outcome,
+    copies_sentence,
+    evidence_line,
+    frequency,
+    group_refusals,
+    headline,
+    impact,
+    outcome_of,
+    place,
+    strongest_evidence,
+    title,
+)
+from frx_graph.reports.render.marked_text import lines
 from frx_graph.reports.render.source_path import project_path
+from frx_graph.support.plain_text import one_line
 
 _LEVEL = {Severity.HIGH: "warning", Severity.MEDIUM: "warning", Severity.LOW: "notice", Severity.INFO: "notice"}
 _SUMMARY_LEVEL = {

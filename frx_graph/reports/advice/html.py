@@ -16,15 +16,20 @@ from markupsafe import Markup
 
 from frx_graph.advice import Advice
 from frx_graph.reports.advice import wording
-from frx_graph.reports.advice.cards import Cards, shipped_cards
 from frx_graph.reports.advice.comparison import agreement_counts, compare
 from frx_graph.reports.advice.copy_sites import KIND_WORDS, copy_sites
 from frx_graph.reports.advice.html_environment import html_environment
 from frx_graph.reports.advice.layout_map import layout_map
-from frx_graph.reports.advice.outcome import Outcome, copies_sentence, headline, outcome_of
-from frx_graph.reports.advice.refusal_groups import group_refusals
 from frx_graph.reports.advice.roofline import placed_points, roof_of
 from frx_graph.reports.advice.roofline_plot import NUMBERED, roofline_plot
+from frx_graph.reports.advice.wording import (
+    Cards,
+    Outcome,
+    copies_sentence,
+    group_refusals,
+    headline,
+    outcome_of,
+)
 
 WIDE, NARROW = 1000.0, 360.0
 """Units of the two versions of each picture: for a screen and for a phone, where text must not shrink with it."""
@@ -41,13 +46,9 @@ def render_html(advice: Advice, *, root: Path, cards: Cards) -> str:
     return _render("page.html.j2", advice, None, root, cards, script=Markup(script), script_hash=f"sha256-{digest}")
 
 
-def html_fragment(advice: Advice, *, root: Path | None = None, cards: Cards | None = None) -> str:
-    """The numbers, the first findings and the copies by call site, for the output of a notebook cell. No script.
-
-    By default files are named relative to the current folder, and the rule cards are those of the package.
-    """
-    folder = Path.cwd() if root is None else root
-    return _render("fragment.html.j2", advice, FRAGMENT_FINDINGS, folder, shipped_cards() if cards is None else cards)
+def html_fragment(advice: Advice, *, root: Path, cards: Cards) -> str:
+    """The numbers, the first findings and the copies by call site, for the output of a notebook cell. No script."""
+    return _render("fragment.html.j2", advice, FRAGMENT_FINDINGS, root, cards)
 
 
 def _render(template: str, advice: Advice, top: int | None, root: Path, cards: Cards, **page: object) -> str:
@@ -57,7 +58,7 @@ def _render(template: str, advice: Advice, top: int | None, root: Path, cards: C
 
 
 def advice_context(advice: Advice, top: int | None, root: Path, cards: Cards) -> dict[str, object]:
-    """What the templates of advice are given, `sections.html.j2` and `pictures.html.j2` among them."""
+    """Return the context of the templates of advice, `sections.html.j2` and `pictures.html.j2` among them."""
     roof = roof_of(advice.environment)
     points = placed_points(advice.graphs, roof)
     rows = None if advice.observed is None else compare(advice.copies, advice.observed)

@@ -1,4 +1,4 @@
-"""How HTML is made: Jinja, which escapes all text, and before that every string is made printable."""
+"""Set up Jinja for HTML: strings are made printable, then escaped."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ from jinja2 import DictLoader, Environment, StrictUndefined
 from markupsafe import Markup, escape
 
 from frx_graph.reports.advice import wording
-from frx_graph.reports.advice.copy_rows import copy_rows
-from frx_graph.reports.advice.copy_sites import KIND_WORDS, bar, kind_class
+from frx_graph.reports.advice.copy_sites import KIND_WORDS, bar, copy_rows, kind_class
 from frx_graph.reports.advice.layout_map import layout_class, layout_words
 from frx_graph.reports.advice.roofline_plot import dtype_class
 from frx_graph.reports.render import quantities
-from frx_graph.reports.render.marked_text import CodeBlock, Run, blocks, runs
-from frx_graph.reports.render.plain_text import lines, one_line
-from frx_graph.reports.render.svg import element
+from frx_graph.reports.render.marked_text import CodeBlock, Run, blocks, lines, runs
+from frx_graph.reports.render.svg import inline_bar, rect
+from frx_graph.support.plain_text import one_line
 
 LONGEST_TEXT: Final = 4000
 
@@ -68,16 +67,12 @@ def _filters(root: Path) -> dict[str, Callable[..., Any]]:
 
 
 def meter(share: float) -> Markup:
-    """A bar that is `share` full, 0..1. It stands beside its number."""
-    filled = element("rect", x=0, y=0, width=max(100.0 * share, 0.5), height=10)
-    return element(
-        "svg", filled, class_="meter", viewBox="0 0 100 10", preserveAspectRatio="none", aria_hidden="true",
-        focusable="false",
-    )  # fmt: skip
+    """Return a bar that is `share` full, 0..1."""
+    return inline_bar("meter", rect(0, 0, max(100.0 * share, 0.5), 10))
 
 
 def _printable(value: object) -> object:
-    """Applied to all that a template prints: plain strings lose what is not printable, markup stays as it is."""
+    """Make plain strings printable; markup stays as it is. Jinja applies this to all that a template prints."""
     return one_line(value, LONGEST_TEXT) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 

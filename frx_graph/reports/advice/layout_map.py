@@ -1,4 +1,4 @@
-"""Where the copies are: a graph as a wrapped band of blocks, as wide as the bytes they move.
+"""Map of copies: a graph as a wrapped band of blocks, as wide as the bytes they move.
 
 A block is one `LayoutSpan`. Its colour is the layout that it runs in; the part filled from below is the share of its
 traffic that layout copies make, so that equal areas are equal bytes. A notch above the band marks every block that
@@ -16,15 +16,16 @@ from markupsafe import Markup
 from frx_graph.advice import GraphSummary, LayoutSpan
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.facts.layout import Layout
-from frx_graph.reports.render.plain_text import one_line
 from frx_graph.reports.render.quantities import byte_count, percent, plural
-from frx_graph.reports.render.svg import clipped, element, fits, picture, text, title
+from frx_graph.reports.render.svg import clipped, element, fits, picture, rect, text, title
+from frx_graph.support.plain_text import one_line
 
 BAND = 46.0
 NOTCH = 7.0
 LABEL_FONT = 11.0
 LABEL_LINE = 18.0
 ROW_GAP = 14.0
+ROW = LABEL_LINE + NOTCH + BAND + ROW_GAP
 PHASE_LINE = 20.0
 NARROWEST_BLOCK = 2.0
 NARROWEST_AVERAGE = 40.0
@@ -46,7 +47,7 @@ LAYOUT_WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """The part of a block that lies in one row."""
+    """The part of a block in one row."""
 
     span: LayoutSpan
     row: int
@@ -75,7 +76,8 @@ def layout_map(graph: GraphSummary, width: float) -> Markup | None:
     if not phases:
         return None
     heaviest, blocks = max((sum(span.bytes for span in spans), len(spans)) for _, spans in phases)
-    rows = _row_count(max(len(spans) for _, spans in phases), width)
+    most = max(len(spans) for _, spans in phases)
+    rows = max(1, min(MOST_ROWS, round(most * NARROWEST_AVERAGE / width + 0.5)))
     scale = (rows * width - blocks * NARROWEST_BLOCK) / heaviest
     shared = _shared_parts([span.module_path for _, spans in phases for span in spans])
     drawn: list[Markup] = []
@@ -88,18 +90,12 @@ def layout_map(graph: GraphSummary, width: float) -> Markup | None:
         top += PHASE_LINE
         used = 0
         for row, pieces in groupby(_pieces(spans, width, scale), key=lambda piece: piece.row):
-            drawn += _row(list(pieces), top + row * _row_height(), shared)
+            members, place = list(pieces), top + row * ROW
+            drawn += _brackets(members, place, shared)
+            drawn += (_block(piece, place + LABEL_LINE + NOTCH) for piece in members)
             used = row + 1
-        top += used * _row_height()
+        top += used * ROW
     return picture(width, top, _description(graph), drawn, "map")
-
-
-def _row_count(blocks: int, width: float) -> int:
-    return max(1, min(MOST_ROWS, round(blocks * NARROWEST_AVERAGE / width + 0.5)))
-
-
-def _row_height() -> float:
-    return LABEL_LINE + NOTCH + BAND + ROW_GAP
 
 
 def _pieces(spans: Sequence[LayoutSpan], width: float, scale: float) -> Iterator[_Piece]:
@@ -118,23 +114,16 @@ def _pieces(spans: Sequence[LayoutSpan], width: float, scale: float) -> Iterator
             x, left, first = x + taken, rest if rest >= NARROWEST_BLOCK else 0.0, False
 
 
-def _row(pieces: list[_Piece], top: float, shared: int) -> list[Markup]:
-    band = top + LABEL_LINE + NOTCH
-    return [*_brackets(pieces, top, shared), *(_block(piece, band) for piece in pieces)]
-
-
 def _block(piece: _Piece, top: float) -> Markup:
     span = piece.span
     share = min(span.copy_bytes / span.bytes, 1.0)
     children = [
         title(_words(span)),
-        element("rect", x=piece.x, y=top, width=piece.width, height=BAND, class_=layout_class(span.layout)),
+        rect(piece.x, top, piece.width, BAND, layout_class(span.layout)),
     ]
     if span.copies:
         height = max(share * BAND, 3.0)
-        children.append(
-            element("rect", x=piece.x, y=top + BAND - height, width=piece.width, height=height, class_="copied")
-        )
+        children.append(rect(piece.x, top + BAND - height, piece.width, height, "copied"))
     if span.copies and piece.first:
         middle = piece.x + min(piece.width / 2, 12.0)
         notch = f"M{middle - 4:.2f} {top - NOTCH:.2f}h8l-4 {NOTCH - 1:.2f}z"
@@ -180,7 +169,7 @@ def _readable(groups: Sequence[tuple[str, float, float]]) -> float:
 
 
 def _shared_parts(paths: Sequence[str]) -> int:
-    """How many parts all paths begin with, less than the shortest has: `model.encoder.` says nothing in every label."""
+    """Count the parts that all paths begin with, at most one less than the shortest has."""
     split = [path.split(".") for path in paths]
     shared = 0
     while all(len(parts) > shared + 1 and parts[shared] == split[0][shared] for parts in split):

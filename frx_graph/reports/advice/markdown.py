@@ -10,21 +10,24 @@ from pathlib import Path
 from frx_graph.advice import Advice
 from frx_graph.records import Copy, Finding
 from frx_graph.reports.advice.comparison import agreement_counts, compare
-from frx_graph.reports.advice.outcome import Outcome, copies_sentence, headline, outcome_of
-from frx_graph.reports.advice.refusal_groups import group_refusals
 from frx_graph.reports.advice.wording import (
+    Outcome,
+    copies_sentence,
     evidence_line,
     frequency,
+    group_refusals,
+    headline,
     impact,
     location,
     machine,
+    outcome_of,
     place,
     strongest_evidence,
     title,
 )
 from frx_graph.reports.render.marked_text import CodeBlock, Run, blocks, runs
-from frx_graph.reports.render.plain_text import one_line
 from frx_graph.reports.render.quantities import byte_count, plural
+from frx_graph.support.plain_text import one_line
 
 SITES_SHOWN = 50
 SUBJECTS_SHOWN = 10
@@ -86,7 +89,7 @@ def code(text: str, *, in_table: bool = False) -> str:
 
 
 def code_block(text: Sequence[str]) -> str:
-    """Lines as a fenced block that none of them can close."""
+    """Return lines as a fenced block that none of them can close."""
     longest = max((len(run) for line in text for run in re.findall(r"`+", line)), default=0)
     fence = "`" * max(3, longest + 1)
     return "\n".join([f"{fence}text", *text, fence])

@@ -1,20 +1,25 @@
-"""One advice in any of the formats."""
+"""Render one advice in any of the formats; the object that users hold."""
 
 from __future__ import annotations
 
+import os
+import sys
+from dataclasses import dataclass
 from pathlib import Path
 
-from frx_graph.advice import Advice
+from frx_graph.advice import Advice, Totals
+from frx_graph.errors import OptionError
+from frx_graph.records import Finding, Refusal
 from frx_graph.reports.advice.advice_file import render_json
-from frx_graph.reports.advice.cards import Cards, shipped_cards
 from frx_graph.reports.advice.github import render_github
-from frx_graph.reports.advice.html import render_html
+from frx_graph.reports.advice.html import html_fragment, render_html
 from frx_graph.reports.advice.markdown import render_markdown
-from frx_graph.reports.advice.report_format import Format
 from frx_graph.reports.advice.sarif import render_sarif
-from frx_graph.reports.advice.terminal import PIPED_WIDTH
+from frx_graph.reports.advice.terminal import PIPED_WIDTH, Format, detect_terminal
 from frx_graph.reports.advice.text import render_text
+from frx_graph.reports.advice.wording import Cards, shipped_cards
 from frx_graph.reports.render.source_path import checkout_root
+from frx_graph.support.atomic_file import write_atomically
 
 DEFAULT_TOP = 10
 
@@ -49,3 +54,63 @@ def render(
             return render_sarif(advice, root=checkout_root(folder), cards=shipped_cards() if cards is None else cards)
         case Format.HTML:
             return render_html(advice, root=folder, cards=shipped_cards() if cards is None else cards)
+
+
+@dataclass(frozen=True)
+class AdviceReport:
+    """Ranked layout findings of a program. `print(report)` shows them; `advice` is the plain record behind it."""
+
+    advice: Advice
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """The findings by severity, highest first, then by the bytes a step that the fix saves, most first."""
+        return self.advice.findings
+
+    @property
+    def refusals(self) -> tuple[Refusal, ...]:
+        """The refusals, with reasons."""
+        return self.advice.refusals
+
+    @property
+    def totals(self) -> Totals:
+        """The step in numbers."""
+        return self.advice.totals
+
+    def render(self, format: Format | str = Format.TEXT, *, top: int = DEFAULT_TOP) -> str:
+        """The report as text, json, html, md, sarif or github. Raises `OptionError` for another format."""
+        terminal = detect_terminal(sys.stdout, os.environ)
+        return render(self.advice, _format(format), top=top, width=terminal.width, color=False, root=Path.cwd())
+
+    def save(self, path: str | Path, format: Format | str | None = None) -> Path:
+        """Write the report; the format follows the file's ending (.json, .html, .md, .sarif, .txt) unless given.
+
+        Raises `OptionError` for another format or ending, a folder that does not exist, and a file that cannot be
+        written.
+        """
+        path = Path(path)
+        if format is None:
+            ending = path.suffix.removeprefix(".").lower()
+            format = {"txt": Format.TEXT, "htm": Format.HTML, "markdown": Format.MD}.get(ending, ending)
+        text = self.render(format)
+        if not path.absolute().parent.is_dir():
+            raise OptionError(f"no such folder: {path.absolute().parent}", "create it first")
+        try:
+            write_atomically(path, text)
+        except OSError as error:
+            raise OptionError(f"cannot write {path}: {error.strerror}", "choose another file") from error
+        return path
+
+    def __str__(self) -> str:
+        """The terminal report, without colour."""
+        return self.render(Format.TEXT).rstrip("\n")
+
+    def _repr_html_(self) -> str:
+        return html_fragment(self.advice, root=Path.cwd(), cards=shipped_cards())
+
+
+def _format(name: Format | str) -> Format:
+    try:
+        return Format(name)
+    except ValueError:
+        raise OptionError(f"no report format is called {name!r}", f"one of {', '.join(Format)}") from None

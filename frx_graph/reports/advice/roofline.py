@@ -53,7 +53,7 @@ class PlacedPoint:
 
     @property
     def roof_share(self) -> float | None:
-        """What it achieved in percent of what it could."""
+        """The achieved speed in percent of the attainable one."""
         if self.achieved is None or not self.attainable:
             return None
         return 100.0 * self.achieved / self.attainable
@@ -71,7 +71,7 @@ def roof_of(environment: Environment) -> Roof:
 
 
 def placed_points(graphs: Iterable[GraphSummary], roof: Roof) -> tuple[PlacedPoint, ...]:
-    """All points that do arithmetic, those that move most bytes first. Copies and views have no place in the plot."""
+    """Return the points that do arithmetic, most bytes first. Copies and views have no place in the plot."""
     points = [p for graph in graphs for p in graph.roofline if p.flops > 0 and p.bytes > 0]
     placed = []
     for point in points:

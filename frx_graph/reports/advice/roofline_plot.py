@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from markupsafe import Markup
 
 from frx_graph.reports.advice.roofline import PlacedPoint, Roof
-from frx_graph.reports.render.plain_text import one_line
 from frx_graph.reports.render.quantities import byte_count, rate, seconds
-from frx_graph.reports.render.svg import NARROW_GLYPH, element, picture, text, title
+from frx_graph.reports.render.svg import NARROW_GLYPH, Axes, Scale, circle, element, picture, polyline, text
+from frx_graph.support.plain_text import one_line
 
 FONT = 12.0
 NUMBERED = 12
 """Points that carry their rank, as the table beside the plot has it."""
 LEAST_INTENSITY = 1e-3
 """Operators that do less than one FLOP per kilobyte would squeeze all others into a corner."""
-_LEFT, _RIGHT, _TOP, _BOTTOM = 78.0, 14.0, 16.0, 44.0
 _LEAST_RADIUS, _MOST_RADIUS = 4.0, 20.0
 _DTYPE_CLASSES = {
     "float32": "dt-float32",
@@ -27,26 +25,6 @@ _DTYPE_CLASSES = {
     "float16": "dt-float16",
     "int8": "dt-int8",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class _Axes:
-    """Decades in both directions, and the drawing area that they fill."""
-
-    x_low: int
-    x_high: int
-    y_low: int
-    y_high: int
-    width: float
-    height: float
-
-    def x(self, intensity: float) -> float:
-        share = (math.log10(intensity) - self.x_low) / (self.x_high - self.x_low)
-        return _LEFT + share * (self.width - _LEFT - _RIGHT)
-
-    def y(self, flops: float) -> float:
-        share = (math.log10(flops) - self.y_low) / (self.y_high - self.y_low)
-        return self.height - _BOTTOM - share * (self.height - _TOP - _BOTTOM)
 
 
 def dtype_class(dtype: str) -> str:
@@ -65,26 +43,24 @@ def roofline_plot(roof: Roof, points: Sequence[PlacedPoint], width: float, heigh
     return picture(width, height, _description(roof, drawn), [*under, *over], "roofline")
 
 
-def _axes(roof: Roof, drawn: Sequence[PlacedPoint], width: float, height: float) -> _Axes:
-    ridges = [ridge for dtype, _ in roof.peaks if (ridge := roof.ridge(dtype)) is not None]
-    xs = [p.intensity for p in drawn] + [2.0 * ridge for ridge in ridges]
+def _axes(roof: Roof, drawn: Sequence[PlacedPoint], width: float, height: float) -> Axes:
+    xs = [p.intensity for p in drawn] + [2.0 * ridge for ridge in _ridges(roof)]
     ys = [p.height for p in drawn if p.height is not None] + [1.5 * flops for _, flops in roof.peaks]
-    x_low, x_high = math.floor(math.log10(min(xs) / 1.5)), math.ceil(math.log10(max(xs) * 1.5))
-    return _Axes(x_low, x_high, math.floor(math.log10(min(ys) / 1.5)), math.ceil(math.log10(max(ys))), width, height)
+    x, y = Scale.decades(min(xs) / 1.5, max(xs) * 1.5), Scale.decades(min(ys) / 1.5, max(ys))
+    return Axes(x, y, width, height, left=78.0, right=14.0, top=16.0, bottom=44.0)
 
 
-def _grid(axes: _Axes) -> Iterator[Markup]:
-    bottom, right = axes.height - _BOTTOM, axes.width - _RIGHT
-    for exponent in range(axes.x_low, axes.x_high + 1):
-        x = axes.x(10.0**exponent)
-        yield element("path", d=f"M{x:.2f} {_TOP:.2f}V{bottom:.2f}", class_="grid")
-        yield text(f"{10.0**exponent:g}", x, bottom + 17, "tick", "middle")
-    step = 1 if axes.y_high - axes.y_low <= 7 else 2
-    for exponent in range(axes.y_low, axes.y_high + 1, step):
-        y = axes.y(10.0**exponent)
-        yield element("path", d=f"M{_LEFT:.2f} {y:.2f}H{right:.2f}", class_="grid")
-        yield text(_power(exponent), _LEFT - 6, y + 4, "tick", "end")
-    yield text("FLOP per byte of memory traffic", (_LEFT + right) / 2, axes.height - 6, "axis", "middle")
+def _ridges(roof: Roof) -> list[float]:
+    return [ridge for dtype, _ in roof.peaks if (ridge := roof.ridge(dtype)) is not None]
+
+
+def _grid(axes: Axes) -> Iterator[Markup]:
+    for intensity in axes.x_scale.ticks:
+        yield from axes.vertical(intensity, f"{intensity:g}")
+    speeds = axes.y_scale.ticks
+    for speed in speeds if len(speeds) <= 8 else speeds[::2]:
+        yield from axes.horizontal(speed, _power(round(math.log10(speed))))
+    yield axes.caption("FLOP per byte of memory traffic")
 
 
 def _power(exponent: int) -> str:
@@ -94,30 +70,28 @@ def _power(exponent: int) -> str:
     return f"{10.0 ** (exponent - base):g} {prefixes[base]}FLOP/s"
 
 
-def _slope(roof: Roof, axes: _Axes) -> tuple[float, float, float, float] | None:
-    """Where the line of the bandwidth begins and ends: it stops at the highest ridge."""
+def _slope(roof: Roof, axes: Axes) -> tuple[float, float, float, float] | None:
+    """Return the ends of the line of the bandwidth, which stops at the highest ridge."""
     if roof.bandwidth is None:
         return None
-    low = max(10.0**axes.x_low, 10.0**axes.y_low / roof.bandwidth)
-    high = min(10.0**axes.x_high, 10.0**axes.y_high / roof.bandwidth)
-    ridges = [ridge for dtype, _ in roof.peaks if (ridge := roof.ridge(dtype)) is not None]
-    high = min(high, max(ridges, default=high))
+    low = max(axes.x_scale.low, axes.y_scale.low / roof.bandwidth)
+    high = min(axes.x_scale.high, axes.y_scale.high / roof.bandwidth)
+    high = min(high, max(_ridges(roof), default=high))
     return axes.x(low), axes.y(roof.bandwidth * low), axes.x(high), axes.y(roof.bandwidth * high)
 
 
-def _roof_lines(roof: Roof, axes: _Axes) -> Iterator[Markup]:
+def _roof_lines(roof: Roof, axes: Axes) -> Iterator[Markup]:
     slope = _slope(roof, axes)
     if slope is None or roof.bandwidth is None:
         return
-    yield element("path", d="M{:.2f} {:.2f}L{:.2f} {:.2f}".format(*slope), class_="roof")
+    yield polyline((slope[:2], slope[2:]), "roof")
     for dtype, flops in roof.peaks:
-        left = axes.x(max(flops / roof.bandwidth, 10.0**axes.x_low))
-        line = f"M{left:.2f} {axes.y(flops):.2f}H{axes.width - _RIGHT:.2f}"
-        yield element("path", d=line, class_=f"roof {dtype_class(dtype)}")
+        left, y = axes.x(max(flops / roof.bandwidth, axes.x_scale.low)), axes.y(flops)
+        yield polyline(((left, y), (axes.width - axes.right, y)), f"roof {dtype_class(dtype)}")
 
 
-def _roof_labels(roof: Roof, axes: _Axes) -> Iterator[Markup]:
-    """Above the lines, and one below the other where peaks lie close together."""
+def _roof_labels(roof: Roof, axes: Axes) -> Iterator[Markup]:
+    """Draw labels above the lines, one below the other if peaks are close."""
     slope = _slope(roof, axes)
     if slope is None:
         return
@@ -128,28 +102,22 @@ def _roof_labels(roof: Roof, axes: _Axes) -> Iterator[Markup]:
     free = 0.0
     for dtype, flops in sorted(roof.peaks, key=lambda peak: -peak[1]):
         free = max(axes.y(flops) - 5, free + FONT)
-        yield text(f"{dtype} {rate(flops, 'FLOP/s')}", axes.width - _RIGHT - 3, free, "roof-label", "end")
+        yield text(f"{dtype} {rate(flops, 'FLOP/s')}", axes.width - axes.right - 3, free, "roof-label", "end")
 
 
 def _radius(point: PlacedPoint, most: int) -> float:
     return _LEAST_RADIUS + (_MOST_RADIUS - _LEAST_RADIUS) * math.sqrt(point.point.bytes / most)
 
 
-def _circles(drawn: Sequence[PlacedPoint], axes: _Axes) -> Iterator[Markup]:
+def _circles(drawn: Sequence[PlacedPoint], axes: Axes) -> Iterator[Markup]:
     most = max(p.point.bytes for p in drawn)
     for placed in drawn:
         kind = "timed" if placed.achieved is not None else "predicted"
-        yield element(
-            "circle",
-            title(_words(placed)),
-            cx=axes.x(placed.intensity),
-            cy=axes.y(placed.height or 1.0),
-            r=_radius(placed, most),
-            class_=f"point {kind} {dtype_class(placed.dtype)}",
-        )
+        x, y = axes.x(placed.intensity), axes.y(placed.height or 1.0)
+        yield circle(x, y, _radius(placed, most), f"point {kind} {dtype_class(placed.dtype)}", _words(placed))
 
 
-def _numbers(drawn: Sequence[PlacedPoint], axes: _Axes) -> Iterator[Markup]:
+def _numbers(drawn: Sequence[PlacedPoint], axes: Axes) -> Iterator[Markup]:
     """Ranks in or beside the circles, where they cover no other rank."""
     most = max(p.point.bytes for p in drawn)
     taken: list[tuple[float, float, float, float]] = []

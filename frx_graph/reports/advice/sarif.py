@@ -13,14 +13,23 @@ from urllib.parse import quote
 from frx_graph.advice import Advice
 from frx_graph.capture.call_site import UNKNOWN_SITE, CallSite
 from frx_graph.records import Finding, Refusal, Severity
-from frx_graph.reports.advice.cards import Cards
 from frx_graph.reports.advice.fingerprint import fingerprints
-from frx_graph.reports.advice.outcome import Outcome, headline, outcome_of
-from frx_graph.reports.advice.wording import evidence_line, frequency, impact, strongest_evidence, title
-from frx_graph.reports.render.plain_text import encodable, lines, one_line
+from frx_graph.reports.advice.wording import (
+    Cards,
+    Outcome,
+    evidence_line,
+    frequency,
+    headline,
+    impact,
+    outcome_of,
+    strongest_evidence,
+    title,
+)
+from frx_graph.reports.render.marked_text import lines
 from frx_graph.reports.render.quantities import finite
 from frx_graph.reports.render.source_path import project_path
 from frx_graph.rules.rule_card import RuleCard
+from frx_graph.support.plain_text import encodable, one_line
 
 Json = Mapping[str, "Json"] | list["Json"] | str | int | float | bool | None
 """What `json.dumps` writes: SARIF is built here and read nowhere in the package."""
@@ -119,8 +128,7 @@ def _result(finding: Finding, rule_index: int, mark: str, location: Json) -> Jso
 
 
 def _location(site: CallSite, target: str, root: Path) -> Json:
-    """A place that is always physical, since code scanning takes no other: the target's file stands in for an unknown
-    call site."""
+    """Return a physical location, which code scanning requires: an unknown call site becomes the target's file."""
     known = site.file != UNKNOWN_SITE.file
     physical: dict[str, Json] = {"artifactLocation": _artifact(site.file if known else _target_file(target), root)}
     if known and site.line > 0:

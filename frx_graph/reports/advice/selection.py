@@ -1,15 +1,33 @@
-"""Which rules are shown: `--select` and `--ignore`, by code, by the beginning of one, or by rule name."""
+"""Select rules by `--select` and `--ignore`: by code, by the beginning of one, or by rule name."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from frx_graph.advice import Advice
+from frx_graph.advice import Advice, is_quick_win
 from frx_graph.errors import OptionError
-from frx_graph.reports.advice.filtering import hide
-from frx_graph.reports.render.plain_text import one_line
+from frx_graph.records import Refusal
+from frx_graph.reports.render.quantities import plural
+from frx_graph.support.plain_text import one_line
+
+
+def hide(advice: Advice, hidden: Iterable[int], reason: str) -> Advice:
+    """The advice without the findings at the `hidden` indices; a refusal says how many there are and the `reason`.
+
+    The copies and their totals stay: they are facts about the step, whatever is shown of it.
+    """
+    left_out = frozenset(hidden)
+    if not left_out:
+        return advice
+    kept = tuple(finding for index, finding in enumerate(advice.findings) if index not in left_out)
+    return replace(
+        advice,
+        findings=kept,
+        refusals=(*advice.refusals, Refusal(plural(len(left_out), "finding"), reason)),
+        totals=replace(advice.totals, quick_wins=sum(map(is_quick_win, kept))),
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from frx_graph.advice import Advice
 from frx_graph.records import Finding
-from frx_graph.reports.advice.filtering import hide
+from frx_graph.reports.advice.selection import hide
 
 SourceLines = Callable[[str], Sequence[str]]
 """Path → the file's lines; empty where it cannot be read as Python source."""

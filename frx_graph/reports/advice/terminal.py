@@ -1,11 +1,24 @@
-"""What the stream that a report goes to can show."""
+"""Formats of reports, and the width and colours of the terminal that shows them."""
 
 from __future__ import annotations
 
+import enum
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TextIO
+
+
+class Format(enum.StrEnum):
+    """Named as on the command line and in the project file."""
+
+    TEXT = "text"
+    JSON = "json"
+    HTML = "html"
+    MD = "md"
+    SARIF = "sarif"
+    GITHUB = "github"
+
 
 PIPED_WIDTH = 80
 _NARROWEST, _WIDEST = 60, 120

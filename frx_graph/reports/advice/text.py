@@ -12,21 +12,25 @@ from rich.text import Text
 from frx_graph.advice import Advice
 from frx_graph.records import Copy, Finding, Risk, Severity
 from frx_graph.reports.advice.comparison import Agreement, agreement_counts, compare
-from frx_graph.reports.advice.outcome import Outcome, copies_sentence, headline, outcome_of
-from frx_graph.reports.advice.refusal_groups import group_refusals
 from frx_graph.reports.advice.wording import (
+    Outcome,
+    copies_sentence,
     evidence_line,
     frequency,
+    group_refusals,
+    headline,
     impact,
     location,
     machine,
+    outcome_of,
     place,
     strongest_evidence,
     title,
 )
-from frx_graph.reports.render.plain_text import lines, one_line
+from frx_graph.reports.render.marked_text import lines
 from frx_graph.reports.render.quantities import byte_count, plural, seconds
 from frx_graph.reports.render.text_console import text_console
+from frx_graph.support.plain_text import one_line
 
 EVIDENCE_SHOWN = 2
 SUBJECTS_SHOWN = 4
@@ -55,7 +59,8 @@ def render_text(advice: Advice, *, top: int, width: int, color: bool, root: Path
     shown = advice.findings[:top]
     if shown:
         console.print(_ranked_table(shown, root))
-        _print_rest(console, advice.findings[top:], len(advice.findings))
+        if hidden := len(advice.findings) - len(shown):
+            console.print(Text(f"{plural(hidden, 'more finding')}: --top {len(advice.findings)} shows all.\n", "dim"))
         for rank, finding in enumerate(shown, start=1):
             _print_details(console, rank, finding, root)
     if advice.observed is not None:
@@ -106,12 +111,6 @@ def _ranked_table(findings: tuple[Finding, ...], root: Path) -> Table:
         saves = Text("\n".join(impact(finding).lines))
         table.add_row(str(rank), what, saves, finding.effort.value, Text(finding.risk.value, _RISK_STYLE[finding.risk]))
     return table
-
-
-def _print_rest(console: Console, rest: tuple[Finding, ...], total: int) -> None:
-    if rest:
-        console.print(Text(f"{plural(len(rest), 'more finding')}: --top {total} shows all.", "dim"))
-        console.print()
 
 
 def _print_details(console: Console, rank: int, finding: Finding, root: Path) -> None:

@@ -1,16 +1,19 @@
-"""The words for a finding that every format for people shares: where it is, how often, what stands behind it."""
+"""Words for advice that every format for people shares."""
 
 from __future__ import annotations
 
+import enum
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from frx_graph.advice import Environment
+from frx_graph.advice import Advice, Environment
 from frx_graph.capture.call_site import UNKNOWN_SITE, CallSite
-from frx_graph.records import Basis, Evidence, Finding
-from frx_graph.reports.render.plain_text import one_line
+from frx_graph.records import Basis, Evidence, Finding, Refusal
 from frx_graph.reports.render.quantities import UNKNOWN, byte_count, finite, percent, plural, predicted
 from frx_graph.reports.render.source_path import short_path
+from frx_graph.rules.rule_card import RuleCard, all_cards
+from frx_graph.support.plain_text import one_line
 
 TEXT_LIMIT = 600
 """Characters of a title or of one line of evidence."""
@@ -40,7 +43,7 @@ def title(finding: Finding) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Impact:
-    """What a fix saves each step, as far as known: traffic, predicted or observed, and time, which is measured.
+    """Saving of a fix each step, as far as known: traffic, predicted or observed, and measured time.
 
     `traffic` is bytes, then percent of the step's; `basis` is what they rest on. The evidence of the finding says which
     time `time` is a part of.
@@ -52,7 +55,7 @@ class Impact:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """For a narrow column: each number above what it rests on."""
+        """Lines for a narrow column: each number above its basis."""
         written = (*self.traffic, self.basis) if self.traffic else ()
         if self.time is not None:
             written = (*written, f"{self.time} of time", "measured")
@@ -60,7 +63,7 @@ class Impact:
 
     @property
     def sentence(self) -> str:
-        """As the beginning of a sentence."""
+        """The beginning of a sentence."""
         if self.traffic == _NOTHING:
             return f"nothing to save as the program stands ({self.basis})"
         parts = []
@@ -72,7 +75,7 @@ class Impact:
 
 
 def impact(finding: Finding) -> Impact:
-    """What the fix of a finding saves."""
+    """Return the saving of a finding's fix."""
     share = predicted(finding.saving)
     traffic = [byte_count(finding.bytes_per_step)] if finding.bytes_per_step is not None else []
     if finding.bytes_per_step == 0:
@@ -89,7 +92,7 @@ def frequency(finding: Finding) -> str:
 
 
 def strongest_evidence(finding: Finding) -> tuple[Evidence, ...]:
-    """What was observed before what was predicted, else in the finding's own order."""
+    """Return observed evidence before predicted evidence, else in the finding's own order."""
     return tuple(sorted(finding.evidence, key=lambda fact: fact.basis is not Basis.OBSERVED))
 
 
@@ -107,3 +110,88 @@ def machine(environment: Environment) -> str:
     threads = "" if environment.threads is None else plural(environment.threads, "thread")
     details = ", ".join(part for part in (name, threads) if part)
     return f"{one_line(environment.inner)} on {device}" + (f" ({details})" if details else "")
+
+
+Cards = Mapping[str, RuleCard]
+
+
+def shipped_cards() -> Cards:
+    """The cards of the package."""
+    return {card.code: card for card in all_cards()}
+
+
+class Outcome(enum.StrEnum):
+    """The four things that an advice can amount to."""
+
+    FINDINGS = "findings"
+    CLEAN = "clean"
+    PARTIAL = "partial"
+    """No findings to show, but something was left alone: not judged, or hidden on request."""
+    NOTHING_ANALYSED = "nothing analysed"
+
+
+def outcome_of(advice: Advice) -> Outcome:
+    """FINDINGS wins; without findings, what was scanned and what was refused decide."""
+    if advice.findings:
+        return Outcome.FINDINGS
+    if not advice.totals.ops_scanned:
+        return Outcome.NOTHING_ANALYSED
+    return Outcome.PARTIAL if advice.refusals else Outcome.CLEAN
+
+
+def headline(advice: Advice) -> str:
+    """The outcome in one sentence."""
+    totals = advice.totals
+    scanned = plural(totals.ops_scanned, "operator")
+    match outcome_of(advice):
+        case Outcome.NOTHING_ANALYSED:
+            why = f" {plural(len(advice.refusals), 'reason')} below." if advice.refusals else ""
+            return f"Nothing was analysed: not one operator was captured.{why}"
+        case Outcome.PARTIAL:
+            left = plural(len(advice.refusals), "thing")
+            return f"No findings to show in {scanned}; {left} left alone, see below."
+        case Outcome.CLEAN:
+            return f"No findings in {scanned}."
+        case Outcome.FINDINGS:
+            count = plural(len(advice.findings), "finding")
+            wins = plural(totals.quick_wins, "quick win")
+            return f"{count} in {scanned}, {wins} among them."
+
+
+def copies_sentence(advice: Advice) -> str:
+    """The predicted layout copies of a step, their bytes and their share of its traffic."""
+    totals = advice.totals
+    share = finite(totals.bandwidth_overhead_pct)
+    return (
+        f"{plural(totals.copies_per_step, 'layout copy', 'layout copies')} a step, "
+        f"{byte_count(totals.copy_bytes_per_step)}, "
+        f"{'an unknown share' if share is None else percent(share)} of its memory traffic"
+    )
+
+
+_REASON_LIMIT = 600
+
+
+@dataclass(frozen=True, slots=True)
+class RefusalGroup:
+    """All refusals that share a reason. `subjects` are distinct and printable, each with its call site if known."""
+
+    reason: str
+    subjects: tuple[str, ...]
+
+    def listed(self, limit: int) -> str:
+        """The first `limit` subjects, and how many more there are."""
+        shown = ", ".join(self.subjects[:limit])
+        more = len(self.subjects) - limit
+        return f"{shown} and {more} more" if more > 0 else shown
+
+
+def group_refusals(refusals: Iterable[Refusal], root: Path) -> tuple[RefusalGroup, ...]:
+    """Groups in the order in which their reasons first appear."""
+    subjects: dict[str, dict[str, None]] = {}
+    for refusal in refusals:
+        subject = one_line(refusal.subject)
+        if refusal.site is not None and refusal.site.line:
+            subject = f"{subject} ({one_line(short_path(refusal.site.file, root))}:{refusal.site.line})"
+        subjects.setdefault(one_line(refusal.reason, _REASON_LIMIT), {})[subject] = None
+    return tuple(RefusalGroup(reason, tuple(members)) for reason, members in subjects.items())

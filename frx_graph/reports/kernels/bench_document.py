@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import statistics
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from frx_graph.analyzers.comparison.ncu_diff import NcuDiff
 from frx_graph.reports.kernels.compare_document import ncu_diff_part
 from frx_graph.reports.kernels.compare_parts import NcuDiffPart
-from frx_graph.reports.render.document import Part
-from frx_graph.reports.render.plain_text import encodable, lines, one_line
+from frx_graph.reports.render.document import Part, read_from
+from frx_graph.reports.render.marked_text import lines
 from frx_graph.reports.render.quantities import finite
+from frx_graph.support.plain_text import encodable, one_line
 from frx_graph.trials.program_bench import WORDS, BenchRun, BenchSide
 from frx_graph.trials.program_outputs import ABSOLUTE, RELATIVE, OutputComparison
 from frx_graph.trials.program_times import CONFIDENCE, ProgramComparison
@@ -33,8 +34,8 @@ class BenchKernelPart(Part):
 
     name: str
     registers: int
-    spill_stores: int = Field(description="bytes a thread")
-    spill_loads: int = Field(description="bytes a thread")
+    spill_stores: int = read_from("spill_store_bytes", description="bytes a thread")
+    spill_loads: int = read_from("spill_load_bytes", description="bytes a thread")
     stack_bytes: int
     shared_bytes: int = Field(description="declared, not what a launch adds")
 
@@ -65,8 +66,8 @@ class RatioPart(Part):
     """Ratios of quads of runs, before over after: above 1 after is faster."""
 
     ratio_median: float
-    low: float
-    high: float | None = Field(description="null: no bound")
+    low: float = read_from("ci_low")
+    high: Annotated[float | None, BeforeValidator(finite)] = read_from("ci_high", description="null: no bound")
     confidence: float
     quads: int
 
@@ -91,8 +92,8 @@ class OutputsPart(Part):
     absolute_tolerance: float
     numbers: int | None = Field(description="compared one by one; null: the text around them differs, or nothing does")
     numbers_off: int | None = Field(description="of these, beyond the tolerance")
-    largest_absolute: float | None
-    largest_relative: float | None
+    largest_absolute: Annotated[float | None, BeforeValidator(finite)]
+    largest_relative: Annotated[float | None, BeforeValidator(finite)]
     first_line: int | None = Field(description="that differs, counted from 1")
     before_line: str | None
     after_line: str | None
@@ -169,17 +170,7 @@ def _side(run: BenchRun, side: BenchSide, seconds: tuple[float, ...]) -> BenchSi
         source=encodable(str(side.source)),
         warmup=run.options.warmup if seconds else 0,
         architectures=side.compiled.architectures,
-        kernels=tuple(
-            BenchKernelPart(
-                name=name,
-                registers=kernel.registers,
-                spill_stores=kernel.spill_store_bytes,
-                spill_loads=kernel.spill_load_bytes,
-                stack_bytes=kernel.stack_bytes,
-                shared_bytes=kernel.shared_bytes,
-            )
-            for name, kernel in side.compiled.kernels.items()
-        ),
+        kernels=tuple(BenchKernelPart.from_record(kernel, name=name) for name, kernel in side.compiled.kernels.items()),
         problem=side.problem,
         problem_stderr=tuple(lines(side.errors.decode(errors="replace"))[:_ERROR_LINES]),
     )
@@ -198,25 +189,14 @@ def _timing(seconds: tuple[float, ...]) -> dict[str, Any]:
 
 
 def _ratio(found: ProgramComparison) -> RatioPart:
-    return RatioPart(
-        ratio_median=found.ratio_median,
-        low=found.ci_low,
-        high=finite(found.ci_high),
-        confidence=CONFIDENCE,
-        quads=found.quads,
-    )
+    return RatioPart.from_record(found, confidence=CONFIDENCE)
 
 
 def _outputs(found: OutputComparison, varying: tuple[Arm, ...]) -> OutputsPart:
-    return OutputsPart(
-        agreement=found.agreement.value,
+    return OutputsPart.from_record(
+        found,
         relative_tolerance=RELATIVE,
         absolute_tolerance=ABSOLUTE,
-        numbers=found.numbers,
-        numbers_off=found.numbers_off,
-        largest_absolute=finite(found.largest_absolute),
-        largest_relative=finite(found.largest_relative),
-        first_line=found.first_line,
         before_line=None if found.before_line is None else one_line(found.before_line.decode(errors="replace")),
         after_line=None if found.after_line is None else one_line(found.after_line.decode(errors="replace")),
         varying=tuple(map(_word, varying)),

@@ -7,7 +7,6 @@ from rich.text import Text
 
 from frx_graph.reports.kernels.bench_document import (
     BenchDocument,
-    BenchKernelPart,
     BenchSidePart,
     KernelTimePart,
     OutputsPart,
@@ -15,11 +14,10 @@ from frx_graph.reports.kernels.bench_document import (
     TimingPart,
 )
 from frx_graph.reports.kernels.compare_report import print_changes, print_findings
-from frx_graph.reports.render.plain_text import one_line, path_end
-from frx_graph.reports.render.quantities import plural
-from frx_graph.reports.render.quantities import seconds as duration
-from frx_graph.reports.render.recommendation_text import INDENT, print_wrapped
-from frx_graph.reports.render.text_console import print_title, text_console
+from frx_graph.reports.render.quantities import milliseconds, plural
+from frx_graph.reports.render.source_path import path_end
+from frx_graph.reports.render.text_console import INDENT, print_more, print_title, print_wrapped, text_console
+from frx_graph.support.plain_text import one_line
 
 _STYLES = {"faster": "bold green", "slower": "bold red", "no difference shown": "bold yellow"}
 _KERNELS = 10
@@ -33,71 +31,68 @@ def render_bench(document: BenchDocument, *, width: int, color: bool) -> str:
     """The verdict, the times, whether the outputs agree, and what the assembler said."""
     out, console = text_console(width, color, soft_wrap=True)
     verdict = document.verdict or "not run"
-    console.print(Text.assemble((verdict.upper(), _STYLES.get(verdict, "bold red")), f"  {_sources(document, width)}"))
+    room = max(10, (width - 30) // 2)
+    sources = f"{path_end(document.before.source, room)} -> {path_end(document.after.source, room)}"
+    console.print(Text.assemble((verdict.upper(), _STYLES.get(verdict, "bold red")), f"  {sources}"))
     if document.not_run_because is not None:
-        print_wrapped(console, document.not_run_because, width)
+        print_wrapped(console, document.not_run_because)
     if document.ci is not None and document.speedup_x is not None:
-        print_wrapped(console, f"whole programs: {_speedup(document.speedup_x, document.ci)}", width)
+        print_wrapped(console, f"whole programs: {_speedup(document.speedup_x, document.ci)}")
         if (found := document.kernel_time) is not None:
-            print_wrapped(console, f"kernels: {found.verdict}, {_speedup(found.speedup_x, found.ci)}", width)
+            print_wrapped(console, f"kernels: {found.verdict}, {_speedup(found.speedup_x, found.ci)}")
         before = document.before
         where = ", ".join(document.gpus)
         said = f"{before.runs} runs of each, taking turns, after {before.warmup} to warm up, on {where}"
-        print_wrapped(console, said, width)
-    _compile_errors(console, document, width)
+        print_wrapped(console, said)
+    _compile_errors(console, document)
     for word, side in (("before", document.before), ("after", document.after)):
         if side.problem_stderr:
             print_title(console, f"What {word} wrote to its standard error")
             for line in side.problem_stderr:
-                print_wrapped(console, line, width)
+                print_wrapped(console, line)
     if document.speedup_x is not None:
         print_title(console, "Whole programs, wall clock")
         _times(console, document.before, document.after)
         print_title(console, "Kernels, CUDA events, runs of their own")
         if document.kernel_time is not None:
-            _kernel_time(console, document.kernel_time, width)
+            _kernel_time(console, document.kernel_time)
         else:
-            print_wrapped(console, f"not known: {document.no_kernel_time_because}", width)
-    _ncu(console, document, width)
+            print_wrapped(console, f"not known: {document.no_kernel_time_because}")
+    _ncu(console, document)
     if document.outputs is not None:
         print_title(console, "Outputs")
-        _outputs(console, document.outputs, width)
+        _outputs(console, document.outputs)
     for word, side in (("before", document.before), ("after", document.after)):
         if side.kernels:
             print_title(console, f"Kernels of {word} for {side.architectures[-1]}, by ptxas")
-            _assembled(console, side, width)
+            _assembled(console, side)
     return out.getvalue()
 
 
-def _ncu(console: Console, document: BenchDocument, width: int) -> None:
-    """What Nsight Compute has measured of both, or why it has not."""
+def _ncu(console: Console, document: BenchDocument) -> None:
+    """Print the measurements of Nsight Compute, or the reason for their absence."""
     if document.no_ncu_diff_because is not None:
         print_title(console, "Nsight Compute")
-        print_wrapped(console, f"not known: {document.no_ncu_diff_because}", width)
+        print_wrapped(console, f"not known: {document.no_ncu_diff_because}")
     diff = document.ncu_diff
     if diff is None:
         return
-    print_changes(console, "Nsight Compute, before -> after", diff.kernels, width)
-    print_findings(console, "Resolved in after", diff.findings_resolved, width)
-    print_findings(console, "New in after", diff.findings_introduced, width)
+    print_changes(console, "Nsight Compute, before -> after", diff.kernels)
+    print_findings(console, "Resolved in after", diff.findings_resolved)
+    print_findings(console, "New in after", diff.findings_introduced)
     for word, names in (("before", diff.only_a), ("after", diff.only_b)):
         if names:
             said = ", ".join(one_line(name, _NAME) for name in names[:_KERNELS])
-            print_wrapped(console, f"kernels of {word} alone: {said}", width)
+            print_wrapped(console, f"kernels of {word} alone: {said}")
 
 
-def _sources(document: BenchDocument, width: int) -> str:
-    room = max(10, (width - 30) // 2)
-    return f"{path_end(document.before.source, room)} -> {path_end(document.after.source, room)}"
-
-
-def _compile_errors(console: Console, document: BenchDocument, width: int) -> None:
+def _compile_errors(console: Console, document: BenchDocument) -> None:
     errors = document.compile_errors
     for side, said in ((document.before, errors.before), (document.after, errors.after)):
         if said is not None:
-            print_title(console, f"{path_end(side.source, width - 20)} is not compiled")
+            print_title(console, f"{path_end(side.source, console.width - 20)} is not compiled")
             for line in said.splitlines():
-                print_wrapped(console, line, width)
+                print_wrapped(console, line)
 
 
 def _times(console: Console, before: TimingPart, after: TimingPart) -> None:
@@ -105,15 +100,15 @@ def _times(console: Console, before: TimingPart, after: TimingPart) -> None:
     console.print(Text(f"{INDENT}{'':<8}{head}", "dim"))
     for word, side in (("before", before), ("after", after)):
         found = (side.median_ms, side.min_ms, side.max_ms, side.stdev_ms)
-        cells = "".join(f"{duration(None if ms is None else ms / 1e3):>{_COLUMN}}" for ms in found)
+        cells = "".join(f"{milliseconds(ms):>{_COLUMN}}" for ms in found)
         console.print(Text(f"{INDENT}{word:<8}{cells}"))
 
 
-def _kernel_time(console: Console, found: KernelTimePart, width: int) -> None:
+def _kernel_time(console: Console, found: KernelTimePart) -> None:
     _times(console, found.before, found.after)
     same = found.launches_before == found.launches_after
     launches = f"{found.launches_before}" if same else f"{found.launches_before} before, {found.launches_after} after"
-    print_wrapped(console, f"launches a run: {launches}", width)
+    print_wrapped(console, f"launches a run: {launches}")
 
 
 def _speedup(speedup: float, ci: RatioPart) -> str:
@@ -130,7 +125,7 @@ def _times_as_fast(ratio: float) -> str:
     return f"{ratio:.3f}x" if ratio >= 0.01 else "less than 0.01x"
 
 
-def _outputs(console: Console, found: OutputsPart, width: int) -> None:
+def _outputs(console: Console, found: OutputsPart) -> None:
     tolerance = f"{found.relative_tolerance:g} relative and {found.absolute_tolerance:g} absolute"
     match found.agreement:
         case "identical":
@@ -142,31 +137,26 @@ def _outputs(console: Console, found: OutputsPart, width: int) -> None:
         case "different":
             off = f"{found.numbers_off} of {plural(found.numbers or 0, 'number')} beyond {tolerance}"
             said = "DIFFERENT: " + ("the text differs, not only numbers in it" if found.numbers is None else off)
-    print_wrapped(console, said, width)
+    print_wrapped(console, said)
     if found.numbers is not None:
         largest = ", ".join(
             f"{kind} {'infinite' if value is None else format(value, '.3g')}"
             for kind, value in (("absolute", found.largest_absolute), ("relative", found.largest_relative))
         )
-        print_wrapped(console, f"largest difference: {largest}", width)
+        print_wrapped(console, f"largest difference: {largest}")
     if found.first_line is not None:
-        print_wrapped(console, f"first in line {found.first_line}:", width)
+        print_wrapped(console, f"first in line {found.first_line}:")
         for word, line in (("before", found.before_line), ("after", found.after_line)):
             console.print(
-                Text(f"{INDENT * 2}{word:<8}{one_line('(no such line)' if line is None else line, width - 17)}")
+                Text(f"{INDENT * 2}{word:<8}{one_line('(no such line)' if line is None else line, console.width - 17)}")
             )
     for word in found.varying:
-        print_wrapped(console, f"What {word} prints changes from run to run: a time, perhaps, or a race", width)
+        print_wrapped(console, f"What {word} prints changes from run to run: a time, perhaps, or a race")
 
 
-def _assembled(console: Console, side: BenchSidePart, width: int) -> None:
+def _assembled(console: Console, side: BenchSidePart) -> None:
     for kernel in side.kernels[:_KERNELS]:
-        said = f"{plural(kernel.registers, 'register')}, {_spills(kernel)}"
-        console.print(Text(f"{INDENT}{one_line(kernel.name, width - 8 - len(said))}  {said}"))
-    if len(side.kernels) > _KERNELS:
-        console.print(Text(f"{INDENT}{len(side.kernels) - _KERNELS} more: --json has all"))
-
-
-def _spills(kernel: BenchKernelPart) -> str:
-    spilled = kernel.spill_stores + kernel.spill_loads
-    return f"{spilled} bytes of spills" if spilled else "no spills"
+        spilled = kernel.spill_stores + kernel.spill_loads
+        said = f"{plural(kernel.registers, 'register')}, {f'{spilled} bytes of spills' if spilled else 'no spills'}"
+        console.print(Text(f"{INDENT}{one_line(kernel.name, console.width - 8 - len(said))}  {said}"))
+    print_more(console, len(side.kernels), _KERNELS)

@@ -11,13 +11,11 @@ from frx_graph.analyzers.comparison.measured_time import MeasuredTime
 from frx_graph.analyzers.comparison.ncu_diff import NcuDiff
 from frx_graph.analyzers.comparison.ptx_diff import PtxDiff
 from frx_graph.analyzers.comparison.source_diff import SourceDiff
-from frx_graph.analyzers.comparison.tradeoffs import Tradeoff
 from frx_graph.analyzers.kernels.label_titles import label_title
 from frx_graph.analyzers.layers import Layers
 from frx_graph.reports.kernels.compare_gaps import NextCommand, still_unknown, upgrade_hints
 from frx_graph.reports.kernels.compare_parts import (
     AvailabilityPart,
-    ChangePart,
     CompareDocument,
     CompareResult,
     DimensionPart,
@@ -36,9 +34,9 @@ from frx_graph.reports.kernels.compare_parts import (
 )
 from frx_graph.reports.kernels.reconcile_document import reconcile_document
 from frx_graph.reports.kernels.tradeoff_text import tradeoff_text
-from frx_graph.reports.render.plain_text import encodable
 from frx_graph.reports.render.quantities import finite
 from frx_graph.rules.cuda_card import cuda_cards
+from frx_graph.support.plain_text import encodable
 
 
 def compare_document(found: Comparison, again: NextCommand) -> CompareDocument:
@@ -51,16 +49,16 @@ def compare_document(found: Comparison, again: NextCommand) -> CompareDocument:
             label_a=encodable(found.label_a),
             label_b=encodable(found.label_b),
             data_availability=AvailabilityPart(a=_layers(found.a), b=_layers(found.b), compared=_compared(found)),
-            static_diff=None if found.source is None else _static(found.source),
+            static_diff=None
+            if found.source is None
+            else StaticDiffPart(
+                kernels=tuple(map(StaticKernelPart.from_record, found.source.kernels)), **_common(found.source)
+            ),
             ptx_diff=None if found.ptx is None else _ptx(found.ptx),
             ncu_diff=None if found.ncu is None else ncu_diff_part(found.ncu),
             scorecard={one.name: DimensionPart.from_record(one) for one in found.scorecard},
-            verdict=VerdictPart(
-                overall_winner=verdict.winner,
-                basis=verdict.basis,
-                reason=verdict.reason,
-                score_a=verdict.score_a,
-                score_b=verdict.score_b,
+            verdict=VerdictPart.from_record(
+                verdict,
                 dimensions={one.name: one.winner for one in found.scorecard},
                 time=None if verdict.time is None else _time(verdict.time),
             ),
@@ -68,7 +66,7 @@ def compare_document(found: Comparison, again: NextCommand) -> CompareDocument:
             regressions=_findings(found.regressions),
             root_causes_a=causes_a.diagnoses,
             root_causes_b=causes_b.diagnoses,
-            tradeoffs=tuple(map(_tradeoff, found.tradeoffs)),
+            tradeoffs=tuple(TradeoffPart.from_record(one, text=tradeoff_text(one)) for one in found.tradeoffs),
             missing_evidence=causes_a.missing_evidence,
             still_unknown=tuple(map(encodable, still_unknown(found))),
             upgrade_hints=tuple(map(encodable, upgrade_hints(found, again))),
@@ -88,10 +86,6 @@ def _layers(layers: Layers) -> LayersPart:
 def _compared(found: Comparison) -> tuple[Layer, ...]:
     layers: tuple[tuple[Layer, object], ...] = (("source", found.source), ("ptx", found.ptx), ("ncu", found.ncu))
     return tuple(layer for layer, diff in layers if diff is not None)
-
-
-def _static(diff: SourceDiff) -> StaticDiffPart:
-    return StaticDiffPart(kernels=tuple(map(StaticKernelPart.from_record, diff.kernels)), **_common(diff))
 
 
 def _ptx(diff: PtxDiff) -> PtxDiffPart:
@@ -120,42 +114,14 @@ def _common(diff: SourceDiff | PtxDiff | NcuDiff) -> dict[str, Any]:
 def _findings(changes: Iterable[FindingChange]) -> tuple[FindingPart, ...]:
     cards = cuda_cards()
     return tuple(
-        FindingPart(
-            layer=one.layer,
-            code=one.code,
-            title=cards[one.code].title if one.layer == "source" else label_title(one.code),
-            kernel_a=None if one.kernel_a is None else encodable(one.kernel_a.name),
-            kernel_b=None if one.kernel_b is None else encodable(one.kernel_b.name),
-            count_a=one.a,
-            count_b=one.b,
-        )
+        FindingPart.from_record(one, title=cards[one.code].title if one.layer == "source" else label_title(one.code))
         for one in changes
     )
 
 
 def _time(time: MeasuredTime) -> TimePart:
-    return TimePart(
-        winner=time.winner,
-        readings=tuple(
-            ReadingPart(of=one.of, seconds_a=one.a, seconds_b=one.b, speedup_x=_ratio(one.a, one.b), winner=one.winner)
-            for one in time.readings
-        ),
-        gpus_a=_names(time.gpus_a),
-        gpus_b=_names(time.gpus_b),
-    )
-
-
-def _tradeoff(one: Tradeoff) -> TradeoffPart:
-    return TradeoffPart(
-        kind=one.kind,
-        text=encodable(tradeoff_text(one)),
-        winner=one.winner,
-        changes=tuple(map(ChangePart.from_record, one.changes)),
-        kernel_a=None if one.kernel_a is None else encodable(one.kernel_a),
-        kernel_b=None if one.kernel_b is None else encodable(one.kernel_b),
-        only_a=_names(one.only_a),
-        only_b=_names(one.only_b),
-    )
+    readings = (ReadingPart.from_record(one, speedup_x=_ratio(one.a, one.b)) for one in time.readings)
+    return TimePart.from_record(time, readings=tuple(readings))
 
 
 def _ratio(a: float | None, b: float | None) -> float | None:

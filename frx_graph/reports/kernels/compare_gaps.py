@@ -1,4 +1,4 @@
-"""What a comparison could not tell, and the command that would."""
+"""List open questions of a comparison, and the commands that would answer them."""
 
 from __future__ import annotations
 

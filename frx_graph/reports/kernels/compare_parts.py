@@ -1,4 +1,4 @@
-"""What the document `frx_compare_v1` consists of."""
+"""The parts of the document `frx_compare_v1`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from frx_graph.analyzers.comparison.tradeoffs import Kind
 from frx_graph.analyzers.comparison.verdict import Basis
 from frx_graph.evidence.cuda.source import Space
 from frx_graph.reports.kernels.reconcile_document import MissingEvidencePart, ReconciledDiagnosisPart
-from frx_graph.reports.render.document import Part, Text
+from frx_graph.reports.render.document import Part, Text, read_from
 
 _Names = tuple[Text, ...]
 
@@ -37,10 +37,12 @@ class FindingPart(Part):
     layer: Layer
     code: str
     title: str
-    kernel_a: str | None = Field(description="null, as kernel_b: of all kernels without a counterpart together")
-    kernel_b: str | None
-    count_a: int
-    count_b: int
+    kernel_a: Text | None = read_from(
+        "kernel_a.name", description="null, as kernel_b: of all kernels without a counterpart together"
+    )
+    kernel_b: Text | None = read_from("kernel_b.name")
+    count_a: int = read_from("a")
+    count_b: int = read_from("b")
 
 
 class _FindingsPart(Part):
@@ -165,8 +167,8 @@ class ReadingPart(Part):
     """Times of both."""
 
     of: str
-    seconds_a: float
-    seconds_b: float
+    seconds_a: float = read_from("a")
+    seconds_b: float = read_from("b")
     speedup_x: float | None = Field(description="null: no finite number")
     winner: Winner
 
@@ -176,14 +178,14 @@ class TimePart(Part):
 
     winner: Winner
     readings: tuple[ReadingPart, ...]
-    gpus_a: tuple[str, ...]
-    gpus_b: tuple[str, ...]
+    gpus_a: _Names
+    gpus_b: _Names
 
 
 class VerdictPart(Part):
     """Which is better."""
 
-    overall_winner: Winner
+    overall_winner: Winner = read_from("winner")
     basis: Basis = Field(description="what decided: time goes before scores")
     reason: str | None = Field(description="why the winner is unknown; null: it is not")
     score_a: float | None = Field(description="weighted over the dimensions that are available; null: none is")
@@ -196,11 +198,11 @@ class TradeoffPart(Part):
     """What speaks against the verdict, or has to be known to trust it."""
 
     kind: Kind
-    text: str
+    text: Text
     winner: Winner = Field(description="the side that is better by what is named first; unknown: none")
     changes: tuple[ChangePart, ...]
-    kernel_a: str | None
-    kernel_b: str | None
+    kernel_a: Text | None
+    kernel_b: Text | None
     only_a: _Names
     only_b: _Names
 

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from frx_graph.analyzers.comparison.matching import MatchedBy
-from frx_graph.analyzers.comparison.sides import Change, Winner
+from frx_graph.analyzers.comparison.sides import Winner
 from frx_graph.reports.kernels.compare_parts import (
     ChangePart,
     CompareResult,
@@ -21,11 +21,19 @@ from frx_graph.reports.kernels.compare_parts import (
     VerdictPart,
 )
 from frx_graph.reports.kernels.reconcile_report import print_diagnoses, print_missing_evidence
-from frx_graph.reports.kernels.tradeoff_text import change_text, pair_name, quantity
-from frx_graph.reports.render.plain_text import one_line, path_end
-from frx_graph.reports.render.quantities import seconds
-from frx_graph.reports.render.recommendation_text import INDENT, print_command, print_wrapped
-from frx_graph.reports.render.text_console import print_title, text_console
+from frx_graph.reports.kernels.tradeoff_text import change_text, pair_name
+from frx_graph.reports.render.quantities import quantity, seconds
+from frx_graph.reports.render.source_path import path_end
+from frx_graph.reports.render.text_console import (
+    INDENT,
+    print_command,
+    print_more,
+    print_section,
+    print_title,
+    print_wrapped,
+    text_console,
+)
+from frx_graph.support.plain_text import one_line
 
 _WORDS = {Winner.A: "A", Winner.B: "B", Winner.TIE: "TIE", Winner.UNKNOWN: "UNKNOWN"}
 _STYLES = {Winner.A: "bold red", Winner.B: "bold green", Winner.TIE: "bold yellow", Winner.UNKNOWN: "bold yellow"}
@@ -42,37 +50,37 @@ _NAME = 60
 
 
 def render_comparison(result: CompareResult, *, top: int, width: int, color: bool) -> str:
-    """The winner, what is better and worse, `top` root causes, what speaks against it, and what is not known."""
+    """Render the winner, differences, `top` root causes, tradeoffs and open questions."""
     out, console = text_console(width, color, soft_wrap=True)
-    _winner(console, result, width)
-    print_findings(console, "RESOLVED IN B", result.resolved, width)
-    print_findings(console, "REGRESSIONS IN B", result.regressions, width)
-    _dimensions(console, result, width)
-    _changes(console, result, width)
-    _causes(console, result, top, width)
-    _listed(console, "TRADEOFFS", [one.text for one in result.tradeoffs], width)
+    _winner(console, result)
+    print_findings(console, "RESOLVED IN B", result.resolved)
+    print_findings(console, "REGRESSIONS IN B", result.regressions)
+    _dimensions(console, result)
+    _changes(console, result)
+    _causes(console, result, top)
+    print_section(console, "TRADEOFFS", (f"- {one.text}" for one in result.tradeoffs))
     shown = {(one.diagnosis, one.kernel) for one in result.root_causes_a[:top]}
-    print_missing_evidence(console, result.missing_evidence, shown, top, width)
-    _listed(console, "STILL UNKNOWN", result.still_unknown, width)
+    print_missing_evidence(console, result.missing_evidence, shown, top)
+    print_section(console, "STILL UNKNOWN", (f"- {line}" for line in result.still_unknown))
     if result.upgrade_hints:
         print_title(console, "UPGRADE HINTS")
         for hint in result.upgrade_hints:
             what, _, command = hint.partition(": ")
-            print_wrapped(console, f"- {what}:", width)
+            print_wrapped(console, f"- {what}:")
             print_command(console, command)
     return out.getvalue()
 
 
-def _winner(console: Console, result: CompareResult, width: int) -> None:
+def _winner(console: Console, result: CompareResult) -> None:
     verdict = result.verdict
     winner = verdict.overall_winner
     label = {Winner.A: result.label_a, Winner.B: result.label_b}.get(winner)
-    said = "" if label is None else f"  {path_end(label, max(10, width - 20))}"
+    said = "" if label is None else f"  {path_end(label, max(10, console.width - 20))}"
     console.print(Text.assemble(("WINNER  ", "bold"), (_WORDS[winner], _STYLES[winner]), said))
     for line in _reasons(verdict):
-        print_wrapped(console, line, width)
+        print_wrapped(console, line)
     for side, label in (("A", result.label_a), ("B", result.label_b)):
-        print_wrapped(console, f"{side}: {path_end(label, width - 8)}", width)
+        print_wrapped(console, f"{side}: {path_end(label, console.width - 8)}")
 
 
 def _reasons(verdict: VerdictPart) -> Iterator[str]:
@@ -88,8 +96,8 @@ def _reasons(verdict: VerdictPart) -> Iterator[str]:
         yield f"weighted scores: A {verdict.score_a:.2f}, B {verdict.score_b:.2f}"
 
 
-def print_findings(console: Console, title: str, found: Sequence[FindingPart], width: int) -> None:
-    """Those that one side has more often; nothing where there are none."""
+def print_findings(console: Console, title: str, found: Sequence[FindingPart]) -> None:
+    """Print findings that one side has more often; nothing if there are none."""
     if not found:
         return
     print_title(console, title)
@@ -100,27 +108,19 @@ def print_findings(console: Console, title: str, found: Sequence[FindingPart], w
             else pair_name(one.kernel_a, one.kernel_b)
         )
         count = "" if {one.count_a, one.count_b} == {0, 1} else f" ({one.count_a} -> {one.count_b})"
-        print_wrapped(console, f"- {one.code}{count}: {one.title}, {where} [{one.layer}]", width)
-    if len(found) > _FINDINGS:
-        print_wrapped(console, f"{len(found) - _FINDINGS} more: --json has all", width)
+        print_wrapped(console, f"- {one.code}{count}: {one.title}, {where} [{one.layer}]")
+    print_more(console, len(found), _FINDINGS)
 
 
-def _causes(console: Console, result: CompareResult, top: int, width: int) -> None:
+def _causes(console: Console, result: CompareResult, top: int) -> None:
     if result.root_causes_a:
-        print_diagnoses(console, "ROOT CAUSES IN A", result.root_causes_a, top, width)
+        print_diagnoses(console, "ROOT CAUSES IN A", result.root_causes_a, top)
     left = {one.diagnosis for one in result.root_causes_a} & {one.diagnosis for one in result.root_causes_b}
     if left:
-        print_wrapped(console, f"B has of these: {', '.join(sorted(left))}", width)
+        print_wrapped(console, f"B has of these: {', '.join(sorted(left))}")
 
 
-def _listed(console: Console, title: str, said: Sequence[str], width: int) -> None:
-    if said:
-        print_title(console, title)
-    for line in said:
-        print_wrapped(console, f"- {line}", width)
-
-
-def _dimensions(console: Console, result: CompareResult, width: int) -> None:
+def _dimensions(console: Console, result: CompareResult) -> None:
     for title, winner in (("IMPROVED", Winner.B), ("REGRESSED", Winner.A), ("UNCHANGED", Winner.TIE)):
         found = {name: one for name, one in result.scorecard.items() if one.winner is winner}
         if found:
@@ -128,7 +128,7 @@ def _dimensions(console: Console, result: CompareResult, width: int) -> None:
         for name, one in found.items():
             console.print(Text(f"{INDENT}{name.replace('_', ' '):<20} {_score(one.score_a)} -> {_score(one.score_b)}"))
             if winner is not Winner.TIE:
-                print_wrapped(console, "; ".join(_components(one)), width, INDENT * 2)
+                print_wrapped(console, "; ".join(_components(one)), INDENT * 2)
 
 
 def _components(one: DimensionPart) -> Iterator[str]:
@@ -141,28 +141,27 @@ def _score(score: float | None) -> str:
     return "unknown" if score is None else f"{score:.2f}"
 
 
-def _changes(console: Console, result: CompareResult, width: int) -> None:
+def _changes(console: Console, result: CompareResult) -> None:
     for title, kernels in (
         ("WHAT CHANGED, MEASURED", () if result.ncu_diff is None else result.ncu_diff.kernels),
         (f"WHAT CHANGED, PTX{_targets(result.ptx_diff)}", () if result.ptx_diff is None else result.ptx_diff.kernels),
         ("WHAT CHANGED, SOURCE", () if result.static_diff is None else result.static_diff.kernels),
     ):
-        print_changes(console, title, kernels, width)
+        print_changes(console, title, kernels)
 
 
 def print_changes(
-    console: Console, title: str, kernels: Sequence[StaticKernelPart | PtxKernelPart | NcuKernelPart], width: int
+    console: Console, title: str, kernels: Sequence[StaticKernelPart | PtxKernelPart | NcuKernelPart]
 ) -> None:
-    """What differs of the most important pairs of kernels; nothing where nothing does."""
+    """Print the differences of the most important pairs of kernels; nothing if there are none."""
     shown = [(kernel, lines) for kernel in kernels[:_KERNELS] if (lines := list(_kernel(kernel)))]
     if shown or len(kernels) > _KERNELS:
         print_title(console, title)
     for kernel, lines in shown:
-        print_wrapped(console, _head(kernel), width)
+        print_wrapped(console, _head(kernel))
         for line in lines:
-            print_wrapped(console, line, width, INDENT * 2)
-    if len(kernels) > _KERNELS:
-        print_wrapped(console, f"{len(kernels) - _KERNELS} more kernels: --json has all", width)
+            print_wrapped(console, line, INDENT * 2)
+    print_more(console, len(kernels), _KERNELS, "kernels")
 
 
 def _targets(diff: PtxDiffPart | None) -> str:
@@ -196,7 +195,7 @@ def _kernel(kernel: StaticKernelPart | PtxKernelPart | NcuKernelPart) -> Iterato
         mix = [one for one in kernel.instruction_mix if one.a != one.b]
         mix.sort(key=lambda one: -abs(one.delta or 0.0))
         if mix:
-            yield f"instructions: {'; '.join(_text(one) for one in mix[:6])}"
+            yield f"instructions: {'; '.join(change_text(one) for one in mix[:6])}"
     else:
         yield from _differing(kernel.changes)
         for stride in kernel.strides:
@@ -205,8 +204,4 @@ def _kernel(kernel: StaticKernelPart | PtxKernelPart | NcuKernelPart) -> Iterato
 
 
 def _differing(changes: Sequence[ChangePart]) -> Iterator[str]:
-    return (_text(change) for change in changes if change.a != change.b)
-
-
-def _text(part: ChangePart) -> str:
-    return change_text(Change(part.metric, part.title, part.unit, part.a, part.b))
+    return (change_text(change) for change in changes if change.a != change.b)

@@ -1,17 +1,17 @@
-"""What was found in CUDA source as JSON: the document `frx_cuda_v1`, under the mode "cuda_source"."""
+"""Findings in CUDA source as JSON: the document `frx_cuda_v1`, under the mode "cuda_source"."""
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Literal
 
 from pydantic import Field
 
 from frx_graph.analyzers.cuda.analysis import CudaAnalysis, CudaFinding
-from frx_graph.analyzers.cuda.launch_advice import LaunchAdvice
 from frx_graph.analyzers.kernels.occupancy_limit import Limiter
 from frx_graph.evidence.cuda.source import Access, BarrierKind, CudaSource, Kernel, Space, StrideKind, Use
-from frx_graph.reports.render.document import Part
-from frx_graph.rules.cuda_card import Category, CudaCard, Severity
+from frx_graph.reports.render.document import Part, read_from
+from frx_graph.rules.cuda_card import Category, Severity
 from frx_graph.rules.recommendation_card import Direction
 
 
@@ -40,7 +40,7 @@ class ArrayPart(Part):
 class AccessPart(Part):
     """An element that each thread uses."""
 
-    line: int
+    line: int = read_from("step.line")
     base: str
     space: Space
     use: Use
@@ -48,19 +48,21 @@ class AccessPart(Part):
     element: str
     element_bytes: int | None
     index: str = Field(description="in elements, as far as it could be told")
-    stride_kind: StrideKind
-    stride_elements: int | None = Field(description="from one thread to the next in x; null: no number")
-    stride: str | None = Field(description="the same as text, such as `width`; null: not known")
+    stride_kind: StrideKind = read_from("stride.kind")
+    stride_elements: int | None = read_from(
+        "stride.elements", description="from one thread to the next in x; null: no number"
+    )
+    stride: str | None = read_from("stride.text", description="the same as text, such as `width`; null: not known")
     stride_bytes: int | None
-    bank_conflict: int | None = Field(
-        description="turns that a warp's access takes, 1 without a conflict; null: not known"
+    bank_conflict: int | None = read_from(
+        "conflict", description="turns that a warp's access takes, 1 without a conflict; null: not known"
     )
 
 
 class BarrierPart(Part):
     """Where threads wait for each other."""
 
-    line: int
+    line: int = read_from("step.line")
     kind: BarrierKind
     text: str
     below: tuple[str, ...] = Field(description="the conditions that it stands below")
@@ -73,7 +75,7 @@ class KernelPart(Part):
     line: int
     template: tuple[str, ...]
     parameters: tuple[ParameterPart, ...]
-    launch_bounds: str | None
+    launch_bounds: str | None = read_from("launch_bounds.text")
     complete: bool = Field(description="false: something in it was not understood")
     arrays: tuple[ArrayPart, ...]
     accesses: tuple[AccessPart, ...]
@@ -84,7 +86,7 @@ class ResidencyPart(Part):
     """What finds place on a multiprocessor at most. Registers are not known, and not in it."""
 
     gpu: str
-    blocks_per_sm: int
+    blocks_per_sm: int = read_from("blocks")
     occupancy: float = Field(description="0..1")
     limiter: Limiter | None = Field(description="null: every warp finds place")
     waves: float | None = Field(description="how often the grid fills the GPU; null: not known")
@@ -93,16 +95,16 @@ class ResidencyPart(Part):
 class LaunchPart(Part):
     """A launch. Sizes are null where the source has no number."""
 
-    kernel: str
-    line: int
-    grid: str
-    grid_size: tuple[int | None, int | None, int | None]
-    block: str
-    block_size: tuple[int | None, int | None, int | None]
+    kernel: str = read_from("launch.kernel")
+    line: int = read_from("launch.line")
+    grid: str = read_from("launch.grid.text")
+    grid_size: tuple[int | None, int | None, int | None] = read_from("launch.grid.sizes")
+    block: str = read_from("launch.block.text")
+    block_size: tuple[int | None, int | None, int | None] = read_from("launch.block.sizes")
     threads: int | None = Field(description="of a block")
-    shared: str | None
+    shared: str | None = read_from("launch.shared")
     shared_bytes: int | None = Field(description="of a block, static and dynamic")
-    stream: str | None
+    stream: str | None = read_from("launch.stream")
     residency: tuple[ResidencyPart, ...] = Field(
         description="on the GPU that was named, or on each compute capability; empty: it cannot be told"
     )
@@ -112,14 +114,14 @@ class LaunchPart(Part):
 class FindingPart(Part):
     """A rule, and where it applies."""
 
-    rule: str
-    severity: Severity
-    category: Category
-    title: str
+    rule: str = read_from("card.id")
+    severity: Severity = read_from("card.severity")
+    category: Category = read_from("card.category")
+    title: str = read_from("card.title")
     kernel: str
     line: int
-    message: str
-    confidence: float
+    message: str = read_from("seen")
+    confidence: float = read_from("card.confidence")
     access: AccessPart | None
 
 
@@ -174,9 +176,7 @@ class CudaDocument(Part):
 
 def cuda_document(source: CudaSource, analysis: CudaAnalysis) -> CudaDocument:
     """The document of a file."""
-    counts: dict[str, int] = {}
-    for finding in analysis.findings:
-        counts[finding.card.id] = counts.get(finding.card.id, 0) + 1
+    counts = Counter(finding.card.id for finding in analysis.findings)
     cards = {finding.card.id: finding.card for finding in analysis.findings}
     return CudaDocument(
         result=CudaResult(
@@ -189,102 +189,26 @@ def cuda_document(source: CudaSource, analysis: CudaAnalysis) -> CudaDocument:
             launch_count=len(source.launches),
             kernels=tuple(map(_kernel, source.kernels)),
             unread_kernels=source.unread,
-            launches=tuple(map(_launch, analysis.launches)),
+            launches=tuple(LaunchPart.from_record(one, shared_bytes=one.shared) for one in analysis.launches),
             findings=tuple(map(_finding, analysis.findings)),
-            rules=tuple(_rule(card, counts[card.id]) for card in cards.values()),
+            rules=tuple(RulePart.from_record(card, findings=counts[card.id]) for card in cards.values()),
         )
     )
 
 
 def _kernel(kernel: Kernel) -> KernelPart:
-    return KernelPart(
-        name=kernel.name,
-        line=kernel.line,
-        template=kernel.template,
-        parameters=tuple(map(ParameterPart.from_record, kernel.parameters)),
-        launch_bounds=None if kernel.launch_bounds is None else kernel.launch_bounds.text,
-        complete=kernel.complete,
-        arrays=tuple(map(ArrayPart.from_record, kernel.arrays)),
-        accesses=tuple(map(_access, kernel.accesses)),
-        barriers=tuple(
-            BarrierPart(
-                line=one.step.line,
-                kind=one.kind,
-                text=one.text,
-                below=tuple(condition.text for condition in one.step.conditions),
-            )
-            for one in kernel.barriers
-        ),
+    barriers = (
+        BarrierPart.from_record(one, below=[condition.text for condition in one.step.conditions])
+        for one in kernel.barriers
     )
+    return KernelPart.from_record(kernel, accesses=tuple(map(_access, kernel.accesses)), barriers=tuple(barriers))
 
 
 def _access(access: Access) -> AccessPart:
     step, size = access.stride.elements, access.element_bytes
-    return AccessPart(
-        line=access.step.line,
-        base=access.base,
-        space=access.space,
-        use=access.use,
-        text=access.text,
-        element=access.element,
-        element_bytes=size,
-        index=str(access.offset),
-        stride_kind=access.stride.kind,
-        stride_elements=step,
-        stride=access.stride.text,
-        stride_bytes=None if step is None or size is None else step * size,
-        bank_conflict=access.conflict,
-    )
-
-
-def _launch(advice: LaunchAdvice) -> LaunchPart:
-    launch = advice.launch
-    return LaunchPart(
-        kernel=launch.kernel,
-        line=launch.line,
-        grid=launch.grid.text,
-        grid_size=launch.grid.sizes,
-        block=launch.block.text,
-        block_size=launch.block.sizes,
-        threads=advice.threads,
-        shared=launch.shared,
-        shared_bytes=advice.shared,
-        stream=launch.stream,
-        residency=tuple(
-            ResidencyPart(
-                gpu=one.gpu, blocks_per_sm=one.blocks, occupancy=one.occupancy, limiter=one.limiter, waves=one.waves
-            )
-            for one in advice.residency
-        ),
-        suggestion=advice.suggestion,
-    )
+    stride_bytes = None if step is None or size is None else step * size
+    return AccessPart.from_record(access, index=str(access.offset), stride_bytes=stride_bytes)
 
 
 def _finding(finding: CudaFinding) -> FindingPart:
-    card = finding.card
-    return FindingPart(
-        rule=card.id,
-        severity=card.severity,
-        category=card.category,
-        title=card.title,
-        kernel=finding.kernel,
-        line=finding.line,
-        message=finding.seen,
-        confidence=card.confidence,
-        access=None if finding.access is None else _access(finding.access),
-    )
-
-
-def _rule(card: CudaCard, findings: int) -> RulePart:
-    return RulePart(
-        id=card.id,
-        title=card.title,
-        category=card.category,
-        severity=card.severity,
-        why=card.why,
-        fix=card.fix,
-        actions=card.actions,
-        confidence=card.confidence,
-        confirm=ConfirmPart.from_record(card.confirm),
-        findings=findings,
-    )
+    return FindingPart.from_record(finding, access=None if finding.access is None else _access(finding.access))

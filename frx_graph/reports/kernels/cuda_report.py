@@ -1,4 +1,4 @@
-"""What was found in CUDA source, for people, in a terminal."""
+"""Findings in CUDA source, for people, in a terminal."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from rich.console import Console
 from rich.text import Text
 
 from frx_graph.reports.kernels.cuda_document import CudaResult, KernelPart, LaunchPart, ResidencyPart, RulePart
-from frx_graph.reports.render.plain_text import one_line, path_end
 from frx_graph.reports.render.quantities import plural
-from frx_graph.reports.render.recommendation_text import INDENT, print_wrapped
-from frx_graph.reports.render.text_console import print_title, text_console
+from frx_graph.reports.render.source_path import path_end
+from frx_graph.reports.render.text_console import INDENT, print_more, print_title, print_wrapped, text_console
 from frx_graph.rules.cuda_card import Severity
+from frx_graph.support.plain_text import one_line
 
 _KERNELS = 10
 _LAUNCHES = 10
@@ -20,31 +20,30 @@ _FINDINGS = 20
 
 
 def render_cuda(result: CudaResult, *, top: int, width: int, color: bool) -> str:
-    """What kernels and launches there are, what is wrong with them by severity, and `top` rules in full."""
+    """Render kernels and launches, findings by severity, and `top` rules in full."""
     out, console = text_console(width, color, soft_wrap=True)
     console.print(Text.assemble(("SOURCE VERDICT", "bold"), f"  {path_end(result.source, width - 16)}"))
     said = f"{plural(result.kernel_count, 'kernel')}, {plural(result.launch_count, 'launch', 'launches')}"
     if result.gpu_model is not None:
         said += f", judged for {result.gpu_model}"
     understood = f"{result.parse_coverage:.1%} of {result.bytes:,} bytes understood"
-    print_wrapped(console, f"{said}; {understood}", width)
+    print_wrapped(console, f"{said}; {understood}")
     if result.unread_kernels:
         names = ", ".join(one_line(name, 60) for name in result.unread_kernels[:_KERNELS])
-        print_wrapped(console, f"Not understood, and not analysed: {names}", width)
-    print_wrapped(console, _by_severity(result), width)
+        print_wrapped(console, f"Not understood, and not analysed: {names}")
+    print_wrapped(console, _by_severity(result))
     for severity in Severity:
-        _findings(console, result, severity, width)
+        _findings(console, result, severity)
     if result.kernels:
         print_title(console, "KERNELS")
     for kernel in result.kernels[:_KERNELS]:
-        _kernel(console, kernel, width)
-    if result.kernel_count > _KERNELS:
-        console.print(Text(f"{INDENT}{result.kernel_count - _KERNELS} more kernels: --json has all"))
-    _launches(console, result, width)
+        _kernel(console, kernel)
+    print_more(console, result.kernel_count, _KERNELS, "kernels")
+    _launches(console, result)
     if result.rules:
         print_title(console, "WHAT TO DO")
         for number, rule in enumerate(result.rules[:top], start=1):
-            _rule(console, number, rule, width)
+            _rule(console, number, rule)
     return out.getvalue()
 
 
@@ -55,55 +54,51 @@ def _by_severity(result: CudaResult) -> str:
     return f"Findings: {', '.join(counts)}. Read from the source alone, nothing was measured"
 
 
-def _findings(console: Console, result: CudaResult, severity: Severity, width: int) -> None:
+def _findings(console: Console, result: CudaResult, severity: Severity) -> None:
     found = [finding for finding in result.findings if finding.severity is severity]
     if not found:
         return
-    console.print()
-    console.print(Text(f"{severity.value.upper()}", "bold"))
+    print_title(console, severity.value.upper())
     for finding in found[:_FINDINGS]:
         head = f"line {finding.line}: {finding.rule}, {one_line(finding.kernel, 60)}"
-        print_wrapped(console, head, width)
-        print_wrapped(console, finding.message, width, INDENT * 2)
-    if len(found) > _FINDINGS:
-        console.print(Text(f"{INDENT}{len(found) - _FINDINGS} more: --json has all"))
+        print_wrapped(console, head)
+        print_wrapped(console, finding.message, INDENT * 2)
+    print_more(console, len(found), _FINDINGS)
 
 
-def _kernel(console: Console, kernel: KernelPart, width: int) -> None:
+def _kernel(console: Console, kernel: KernelPart) -> None:
     bounds = "" if kernel.launch_bounds is None else f", launch bounds {kernel.launch_bounds}"
     partly = "" if kernel.complete else ", partly understood"
-    print_wrapped(console, f"line {kernel.line}: {one_line(kernel.name, 100)}{bounds}{partly}", width)
+    print_wrapped(console, f"line {kernel.line}: {one_line(kernel.name, 100)}{bounds}{partly}")
     counts: dict[str, int] = {}
     for access in kernel.accesses:
         if access.space == "global":
             counts[access.stride_kind.value] = counts.get(access.stride_kind.value, 0) + 1
     parts = [f"{count} {kind}" for kind, count in counts.items()]
     if parts:
-        print_wrapped(console, f"global accesses: {', '.join(parts)}", width, INDENT * 2)
+        print_wrapped(console, f"global accesses: {', '.join(parts)}", INDENT * 2)
     shared = [array for array in kernel.arrays if array.space == "shared"]
     if shared:
         sizes = [
             f"{one_line(one.name, 40)} {'sized by the launch' if one.dynamic else _bytes(one.bytes)}" for one in shared
         ]
         barriers = plural(len(kernel.barriers), "barrier")
-        print_wrapped(console, f"shared memory: {', '.join(sizes)}; {barriers}", width, INDENT * 2)
+        print_wrapped(console, f"shared memory: {', '.join(sizes)}; {barriers}", INDENT * 2)
 
 
 def _bytes(size: int | None) -> str:
     return "of unknown size" if size is None else f"{size:,} bytes"
 
 
-def _launches(console: Console, result: CudaResult, width: int) -> None:
+def _launches(console: Console, result: CudaResult) -> None:
     if not result.launches:
         return
-    console.print()
-    console.print(Text("LAUNCHES", "bold"))
+    print_title(console, "LAUNCHES")
     # Those with something to say first.
     order = sorted(result.launches, key=lambda one: (one.suggestion is None, not one.residency, one.line))
     for launch in order[:_LAUNCHES]:
-        print_wrapped(console, _launch(launch), width)
-    if len(order) > _LAUNCHES:
-        console.print(Text(f"{INDENT}{len(order) - _LAUNCHES} more launches: --json has all"))
+        print_wrapped(console, _launch(launch))
+    print_more(console, len(order), _LAUNCHES, "launches")
 
 
 def _launch(launch: LaunchPart) -> str:
@@ -118,7 +113,7 @@ def _launch(launch: LaunchPart) -> str:
 
 
 def _occupancy(residency: Sequence[ResidencyPart]) -> str:
-    """On one GPU in full; of several the least and the most, each with the first that has it."""
+    """Describe the occupancy on one GPU in full; of several, the least and the most."""
     if len(residency) == 1:
         (only,) = residency
         limiter = "" if only.limiter is None else f", {plural(only.blocks_per_sm, 'block')} by {only.limiter.value}"
@@ -131,13 +126,13 @@ def _occupancy(residency: Sequence[ResidencyPart]) -> str:
     return f"{least.occupancy:.0%} on {least.gpu} to {most.occupancy:.0%} on {most.gpu}"
 
 
-def _rule(console: Console, number: int, rule: RulePart, width: int) -> None:
+def _rule(console: Console, number: int, rule: RulePart) -> None:
     console.print(Text(f"{number}. [{rule.severity.value.upper()}] {rule.title}", "bold"))
-    print_wrapped(console, f"Why: {rule.why}", width)
-    print_wrapped(console, f"Fix: {rule.fix}", width)
+    print_wrapped(console, f"Why: {rule.why}")
+    print_wrapped(console, f"Fix: {rule.fix}")
     for action in rule.actions:
-        print_wrapped(console, f"- {action}", width)
+        print_wrapped(console, f"- {action}")
     arrow = {"decrease": "<--", "increase": "-->", "stable": "---"}[rule.confirm.direction.value]
     target = "" if rule.confirm.threshold is None else f" (target: {rule.confirm.threshold:g})"
-    print_wrapped(console, f"Confirm: {arrow} {rule.confirm.metric}: {rule.confirm.expected}{target}", width)
-    print_wrapped(console, f"{plural(rule.findings, 'finding')} of {rule.id}", width)
+    print_wrapped(console, f"Confirm: {arrow} {rule.confirm.metric}: {rule.confirm.expected}{target}")
+    print_wrapped(console, f"{plural(rule.findings, 'finding')} of {rule.id}")

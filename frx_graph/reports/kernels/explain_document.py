@@ -1,7 +1,7 @@
-"""What was found in one file, put together for somebody who is to mend it: the document `frx_explain_v0`.
+"""Explanation of the findings in one file as JSON: the document `frx_explain_v0`.
 
-It holds what the analysis has measured, and bounds that follow from it; what is not known is null, or listed under
-`missing_data` with the command that would tell. Names are printable, on one line.
+It holds measurements, and bounds that follow from them. Unknown values are null, or listed under `missing_data` with
+the command that would measure them. Names are printable, on one line.
 """
 
 from __future__ import annotations

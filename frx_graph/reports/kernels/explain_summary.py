@@ -10,14 +10,14 @@ from rich.text import Text
 from frx_graph.reports.kernels.explain_document import (
     ExplainDocument,
     KeyMetricPart,
-    RooflinePart,
     TopKernelPart,
     TopRecommendationPart,
 )
-from frx_graph.reports.render.plain_text import one_line, path_end
 from frx_graph.reports.render.quantities import percent, seconds
-from frx_graph.reports.render.recommendation_text import print_command, print_wrapped, step_text
-from frx_graph.reports.render.text_console import text_console
+from frx_graph.reports.render.recommendation_text import step_text
+from frx_graph.reports.render.source_path import path_end
+from frx_graph.reports.render.text_console import print_command, print_wrapped, text_console
+from frx_graph.support.plain_text import one_line
 
 FIRST_WORDS = "FRX SUMMARY"
 """With which the file begins."""
@@ -31,7 +31,7 @@ NO_BOUND = "no bound follows from what was measured"
 
 
 def render_summary(document: ExplainDocument) -> str:
-    """Diagnosis, where it stands, what to do and how to see that it has helped."""
+    """Render the diagnosis, the figures, the fixes, and the metrics that show whether they helped."""
     out, console = text_console(WIDTH, color=False, soft_wrap=True)
     console.print(Text(f"{FIRST_WORDS}  {path_end(document.evidence_file, WIDTH - len(FIRST_WORDS) - 2)}"))
     _section(console, "PRIMARY DIAGNOSIS", primary_lines(document))
@@ -79,7 +79,7 @@ def secondary_lines(document: ExplainDocument) -> Iterator[str]:
 
 
 def kernel_line(kernel: TopKernelPart) -> str:
-    """What is known of one kernel, without its name."""
+    """Describe one kernel, without its name."""
     known = (
         ("share of the time", kernel.runtime_share_pct, percent),
         ("time", kernel.seconds, seconds),
@@ -100,7 +100,9 @@ def standing_lines(document: ExplainDocument) -> Iterator[str]:
     roofline, occupancy = document.roofline, document.occupancy_summary
     if roofline is not None:
         yield f"Roofline region: {roofline.region}; MFU: {percent(roofline.mfu_pct)}"
-        yield f"Compute {percent(roofline.compute_pct)}, memory {_memory(roofline)} of the device's peak"
+        part = "" if roofline.memory_part is None else f" ({roofline.memory_part})"
+        memory = f"{percent(roofline.memory_pct)}{part}"
+        yield f"Compute {percent(roofline.compute_pct)}, memory {memory} of the device's peak"
     if occupancy is not None:
         yield f"Occupancy {percent(occupancy.achieved_pct)} of at most {percent(occupancy.theoretical_pct)}"
         limiters = ", ".join(f"{name} ({share:.0%} of the time)" for name, share in occupancy.limiters.items())
@@ -114,7 +116,7 @@ def metric_line(found: KeyMetricPart) -> str:
 
 
 def source_lines(document: ExplainDocument) -> Iterator[str]:
-    """What the source shows, the gravest first, without anything that stands in it."""
+    """Yield findings in the source, the gravest first, without text of the source."""
     # One line may hold several accesses.
     found = {(one.line, one.label): one for one in document.static_findings if one.layer == "source"}
     for one in tuple(found.values())[:_FINDINGS]:
@@ -126,7 +128,7 @@ def source_lines(document: ExplainDocument) -> Iterator[str]:
 
 
 def reconciled_lines(document: ExplainDocument) -> Iterator[str]:
-    """What source and report say together, the surest first."""
+    """Yield diagnoses of source and report together, the surest first."""
     for one in document.reconciled[:_FINDINGS]:
         lines = f", source lines {', '.join(map(str, one.lines))}" if one.lines else ""
         layers = " and ".join(one.layers)
@@ -141,7 +143,7 @@ def fix_lines(found: TopRecommendationPart) -> Iterator[str]:
 
 
 def improvement_lines(document: ExplainDocument) -> Iterator[str]:
-    """What each fix can bring at most, as far as the counters bound it."""
+    """Yield the most that each fix can bring, as far as counters bound it."""
     for found in document.top_recommendations:
         most, least = found.estimated_speedup_pct_max, found.estimated_speedup_pct_min
         numbers = _numbers(document, found.kernels[:1])
@@ -155,18 +157,13 @@ def improvement_lines(document: ExplainDocument) -> Iterator[str]:
 
 
 def target_lines(document: ExplainDocument) -> Iterator[str]:
-    """What to look at when it is measured again, each metric once."""
+    """Yield the metrics to look at after a change, each once."""
     seen = set()
     for found in document.top_recommendations:
         for step in found.validation_steps:
             if step.metric not in seen:
                 seen.add(step.metric)
                 yield step_text(step)
-
-
-def _memory(roofline: RooflinePart) -> str:
-    part = "" if roofline.memory_part is None else f" ({roofline.memory_part})"
-    return f"{percent(roofline.memory_pct)}{part}"
 
 
 def _in(document: ExplainDocument, names: tuple[str, ...]) -> str:
@@ -181,9 +178,9 @@ def _numbers(document: ExplainDocument, names: tuple[str, ...]) -> str:
 
 
 def _section(console: Console, title: str, lines: Iterable[str]) -> None:
-    """Nothing where there are no lines."""
+    """Print a section; nothing if it has no lines."""
     for number, line in enumerate(lines):
         if not number:
             console.print()
             console.print(Text(title))
-        print_wrapped(console, line, WIDTH)
+        print_wrapped(console, line)

@@ -1,4 +1,4 @@
-"""Puts what was found in one file together for somebody who is to mend it."""
+"""Explain the findings in one file to the person who will change the kernels."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from frx_graph.reports.kernels.explain_document import (
     TopKernelPart,
     TopRecommendationPart,
 )
-from frx_graph.reports.kernels.kernel_document import KernelPart, NcuResult, OpportunityPart
-from frx_graph.reports.kernels.ptx_document import PtxResult
-from frx_graph.reports.render.plain_text import encodable, lines, one_line
-from frx_graph.reports.render.recommendation_part import RecommendationPart
-from frx_graph.reports.render.rerun_command import YOUR_PROGRAM, rerun_command
+from frx_graph.reports.kernels.kernel_document import BottleneckPart, KernelPart, NcuResult, OpportunityPart
+from frx_graph.reports.kernels.ptx_document import PtxResult, RiskPart
+from frx_graph.reports.render.marked_text import lines
+from frx_graph.reports.render.recommendation_part import YOUR_PROGRAM, RecommendationPart, rerun_command
+from frx_graph.support.plain_text import encodable, one_line
 
 NAME_LIMIT = 1000
 _KERNELS = 10
@@ -44,10 +44,8 @@ _AGAINST = frozenset({Why.REFUTED, Why.DISPUTED})
 
 
 def explain_ncu(result: NcuResult, *, measured: Sequence[str] = _YOURS) -> ExplainDocument:
-    """The explanation of an export; `measured` are the filters, `--`, and the program that it was measured of."""
-    diagnoses = tuple(
-        _diagnosis(one.label, one.score, one.confidence, one.evidence, one.kernels) for one in result.bottlenecks
-    )
+    """Explain an export; `measured` are the filters, `--`, and the program of the measurement."""
+    diagnoses = tuple(map(_diagnosis, result.bottlenecks))
     known = tuple(one for one in diagnoses if one.label != INSUFFICIENT)
     # Both are ordered by what is to be had; one name may stand for kernels on several devices.
     ranked = tuple(zip(result.kernels, result.kernel_attribution.top_opportunities, strict=True))
@@ -62,7 +60,7 @@ def explain_ncu(result: NcuResult, *, measured: Sequence[str] = _YOURS) -> Expla
         layers_available=("ncu",),
         primary_diagnosis=known[0] if known else None,
         diagnoses=diagnoses,
-        key_metrics=_key_metrics(first),
+        key_metrics=tuple(map(KeyMetricPart.from_record, metric_levels(first.kernel_name, first.metrics))),
         static_findings=(),
         reconciled=(),
         ncu_bottlenecks=tuple(ScoredLabelPart(label=one.label, score=one.score) for one in result.bottlenecks),
@@ -77,10 +75,8 @@ def explain_ncu(result: NcuResult, *, measured: Sequence[str] = _YOURS) -> Expla
 
 
 def explain_ptx(result: PtxResult) -> ExplainDocument:
-    """The explanation of a PTX file: risks, since nothing of it has run; the kernels with the greatest come first."""
-    diagnoses = tuple(
-        _diagnosis(one.label, one.score, one.confidence, one.evidence, one.kernels) for one in result.bottlenecks
-    )
+    """Explain a PTX file by its risks, since it was not run; kernels with the greatest risk come first."""
+    diagnoses = tuple(map(_diagnosis, result.bottlenecks))
     risky = tuple(dict.fromkeys(name for one in result.bottlenecks for name in one.kernels))
     places = {name: place for place, name in enumerate(risky)}
     ranked = sorted(result.kernels, key=lambda kernel: places.get(kernel.name, len(places)))
@@ -143,8 +139,7 @@ def explain_ptx(result: PtxResult) -> ExplainDocument:
 def with_source(
     document: ExplainDocument, quoted: QuotedSource, findings: Sequence[CudaFinding] | None, found: Reconciliation
 ) -> ExplainDocument:
-    """The same with the source of its kernels, the `findings` in it, None where it is no CUDA source, and what it and
-    the report say together."""
+    """Add the source of the kernels, its findings (None if it is no CUDA source), and the joint diagnoses."""
     source = SourcePart(
         path=_printable(quoted.path),
         first_line=quoted.first,
@@ -176,7 +171,7 @@ def with_source(
 
 
 def _contradicted(found: Reconciliation) -> frozenset[tuple[str, str, int | None]]:
-    """Rule, kernel and line of what no side of a diagnosis holds of: loads may be refuted, and stores not."""
+    """Return rule, kernel and line of findings that another layer refutes for every side of a diagnosis."""
     denied = {
         (one.label, one.kernel.source.name, one.line)
         for one in found.unreconciled
@@ -230,7 +225,7 @@ def _measured_as(kernel: MatchedKernel) -> tuple[str, ...]:
 
 
 def _no_source(report: str | None) -> MissingPart:
-    """Without a command where the report was not kept."""
+    """Report missing source; without a command if the report was not kept."""
     command = None if report is None else encodable(shlex.join(("frx", "explain", report, "--source", "kernel.cu")))
     return MissingPart(layer="source", reason="what the kernels do in memory was not looked at", command=command)
 
@@ -239,55 +234,37 @@ def _printable(text: str) -> str:
     return one_line(text, NAME_LIMIT)
 
 
-def _diagnosis(
-    label: str, score: float, confidence: float, evidence: tuple[str, ...], kernels: tuple[str, ...]
-) -> DiagnosisPart:
-    return DiagnosisPart(
-        label=label,
-        title=label_title(label),
-        score=score,
-        confidence=confidence,
-        confidence_label=confidence_label(confidence),
-        evidence=evidence,
-        kernels=tuple(map(_printable, kernels)),
+def _diagnosis(found: BottleneckPart | RiskPart) -> DiagnosisPart:
+    return DiagnosisPart.from_record(
+        found,
+        title=label_title(found.label),
+        confidence_label=confidence_label(found.confidence),
+        kernels=tuple(map(_printable, found.kernels)),
     )
 
 
 def confidence_label(confidence: float) -> Literal["low", "medium", "high"]:
-    """In words."""
+    """Return a confidence in words."""
     return "high" if confidence >= _HIGH else "medium" if confidence >= _MEDIUM else "low"
-
-
-def _key_metrics(kernel: KernelPart) -> tuple[KeyMetricPart, ...]:
-    return tuple(
-        KeyMetricPart(name=one.name, title=one.title, value=one.value, unit=one.unit, level=one.level, line=one.line)
-        for one in metric_levels(kernel.kernel_name, kernel.metrics)
-    )
 
 
 def _kernel(rank: int, kernel: KernelPart, place: OpportunityPart) -> TopKernelPart:
     registers = kernel.metrics.get("registers_per_thread")
-    return TopKernelPart(
+    return TopKernelPart.from_record(
+        place,
         rank=rank,
         kernel_name=_printable(kernel.kernel_name),
         launches=kernel.launches,
         seconds=kernel.seconds,
-        runtime_share_pct=place.runtime_share_pct,
-        mfu_pct=place.mfu_pct,
-        roofline_region=place.roofline_region,
-        opportunity=place.opportunity,
-        opportunity_score=place.opportunity_score,
         registers=None if registers is None else round(registers),
     )
 
 
 def _roofline(kernel: KernelPart, place: OpportunityPart) -> RooflinePart:
-    return RooflinePart(
+    return RooflinePart.from_record(
+        kernel,
         kernel_name=_printable(kernel.kernel_name),
         region=place.roofline_region,
-        compute_pct=kernel.compute_pct,
-        memory_pct=kernel.memory_pct,
-        memory_part=kernel.memory_part,
         mfu_pct=place.mfu_pct,
     )
 
@@ -306,17 +283,6 @@ def _occupancy(kernel: KernelPart) -> OccupancyPart:
 
 def top_recommendation(found: RecommendationPart) -> TopRecommendationPart:
     """A card, as short as it can be acted on."""
-    return TopRecommendationPart(
-        id=found.id,
-        title=found.title,
-        priority=found.priority,
-        tier=found.tier,
-        score=found.score,
-        estimated_speedup_pct_min=found.estimated_speedup_pct_min,
-        estimated_speedup_pct_max=found.estimated_speedup_pct_max,
-        kernels=tuple(map(_printable, found.kernels)),
-        why=found.why,
-        actions=found.actions[:2],
-        validation_steps=found.validation_steps,
-        risks=found.risks,
+    return TopRecommendationPart.from_record(
+        found, kernels=tuple(map(_printable, found.kernels)), actions=found.actions[:2]
     )

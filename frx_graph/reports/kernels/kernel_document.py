@@ -1,4 +1,4 @@
-"""What was found in an Nsight Compute export as JSON: the document `frx_ncu_v1`, under the mode "ncu"."""
+"""Findings in an Nsight Compute export as JSON: the document `frx_ncu_v1`, under the mode "ncu"."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ from typing import Literal
 from pydantic import Field
 
 from frx_graph.analyzers.kernels.analysis import KernelAnalysis, LabelledKernel
-from frx_graph.analyzers.kernels.attribution import Attribution
 from frx_graph.analyzers.kernels.gpu_view import GpuView
 from frx_graph.analyzers.kernels.metric_levels import measured_values
 from frx_graph.analyzers.kernels.speed_of_light import speed_of_light
 from frx_graph.analyzers.kernels.warp_stalls import warp_stalls
 from frx_graph.evidence.ncu.launch import Form, NcuExport
 from frx_graph.evidence.ncu.presets import PRESETS
-from frx_graph.reports.render.document import Part
+from frx_graph.reports.render.document import Part, read_from
 from frx_graph.reports.render.recommendation_part import RecommendationPart, recommendation_part
 
 
@@ -31,13 +30,13 @@ class BottleneckPart(Part):
 class OpportunityPart(Part):
     """A kernel, and how much is to be had there."""
 
-    kernel_name: str
+    kernel_name: str = read_from("kernel.kernel")
     runtime_share_pct: float | None
     mfu_pct: float | None
     roofline_region: str
     from_datasheet: bool = Field(description="true: mfu_pct or roofline_region rest on the peaks of a data sheet")
     opportunity: Literal["high", "medium", "low", "none"]
-    opportunity_score: float
+    opportunity_score: float = read_from("score")
 
 
 class AttributionPart(Part):
@@ -69,44 +68,50 @@ class RulePart(Part):
 class GpuPart(Part):
     """What limits and peaks of the GPU add to the counters; null: not measured, or not known of that GPU."""
 
-    name: str
+    name: str = read_from("profile.name")
     known_by: str = Field(description="the option, or what the file says")
-    theoretical_occupancy_pct: float | None = Field(description="by the limits of the architecture")
+    theoretical_occupancy_pct: float | None = read_from(
+        "occupancy_pct", description="by the limits of the architecture"
+    )
     limiters: tuple[str, ...] = Field(description="what keeps theoretical_occupancy_pct below full")
-    limits_source: str | None
+    limits_source: str | None = read_from("profile.architecture.limits_source")
     peak_pct: dict[str, float] = Field(
         description="arithmetic over the data sheet's peak of its format: float32, or fp16, bf16, tf32 of tensor cores"
     )
     mfu_pct: float | None = Field(description="of the time, what all arithmetic takes at these peaks; null: not known")
     flops_per_byte: float | None = Field(description="all arithmetic over DRAM traffic")
-    ridge_flops_per_byte: float | None = Field(description="where both would take as long, at the peaks")
+    ridge_flops_per_byte: float | None = read_from("ridge", description="where both would take as long, at the peaks")
     dram_pct: float | None = Field(description="DRAM traffic over the data sheet's bandwidth")
-    dram_bytes_per_launch: float | None
-    l2_bytes: int | None = Field(description="that the L2 cache holds")
+    dram_bytes_per_launch: float | None = read_from("launch_bytes")
+    l2_bytes: int | None = read_from("profile.l2_bytes", description="that the L2 cache holds")
     peaks_source: str | None
 
 
 class KernelPart(Part):
     """One kernel: all its launches on one device together, weighted by their time."""
 
-    kernel_name: str
-    device: str
+    kernel_name: str = read_from("summary.kernel")
+    device: str = read_from("summary.device")
     device_name: str | None = Field(description="as the driver calls it; null: the file does not say")
-    compute_capability: str
+    compute_capability: str = read_from("summary.compute_capability")
     gpu: GpuPart | None = Field(description="null: the GPU is not listed")
-    launches: int
-    seconds: float | None
-    grid: tuple[int, int, int] | None = Field(description="null: unknown, or not the same in all launches")
-    block: tuple[int, int, int] | None
+    launches: int = read_from("summary.launches")
+    seconds: float | None = read_from("summary.seconds")
+    grid: tuple[int, int, int] | None = read_from(
+        "summary.grid", description="null: unknown, or not the same in all launches"
+    )
+    block: tuple[int, int, int] | None = read_from("summary.block")
     bound: Literal["memory", "compute", "balanced", "latency", "unknown"]
     compute_pct: float | None
     memory_pct: float | None
     memory_part: str | None
-    limiters: dict[str, float] = Field(description="resource with the smallest block limit: share of the time")
+    limiters: dict[str, float] = read_from(
+        "summary.limiters", description="resource with the smallest block limit: share of the time"
+    )
     warp_stalls: dict[str, float] | None = Field(description="share of the time that warps are resident, by reason")
     labels: tuple[LabelPart, ...]
-    metrics: dict[str, float] = Field(description="in base units: s, byte, byte/s, hz, %")
-    ncu_rules: tuple[RulePart, ...]
+    metrics: dict[str, float] = read_from("summary.values", description="in base units: s, byte, byte/s, hz, %")
+    ncu_rules: tuple[RulePart, ...] = read_from("summary.rules")
 
 
 class NcuResult(Part):
@@ -157,7 +162,7 @@ def ncu_document(export: NcuExport, analysis: KernelAnalysis) -> NcuDocument:
             recommendations=tuple(map(recommendation_part, analysis.recommendations)),
             kernel_attribution=AttributionPart(
                 has_runtime_share=analysis.timed,
-                top_opportunities=tuple(_opportunity(kernel.attribution) for kernel in analysis.kernels),
+                top_opportunities=tuple(OpportunityPart.from_record(kernel.attribution) for kernel in analysis.kernels),
             ),
             kernels=tuple(map(_kernel, analysis.kernels)),
             missing=_missing(analysis),
@@ -179,57 +184,21 @@ def _missing(analysis: KernelAnalysis) -> dict[str, tuple[str, ...]]:
     return {name: metrics for name, metrics in missing.items() if metrics}
 
 
-def _opportunity(found: Attribution) -> OpportunityPart:
-    return OpportunityPart(
-        kernel_name=found.kernel.kernel,
-        runtime_share_pct=found.runtime_share_pct,
-        mfu_pct=found.mfu_pct,
-        roofline_region=found.roofline_region,
-        from_datasheet=found.from_datasheet,
-        opportunity=found.opportunity.value,
-        opportunity_score=found.score,
-    )
-
-
 def _gpu(view: GpuView) -> GpuPart:
-    profile = view.profile
-    return GpuPart(
-        name=profile.name,
-        known_by=view.known_by,
-        theoretical_occupancy_pct=view.occupancy_pct,
-        limiters=tuple(limiter.value for limiter in view.limiters),
-        limits_source=profile.architecture.limits_source,
-        peak_pct=dict(view.peak_pct),
-        mfu_pct=view.mfu_pct,
-        flops_per_byte=view.flops_per_byte,
-        ridge_flops_per_byte=view.ridge,
-        dram_pct=view.dram_pct,
-        dram_bytes_per_launch=view.launch_bytes,
-        l2_bytes=profile.l2_bytes,
-        peaks_source=None if profile.product is None else profile.product.source,
-    )
+    product = view.profile.product
+    return GpuPart.from_record(view, peaks_source=None if product is None else product.source)
 
 
 def _kernel(kernel: LabelledKernel) -> KernelPart:
     summary = kernel.summary
     sol, stalls = speed_of_light(summary.values), warp_stalls(summary.values)
-    return KernelPart(
-        kernel_name=summary.kernel,
-        device=summary.device,
+    return KernelPart.from_record(
+        kernel,
         device_name=summary.device_name or None,
-        compute_capability=summary.compute_capability,
         gpu=None if kernel.gpu is None else _gpu(kernel.gpu),
-        launches=summary.launches,
-        seconds=summary.seconds,
-        grid=summary.grid,
-        block=summary.block,
-        bound=sol.bound.value,
+        bound=sol.bound,
         compute_pct=sol.compute_pct,
         memory_pct=sol.memory_pct,
         memory_part=sol.part,
-        limiters={limiter.value: share for limiter, share in summary.limiters.items()},
-        warp_stalls=None if stalls is None else dict(stalls.shares),
-        labels=tuple(map(LabelPart.from_record, kernel.labels)),
-        metrics=dict(summary.values),
-        ncu_rules=tuple(map(RulePart.from_record, summary.rules)),
+        warp_stalls=None if stalls is None else stalls.shares,
     )

@@ -1,4 +1,4 @@
-"""What was found in an Nsight Compute export, for people, in a terminal."""
+"""Findings in an Nsight Compute export, for people, in a terminal."""
 
 from __future__ import annotations
 
@@ -11,15 +11,23 @@ from rich.text import Text
 
 from frx_graph.analyzers.kernels.analysis import MEASURED
 from frx_graph.analyzers.kernels.gpu_view import BY_CAPABILITY, BY_OPTION
-from frx_graph.analyzers.kernels.metric_levels import Level, MetricLevel, metric_levels
+from frx_graph.analyzers.kernels.metric_levels import Level, metric_levels
 from frx_graph.analyzers.kernels.speed_of_light import LATENCY_BELOW_PCT
 from frx_graph.reports.kernels.kernel_document import BottleneckPart, GpuPart, KernelPart, NcuResult, RulePart
-from frx_graph.reports.render.plain_text import one_line, path_end
 from frx_graph.reports.render.quantities import byte_count, percent, plural, seconds
-from frx_graph.reports.render.recommendation_text import INDENT, print_command, print_recommendations, print_wrapped
-from frx_graph.reports.render.rerun_command import YOUR_PROGRAM, rerun_command
-from frx_graph.reports.render.text_console import print_title, text_console
+from frx_graph.reports.render.recommendation_part import YOUR_PROGRAM, rerun_command
+from frx_graph.reports.render.recommendation_text import print_recommendations
+from frx_graph.reports.render.source_path import path_end
+from frx_graph.reports.render.text_console import (
+    INDENT,
+    print_command,
+    print_more,
+    print_title,
+    print_wrapped,
+    text_console,
+)
 from frx_graph.rules.gpu_profile import FLOAT32
+from frx_graph.support.plain_text import one_line
 
 _MARKS = {
     Level.BAD: ("[!!]", "bold red"),
@@ -47,45 +55,44 @@ _BOUNDS = {
 def render_kernels(
     result: NcuResult, *, top: int, width: int, color: bool, measured: Sequence[str] = ("--", *YOUR_PROGRAM)
 ) -> str:
-    """Verdict, kernels, metrics of the most promising one, bottlenecks, `top` recommendations, and what to do next;
-    `measured` are the filters, `--`, and the program of the command that measures again."""
+    """Render verdict, metrics, bottlenecks, `top` recommendations, next steps; `measured` is the measured command."""
     out, console = text_console(width, color, soft_wrap=True)
-    _verdict(console, result, width)
+    _verdict(console, result)
     _kernels(console, result)
     if result.kernels:
         _metrics(console, result.kernels[0])
-        _gpu(console, result.kernels[0], width)
-        _rules(console, result.kernels[0], width)
+        _gpu(console, result.kernels[0])
+        _rules(console, result.kernels[0])
     if result.bottlenecks:
         print_title(console, "BOTTLENECKS DETECTED")
         for bottleneck in result.bottlenecks:
-            _bottleneck(console, bottleneck, width)
-    print_recommendations(console, result.recommendations, top, width)
-    _next_steps(console, result, measured, width)
+            _bottleneck(console, bottleneck)
+    print_recommendations(console, result.recommendations, top)
+    _next_steps(console, result, measured)
     return out.getvalue()
 
 
-def _verdict(console: Console, result: NcuResult, width: int) -> None:
-    console.print(Text.assemble(("VERDICT", "bold"), f"  {path_end(result.source, width - 9)}"))
+def _verdict(console: Console, result: NcuResult) -> None:
+    console.print(Text.assemble(("VERDICT", "bold"), f"  {path_end(result.source, console.width - 9)}"))
     kernels, launches = plural(result.kernel_count, "kernel"), plural(result.launches, "launch", "launches")
     written = "a binary report" if result.form == "report" else f"an export of {result.form} form"
-    print_wrapped(console, f"{kernels}, {launches}, {written}", width)
+    print_wrapped(console, f"{kernels}, {launches}, {written}")
     primary = next((found for found in result.bottlenecks if found.label == result.primary_bottleneck), None)
     if primary is None and result.bottlenecks:
-        print_wrapped(console, "Primary bottleneck: not known, the metrics are too few to tell", width)
+        print_wrapped(console, "Primary bottleneck: not known, the metrics are too few to tell")
     elif primary is None:
-        print_wrapped(console, "Primary bottleneck: none that these metrics tell", width)
+        print_wrapped(console, "Primary bottleneck: none that these metrics tell")
     else:
-        print_wrapped(console, f"Primary bottleneck: {primary.label} (confidence {primary.confidence:.2f})", width)
+        print_wrapped(console, f"Primary bottleneck: {primary.label} (confidence {primary.confidence:.2f})")
         if primary.confidence < MEASURED:
-            print_wrapped(console, "Less sure than it could be: not all counters that tell it were measured.", width)
+            print_wrapped(console, "Less sure than it could be: not all counters that tell it were measured.")
     if result.secondary_bottlenecks:
-        print_wrapped(console, f"Secondary: {', '.join(result.secondary_bottlenecks)}", width)
+        print_wrapped(console, f"Secondary: {', '.join(result.secondary_bottlenecks)}")
     if result.kernels:
         kernel = result.kernels[0]
-        print_wrapped(console, f"{_name(kernel.kernel_name)}: {kernel.bound}, {_BOUNDS[kernel.bound]}", width)
+        print_wrapped(console, f"{_name(kernel.kernel_name)}: {kernel.bound}, {_BOUNDS[kernel.bound]}")
     if not result.kernel_attribution.has_runtime_share:
-        print_wrapped(console, "Durations were not measured of all kernels: scores count launches, not time.", width)
+        print_wrapped(console, "Durations were not measured of all kernels: scores count launches, not time.")
 
 
 def _kernels(console: Console, result: NcuResult) -> None:
@@ -107,8 +114,7 @@ def _kernels(console: Console, result: NcuResult) -> None:
             percent(kernel.metrics.get("achieved_occupancy")),
         )
     console.print(table, soft_wrap=False)
-    if result.kernel_count > _KERNELS:
-        console.print(Text(f"{result.kernel_count - _KERNELS} more: --json has all"))
+    print_more(console, result.kernel_count, _KERNELS)
 
 
 def _name(kernel: str) -> str:
@@ -119,9 +125,10 @@ def _metrics(console: Console, kernel: KernelPart) -> None:
     print_title(console, f"MEASURED METRICS of {_name(kernel.kernel_name)}")
     for metric in metric_levels(kernel.kernel_name, kernel.metrics):
         mark, style = _MARKS[metric.level]
+        value = "not measured" if metric.value is None else f"{metric.value:.2f} {metric.unit}".rstrip()
         line = Text(INDENT)
         line.append(mark, style)
-        line.append(f" {metric.title:<22} {_value(metric):>12}  {metric.line}")
+        line.append(f" {metric.title:<22} {value:>12}  {metric.line}")
         console.print(line)
     for limiter, share in kernel.limiters.items():
         console.print(
@@ -132,16 +139,16 @@ def _metrics(console: Console, kernel: KernelPart) -> None:
         console.print(Text(f"{INDENT}     warps: {', '.join(one_line(text, 40) for text in stalled)}"))
 
 
-def _gpu(console: Console, kernel: KernelPart, width: int) -> None:
+def _gpu(console: Console, kernel: KernelPart) -> None:
     gpu = kernel.gpu
     device = kernel.device_name or (f"compute capability {cc}" if (cc := kernel.compute_capability) else None)
     if device is not None and (gpu is None or (kernel.device_name is not None and gpu.known_by == BY_CAPABILITY)):
-        print_wrapped(console, f"GPU: {one_line(device, 60)} is not listed, so its peaks are not known.", width)
+        print_wrapped(console, f"GPU: {one_line(device, 60)} is not listed, so its peaks are not known.")
     if gpu is not None and (lines := list(_gpu_lines(gpu, kernel))):
         print_title(console, f"BY LIMITS AND DATA SHEET of {gpu.name}")
         instead = f", in place of {one_line(device, 60)}" if device and gpu.known_by == BY_OPTION else ""
         for line in (f"known by {gpu.known_by}{instead}", *lines):
-            print_wrapped(console, line, width)
+            print_wrapped(console, line)
 
 
 def _gpu_lines(gpu: GpuPart, kernel: KernelPart) -> Iterator[str]:
@@ -163,9 +170,8 @@ def _gpu_lines(gpu: GpuPart, kernel: KernelPart) -> Iterator[str]:
         yield f"{gpu.flops_per_byte:.3g} FLOP per byte; at the peaks arithmetic and DRAM meet at {ridge:.3g}"
 
 
-def _rules(console: Console, kernel: KernelPart, width: int) -> None:
-    """What can be done better, each rule once, most estimated speed-up first; what is only to be known, and what rules
-    said of other launches, is in the document."""
+def _rules(console: Console, kernel: KernelPart) -> None:
+    """Print the advice of Nsight Compute's rules, each once, with the greatest estimated speed-up first."""
     best: dict[str, RulePart] = {}
     for rule in kernel.ncu_rules:
         if rule.kind in _ADVICE and (rule.speedup_pct or 0.0) >= (best.get(rule.name, rule).speedup_pct or 0.0):
@@ -177,32 +183,28 @@ def _rules(console: Console, kernel: KernelPart, width: int) -> None:
         said = (
             "" if rule.speedup_pct is None else f", {rule.speedup_kind} speed-up of {rule.speedup_pct:.1f} % estimated"
         )
-        print_wrapped(console, f"{rule.name} ({rule.section}){said}: {one_line(rule.text, _RULE_TEXT)}", width)
+        print_wrapped(console, f"{rule.name} ({rule.section}){said}: {one_line(rule.text, _RULE_TEXT)}")
 
 
-def _value(metric: MetricLevel) -> str:
-    return "not measured" if metric.value is None else f"{metric.value:.2f} {metric.unit}".rstrip()
-
-
-def _bottleneck(console: Console, found: BottleneckPart, width: int) -> None:
+def _bottleneck(console: Console, found: BottleneckPart) -> None:
     filled = round(_BAR * found.score)
     console.print(Text(f"{INDENT}{found.label:<36} {found.score:.2f} [{'#' * filled}{'.' * (_BAR - filled)}]"))
     for evidence, kernel in zip(found.evidence, found.kernels, strict=True):
-        print_wrapped(console, f"{evidence}, {_name(kernel)}", width, INDENT * 2)
+        print_wrapped(console, f"{evidence}, {_name(kernel)}", INDENT * 2)
 
 
-def _next_steps(console: Console, result: NcuResult, measured: Sequence[str], width: int) -> None:
+def _next_steps(console: Console, result: NcuResult, measured: Sequence[str]) -> None:
     print_title(console, "NEXT STEPS")
     again, everything = rerun_command(result.primary_bottleneck, measured), rerun_command(None, measured)
     if result.recommendations:
-        print_wrapped(console, f"- Try first: {result.recommendations[0].title}", width)
-        print_wrapped(console, "- Then measure again:", width)
+        print_wrapped(console, f"- Try first: {result.recommendations[0].title}")
+        print_wrapped(console, "- Then measure again:")
         print_command(console, again)
     missing = result.missing.get("full", ())
     if missing:
-        print_wrapped(console, f"- Not measured: {', '.join(missing)}", width)
+        print_wrapped(console, f"- Not measured: {', '.join(missing)}")
         if everything != again or not result.recommendations:
-            print_wrapped(console, "- For all of that:", width)
+            print_wrapped(console, "- For all of that:")
             print_command(console, everything)
     for line in result.unread:
-        print_wrapped(console, f"- Could not be read: {line}", width)
+        print_wrapped(console, f"- Could not be read: {line}")

@@ -1,4 +1,4 @@
-"""What was found in a PTX file as JSON: the document `frx_ptx_v1`, under the mode "ptx"."""
+"""Findings in a PTX file as JSON: the document `frx_ptx_v1`, under the mode "ptx"."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pydantic import Field
 from frx_graph.analyzers.kernels.ptx_analysis import PtxAnalysis, StaticKernel
 from frx_graph.evidence.ptx.instruction import Kind
 from frx_graph.evidence.ptx.module import PtxModule
-from frx_graph.reports.render.document import Part
+from frx_graph.reports.render.document import Part, read_from
 from frx_graph.reports.render.recommendation_part import RecommendationPart, recommendation_part
 
 BUNDLE = "ptx_static"
@@ -32,31 +32,35 @@ class LoopPart(Part):
     line: int
     instructions: int
     innermost: bool
-    instruction_mix: dict[Kind, int]
+    instruction_mix: dict[Kind, int] = read_from("mix")
 
 
 class PtxKernelPart(Part):
     """One entry."""
 
-    name: str
-    line: int
-    linkage: str
-    register_count: int = Field(description="virtual, 64-bit ones counted as two: no measure of physical ones")
+    name: str = read_from("function.name")
+    line: int = read_from("function.line")
+    linkage: str = read_from("function.linkage")
+    register_count: int = read_from(
+        "function.virtual_registers", description="virtual, 64-bit ones counted as two: no measure of physical ones"
+    )
     physical_registers: int | None = Field(description="from ptxas; null: it was not asked")
     register_occupancy_pct: float | None = Field(description="the most that physical_registers allow; null: unknown")
     spills_detected: bool | None = Field(description="from ptxas alone; null: not known")
     spill_stores: int | None = Field(description="bytes a thread, from ptxas")
     spill_loads: int | None = Field(description="bytes a thread, from ptxas")
     stack_bytes: int | None = Field(description="local memory of a thread, spills included, from ptxas")
-    local_bytes: int = Field(description="arrays that are declared in local memory: no spills")
-    shared_bytes: int
-    instruction_count: int
-    instruction_mix: dict[Kind, int]
-    branch_count: int = Field(description="branches on a predicate")
-    has_back_edge: bool
-    loops: tuple[LoopPart, ...]
+    local_bytes: int = read_from(
+        "function.local_bytes", description="arrays that are declared in local memory: no spills"
+    )
+    shared_bytes: int = read_from("function.shared_bytes")
+    instruction_count: int = read_from("function.instructions")
+    instruction_mix: dict[Kind, int] = read_from("function.mix")
+    branch_count: int = read_from("function.branches", description="branches on a predicate")
+    has_back_edge: bool = read_from("function.has_back_edge")
+    loops: tuple[LoopPart, ...] = read_from("function.loops")
     capability_flags: tuple[str, ...]
-    tuning: tuple[str, ...]
+    tuning: tuple[str, ...] = read_from("function.tuning")
 
 
 class PtxGpuPart(Part):
@@ -138,34 +142,13 @@ def _gpu(analysis: PtxAnalysis) -> PtxGpuPart | None:
 
 
 def _kernel(kernel: StaticKernel) -> PtxKernelPart:
-    function, assembled = kernel.function, kernel.assembled
-    return PtxKernelPart(
-        name=function.name,
-        line=function.line,
-        linkage=function.linkage,
-        register_count=function.virtual_registers,
+    assembled = kernel.assembled
+    return PtxKernelPart.from_record(
+        kernel,
         physical_registers=None if assembled is None else assembled.registers,
-        register_occupancy_pct=kernel.register_occupancy_pct,
         spills_detected=None if assembled is None else assembled.spills,
         spill_stores=None if assembled is None else assembled.spill_store_bytes,
         spill_loads=None if assembled is None else assembled.spill_load_bytes,
         stack_bytes=None if assembled is None else assembled.stack_bytes,
-        local_bytes=function.local_bytes,
-        shared_bytes=function.shared_bytes,
-        instruction_count=function.instructions,
-        instruction_mix=dict(function.mix),
-        branch_count=function.branches,
-        has_back_edge=function.has_back_edge,
-        loops=tuple(
-            LoopPart(
-                label=loop.label,
-                line=loop.line,
-                instructions=loop.instructions,
-                innermost=loop.innermost,
-                instruction_mix=dict(loop.mix),
-            )
-            for loop in function.loops
-        ),
-        capability_flags=tuple(sorted(function.capabilities)),
-        tuning=function.tuning,
+        capability_flags=sorted(kernel.function.capabilities),
     )

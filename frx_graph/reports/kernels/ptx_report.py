@@ -1,4 +1,4 @@
-"""What was found in a PTX file, for people, in a terminal."""
+"""Findings in a PTX file, for people, in a terminal."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from rich.text import Text
 
 from frx_graph.evidence.ptx.instruction import Kind
 from frx_graph.reports.kernels.ptx_document import PtxGpuPart, PtxKernelPart, PtxResult
-from frx_graph.reports.render.plain_text import one_line, path_end
 from frx_graph.reports.render.quantities import plural
-from frx_graph.reports.render.recommendation_text import INDENT, print_recommendations, print_wrapped
-from frx_graph.reports.render.text_console import text_console
+from frx_graph.reports.render.recommendation_text import print_recommendations
+from frx_graph.reports.render.source_path import path_end
+from frx_graph.reports.render.text_console import INDENT, print_more, print_wrapped, text_console
+from frx_graph.support.plain_text import one_line
 
 _KERNELS = 10
 _KINDS = 6
@@ -18,38 +19,35 @@ _KINDS = 6
 
 
 def render_ptx(result: PtxResult, *, top: int, width: int, color: bool) -> str:
-    """What the kernels are made of, what may hold them back, and `top` recommendations."""
+    """Render instructions and risks of the kernels, and `top` recommendations."""
     out, console = text_console(width, color, soft_wrap=True)
     console.print(Text.assemble(("STATIC VERDICT", "bold"), f"  {path_end(result.source, width - 16)}"))
     said = f"{plural(result.kernel_count, 'kernel')}, PTX {result.version} for {result.target}"
-    print_wrapped(console, said, width)
+    print_wrapped(console, said)
     if result.not_assembled_because is not None:
-        print_wrapped(console, f"Virtual registers only, low confidence: {result.not_assembled_because}", width)
-    _gpu(console, result, width)
-    print_wrapped(console, f"Primary risk: {result.primary_bottleneck or 'none'}", width)
+        print_wrapped(console, f"Virtual registers only, low confidence: {result.not_assembled_because}")
+    _gpu(console, result)
+    print_wrapped(console, f"Primary risk: {result.primary_bottleneck or 'none'}")
     for risk in result.bottlenecks:
         console.print(Text(f"{INDENT}{risk.label:<30} score {risk.score:.2f}, confidence {risk.confidence:.2f}"))
         for evidence, name in zip(risk.evidence, risk.kernels, strict=True):
-            print_wrapped(console, f"{evidence}, {one_line(name, 60)}", width, INDENT * 2)
+            print_wrapped(console, f"{evidence}, {one_line(name, 60)}", INDENT * 2)
     for kernel in result.kernels[:_KERNELS]:
-        _kernel(console, kernel, width)
-    if result.kernel_count > _KERNELS:
-        console.print(Text(f"{result.kernel_count - _KERNELS} more kernels: --json has all"))
-    print_recommendations(console, result.recommendations, top, width)
+        _kernel(console, kernel)
+    print_more(console, result.kernel_count, _KERNELS, "kernels")
+    print_recommendations(console, result.recommendations, top)
     return out.getvalue()
 
 
-def _gpu(console: Console, result: PtxResult, width: int) -> None:
+def _gpu(console: Console, result: PtxResult) -> None:
     gpu = result.gpu
     if gpu is None:
-        print_wrapped(
-            console, f"{one_line(result.target, 60)} is not listed: the limits of its GPUs are not known", width
-        )
+        print_wrapped(console, f"{one_line(result.target, 60)} is not listed: the limits of its GPUs are not known")
         return
     instead = f", in place of {one_line(result.target, 40)}" if gpu.target not in result.target.split(",") else ""
     full = f"full occupancy up to {gpu.full_occupancy_registers} registers a thread"
-    print_wrapped(console, f"{gpu.name}, known by {gpu.known_by}{instead}: {full} ({gpu.limits_source})", width)
-    print_wrapped(console, _features(gpu), width)
+    print_wrapped(console, f"{gpu.name}, known by {gpu.known_by}{instead}: {full} ({gpu.limits_source})")
+    print_wrapped(console, _features(gpu))
 
 
 def _features(gpu: PtxGpuPart) -> str:
@@ -61,22 +59,22 @@ def _features(gpu: PtxGpuPart) -> str:
     )
 
 
-def _kernel(console: Console, kernel: PtxKernelPart, width: int) -> None:
+def _kernel(console: Console, kernel: PtxKernelPart) -> None:
     console.print()
-    console.print(Text(one_line(kernel.name, width - 1), "bold"))
-    print_wrapped(console, f"{plural(kernel.instruction_count, 'instruction')}: {_mix(kernel.instruction_mix)}", width)
+    console.print(Text(one_line(kernel.name, console.width - 1), "bold"))
+    print_wrapped(console, f"{plural(kernel.instruction_count, 'instruction')}: {_mix(kernel.instruction_mix)}")
     if kernel.physical_registers is None:
-        print_wrapped(console, f"{kernel.register_count} virtual registers; spills: not known", width)
+        print_wrapped(console, f"{kernel.register_count} virtual registers; spills: not known")
     else:
         spilled = (kernel.spill_stores or 0) + (kernel.spill_loads or 0)
         spills = f"{spilled} bytes of spills" if spilled else "no spills"
         pct = kernel.register_occupancy_pct
         allow = "" if pct is None else f"; registers allow {pct:.1f} % occupancy"
-        print_wrapped(console, f"{kernel.physical_registers} registers, {spills} (ptxas){allow}", width)
+        print_wrapped(console, f"{kernel.physical_registers} registers, {spills} (ptxas){allow}")
     for loop in kernel.loops:
         if loop.innermost:
             said = f"loop at line {loop.line}: {plural(loop.instructions, 'instruction')}: {_mix(loop.instruction_mix)}"
-            print_wrapped(console, said, width)
+            print_wrapped(console, said)
 
 
 def _mix(mix: dict[Kind, int]) -> str:

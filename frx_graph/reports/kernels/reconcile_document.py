@@ -1,5 +1,4 @@
-"""What several layers of evidence say together as JSON: the document `frx_reconcile_v1`, under the mode
-"reconciliation"."""
+"""Diagnoses from several layers of evidence as JSON: `frx_reconcile_v1`, under the mode "reconciliation"."""
 
 from __future__ import annotations
 
@@ -11,17 +10,16 @@ from pydantic import Field
 from frx_graph.analyzers.layers import Layers
 from frx_graph.analyzers.reconcile.confidence import ConfidenceLabel
 from frx_graph.analyzers.reconcile.matched_kernels import MatchedKernel
-from frx_graph.analyzers.reconcile.missing_evidence import MissingEvidence
-from frx_graph.analyzers.reconcile.reconciliation import Diagnosis, Reconciliation, Unreconciled, Why
+from frx_graph.analyzers.reconcile.reconciliation import Diagnosis, Reconciliation, Why
 from frx_graph.analyzers.reconcile.signal import GradeLabel, Layer, Signal
-from frx_graph.reports.render.document import Part
-from frx_graph.reports.render.plain_text import encodable
+from frx_graph.reports.render.document import Part, Text, read_from
+from frx_graph.support.plain_text import encodable
 
 
 class ReconciledKernelPart(Part):
     """A kernel, with the names that each layer has for it."""
 
-    name: str
+    name: Text
     names: dict[Layer, tuple[str, ...]]
     overloaded: bool = Field(description="several kernels of the source have this name: their findings match none")
     runtime_share_pct: float | None = Field(description="of all kernels that were measured, or of the run")
@@ -32,19 +30,19 @@ class SignalPart(Part):
 
     layer: Layer
     label: str = Field(description="its rule, label or counter")
-    grade: GradeLabel
+    grade: GradeLabel = read_from("grade.label")
     about: str | None = Field(description="the side of the diagnosis, such as loads; null: all of it")
-    evidence: str
+    evidence: Text
     line: int | None = Field(description="of the source")
 
 
 class ReconciledDiagnosisPart(Part):
     """What holds one kernel back."""
 
-    diagnosis: str
-    title: str
-    kernel: str
-    confidence: ConfidenceLabel
+    diagnosis: str = read_from("rule.name")
+    title: str = read_from("rule.title")
+    kernel: Text = read_from("kernel.name")
+    confidence: ConfidenceLabel = read_from("confidence.label")
     layers: tuple[Layer, ...] = Field(description="those that agree")
     runtime_share_pct: float | None
     agreeing: tuple[SignalPart, ...]
@@ -57,24 +55,26 @@ class UnreconciledPart(Part):
     why: Why
     layer: Layer
     label: str
-    kernel: str | None = Field(description="null: it is of the whole run")
-    evidence: str
-    reason: str
-    diagnosis: str | None = Field(description="what it would have been; null: only its layer can tell it")
+    kernel: Text | None = read_from("kernel.name", description="null: it is of the whole run")
+    evidence: Text
+    reason: Text
+    diagnosis: str | None = read_from(
+        "diagnosis.name", description="what it would have been; null: only its layer can tell it"
+    )
     line: int | None
 
 
 class MissingEvidencePart(Part):
     """What would make a diagnosis surer."""
 
-    diagnosis: str
-    kernel: str
+    diagnosis: str = read_from("rule.name")
+    kernel: Text = read_from("kernel.name")
     layer: Layer
-    confidence: ConfidenceLabel | None = Field(description="now; null: it does not hold yet")
-    confidence_if_confirmed: ConfidenceLabel
+    confidence: ConfidenceLabel | None = read_from("confidence.label", description="now; null: it does not hold yet")
+    confidence_if_confirmed: ConfidenceLabel = read_from("confirmed.label")
     what: str
     metrics: tuple[str, ...] = Field(description="of Nsight Compute")
-    command: str | None = Field(description="for a shell; of the layer profiler it is Python")
+    command: Text | None = Field(description="for a shell; of the layer profiler it is Python")
     fallback: str | None = Field(description="collects more than is needed")
 
 
@@ -108,8 +108,8 @@ def reconcile_document(layers: Layers, found: Reconciliation) -> ReconcileDocume
             kernels=tuple(map(_kernel, found.kernels)),
             primary_diagnosis=diagnoses[0].diagnosis if diagnoses else None,
             diagnoses=diagnoses,
-            unreconciled=tuple(map(_unreconciled, found.unreconciled)),
-            missing_evidence=tuple(map(_missing, found.missing)),
+            unreconciled=tuple(map(UnreconciledPart.from_record, found.unreconciled)),
+            missing_evidence=tuple(map(MissingEvidencePart.from_record, found.missing)),
         )
     )
 
@@ -134,8 +134,8 @@ def _kernel(kernel: MatchedKernel) -> ReconciledKernelPart:
         Layer.NCU: tuple(one.summary.kernel for one in kernel.ncu),
         Layer.PROFILER: tuple(one.total.name for one in kernel.runs),
     }
-    return ReconciledKernelPart(
-        name=encodable(kernel.name),
+    return ReconciledKernelPart.from_record(
+        kernel,
         names={layer: tuple(map(encodable, dict.fromkeys(found))) for layer, found in names.items() if found},
         overloaded=kernel.source is not None and kernel.source.overloaded,
         runtime_share_pct=_percent(kernel.runtime_share),
@@ -143,12 +143,8 @@ def _kernel(kernel: MatchedKernel) -> ReconciledKernelPart:
 
 
 def _diagnosis(found: Diagnosis) -> ReconciledDiagnosisPart:
-    return ReconciledDiagnosisPart(
-        diagnosis=found.rule.name,
-        title=found.rule.title,
-        kernel=encodable(found.kernel.name),
-        confidence=found.confidence.label,
-        layers=found.layers,
+    return ReconciledDiagnosisPart.from_record(
+        found,
         runtime_share_pct=_percent(found.kernel.runtime_share),
         agreeing=tuple(map(_signal, found.agreeing)),
         contradicting=tuple(map(_signal, found.contradicting)),
@@ -156,41 +152,7 @@ def _diagnosis(found: Diagnosis) -> ReconciledDiagnosisPart:
 
 
 def _signal(signal: Signal) -> SignalPart:
-    return SignalPart(
-        layer=signal.layer,
-        label=signal.label,
-        grade=signal.grade.label,
-        about=signal.about or None,
-        evidence=encodable(signal.evidence),
-        line=signal.line,
-    )
-
-
-def _unreconciled(found: Unreconciled) -> UnreconciledPart:
-    return UnreconciledPart(
-        why=found.why,
-        layer=found.layer,
-        label=found.label,
-        kernel=None if found.kernel is None else encodable(found.kernel.name),
-        evidence=encodable(found.evidence),
-        reason=encodable(found.reason),
-        diagnosis=None if found.diagnosis is None else found.diagnosis.name,
-        line=found.line,
-    )
-
-
-def _missing(found: MissingEvidence) -> MissingEvidencePart:
-    return MissingEvidencePart(
-        diagnosis=found.rule.name,
-        kernel=encodable(found.kernel.name),
-        layer=found.layer,
-        confidence=None if found.confidence is None else found.confidence.label,
-        confidence_if_confirmed=found.confirmed.label,
-        what=found.what,
-        metrics=found.metrics,
-        command=None if found.command is None else encodable(found.command),
-        fallback=found.fallback,
-    )
+    return SignalPart.from_record(signal, about=signal.about or None)
 
 
 def _percent(share: float | None) -> float | None:

@@ -1,4 +1,4 @@
-"""What several layers of evidence say together, for people, in a terminal."""
+"""Diagnoses from several layers of evidence, for people, in a terminal."""
 
 from __future__ import annotations
 
@@ -16,10 +16,17 @@ from frx_graph.reports.kernels.reconcile_document import (
     SignalPart,
     UnreconciledPart,
 )
-from frx_graph.reports.render.plain_text import one_line, path_end
 from frx_graph.reports.render.quantities import percent, plural
-from frx_graph.reports.render.recommendation_text import INDENT, print_command, print_wrapped
-from frx_graph.reports.render.text_console import print_title, text_console
+from frx_graph.reports.render.source_path import path_end
+from frx_graph.reports.render.text_console import (
+    INDENT,
+    print_command,
+    print_more,
+    print_title,
+    print_wrapped,
+    text_console,
+)
+from frx_graph.support.plain_text import one_line
 
 _NAME = 70
 _UNRECONCILED = 20
@@ -32,7 +39,7 @@ _WHY = {
 
 
 def render_reconciliation(result: ReconcileResult, *, top: int, width: int, color: bool) -> str:
-    """The layers, `top` diagnoses with what speaks for and against them, what stands alone, and what is missing."""
+    """Render layers, `top` diagnoses with their evidence, unreconciled findings, and missing evidence."""
     out, console = text_console(width, color, soft_wrap=True)
     console.print(Text("RECONCILIATION", "bold"))
     for layer in Layer:
@@ -40,33 +47,31 @@ def render_reconciliation(result: ReconcileResult, *, top: int, width: int, colo
         console.print(Text(f"{INDENT}{layer.value:<9} {said}"))
     matched = sum(len(kernel.names) > 1 for kernel in result.kernels)
     kernels = plural(len(result.kernels), "kernel")
-    print_wrapped(console, f"{kernels}, {matched} of them in more than one layer", width)
+    print_wrapped(console, f"{kernels}, {matched} of them in more than one layer")
     for kernel in result.kernels:
         if kernel.overloaded:
             said = f"{one_line(kernel.name, _NAME)} is several kernels of the source, which cannot be told apart"
-            print_wrapped(console, said, width)
-    print_diagnoses(console, "DIAGNOSES", result.diagnoses, top, width)
-    _unreconciled(console, result.unreconciled, width)
+            print_wrapped(console, said)
+    print_diagnoses(console, "DIAGNOSES", result.diagnoses, top)
+    _unreconciled(console, result.unreconciled)
     shown = {(one.diagnosis, one.kernel) for one in result.diagnoses[:top]}
-    print_missing_evidence(console, result.missing_evidence, shown, top, width)
+    print_missing_evidence(console, result.missing_evidence, shown, top)
     return out.getvalue()
 
 
-def print_diagnoses(
-    console: Console, title: str, found: Sequence[ReconciledDiagnosisPart], top: int, width: int
-) -> None:
-    """The first `top`, with what speaks for and against each."""
+def print_diagnoses(console: Console, title: str, found: Sequence[ReconciledDiagnosisPart], top: int) -> None:
+    """Print the first `top` diagnoses, with the evidence for and against each."""
     print_title(console, title)
     if not found:
-        print_wrapped(console, "None that these layers tell.", width)
+        print_wrapped(console, "None that these layers tell.")
     for number, one in enumerate(found[:top], start=1):
         console.print(Text(f"{number}. [{one.confidence.upper()}] {one.title}", "bold"))
         share = "" if one.runtime_share_pct is None else f", {percent(one.runtime_share_pct)} of the time of kernels"
-        print_wrapped(console, f"{one.diagnosis} in {one_line(one.kernel, _NAME)}{share}", width)
+        print_wrapped(console, f"{one.diagnosis} in {one_line(one.kernel, _NAME)}{share}")
         for signal in one.agreeing:
-            print_wrapped(console, f"+ {_signal(signal)}", width)
+            print_wrapped(console, f"+ {_signal(signal)}")
         for signal in one.contradicting:
-            print_wrapped(console, f"- {_signal(signal)}", width)
+            print_wrapped(console, f"- {_signal(signal)}")
     if len(found) > top:
         console.print(Text(f"{len(found) - top} more: --top {len(found)}"))
 
@@ -76,25 +81,24 @@ def _signal(signal: SignalPart) -> str:
     return f"{signal.layer.value}{line} ({signal.grade}): {signal.evidence}"
 
 
-def _unreconciled(console: Console, found: Sequence[UnreconciledPart], width: int) -> None:
+def _unreconciled(console: Console, found: Sequence[UnreconciledPart]) -> None:
     if not found:
         return
     print_title(console, "UNRECONCILED")
     for one in found[:_UNRECONCILED]:
         line = "" if one.line is None else f", line {one.line}"
         where = "the whole run" if one.kernel is None else one_line(one.kernel, _NAME)
-        print_wrapped(console, f"{one.layer.value}{line}: {one.label}, {where}", width)
-        print_wrapped(console, one.evidence, width, INDENT * 2)
+        print_wrapped(console, f"{one.layer.value}{line}: {one.label}, {where}")
+        print_wrapped(console, one.evidence, INDENT * 2)
         reason = f"{_WHY[one.why]}: {one.reason}" if one.why is not Why.ONE_LAYER else one.reason
-        print_wrapped(console, reason, width, INDENT * 2)
-    if len(found) > _UNRECONCILED:
-        console.print(Text(f"{INDENT}{len(found) - _UNRECONCILED} more: --json has all"))
+        print_wrapped(console, reason, INDENT * 2)
+    print_more(console, len(found), _UNRECONCILED)
 
 
 def print_missing_evidence(
-    console: Console, found: Sequence[MissingEvidencePart], shown: set[tuple[str, str]], top: int, width: int
+    console: Console, found: Sequence[MissingEvidencePart], shown: set[tuple[str, str]], top: int
 ) -> None:
-    """Of the diagnoses and kernels that are `shown`, and of those that would hold then."""
+    """Print missing evidence for the diagnoses that are `shown`, and for those that it would establish."""
     wanted = [one for one in found if one.confidence is None or (one.diagnosis, one.kernel) in shown]
     if not wanted:
         return
@@ -103,14 +107,13 @@ def print_missing_evidence(
     for one in wanted[:top]:
         console.print(Text(f"{one.diagnosis}", "bold"))
         for line in _wanted(one):
-            print_wrapped(console, line, width)
+            print_wrapped(console, line)
         if one.command is not None:
             print_command(console, one.command)
     for fallback in fallbacks:
         console.print(Text("Fallback:"))
         print_command(console, fallback)
-    if len(found) > min(top, len(wanted)):
-        console.print(Text(f"{len(found) - min(top, len(wanted))} more: --json has all"))
+    print_more(console, len(found), min(top, len(wanted)))
 
 
 def _wanted(one: MissingEvidencePart) -> Iterator[str]:

@@ -1,74 +1,48 @@
-"""What speaks against a verdict, in a sentence."""
+"""Describe objections to a verdict, each in a sentence."""
 
 from __future__ import annotations
 
 from frx_graph.analyzers.comparison.sides import Change, Winner
 from frx_graph.analyzers.comparison.tradeoffs import Kind, Tradeoff
 from frx_graph.evidence.kernel_signature import kernel_signature
-from frx_graph.reports.render.plain_text import one_line
-from frx_graph.reports.render.quantities import UNKNOWN, byte_count, percent, rate, seconds
+from frx_graph.reports.kernels.compare_parts import ChangePart
+from frx_graph.reports.render.quantities import quantity
+from frx_graph.support.plain_text import one_line
 
 _NAME = 60
 _NAMED = 5
 
 
 def tradeoff_text(found: Tradeoff) -> str:
-    """With the numbers of A and B in this order. Names are printable, and cut."""
+    """Return a sentence with the numbers of A and B in this order. Names are printable, and cut."""
     side = {Winner.A: "A", Winner.B: "B"}.get(found.winner, "neither")
     kernel = (
         "" if found.kernel_a is None or found.kernel_b is None else f" of {pair_name(found.kernel_a, found.kernel_b)}"
     )
     numbers = "; ".join(change_text(change) for change in found.changes)
-    match found.kind:
-        case Kind.TIME_AGAINST_SCORES:
-            other = "equal" if found.winner is Winner.TIE else f"{side} better"
-            why = "the clock is right, and what is scored matters less here"
-            return f"Time says {other}, the scores do not ({numbers}): {why}"
-        case Kind.DIMENSIONS:
-            return f"Not all dimensions have the same winner ({numbers})"
-        case Kind.REGISTERS_AGAINST_OCCUPANCY:
-            return f"{side} needs fewer registers, yet reaches less occupancy ({numbers}){kernel}"
-        case Kind.SPILLS_AGAINST_OCCUPANCY:
-            return f"{side} spills less, and reaches less occupancy for it ({numbers}){kernel}"
-        case Kind.OCCUPANCY_SHIFT:
-            return f"{side} has much more occupancy ({numbers}){kernel}: only time tells whether that helps"
-        case Kind.SLOWER_KERNELS:
-            return f"{side} is faster in one kernel, and not over all ({numbers}){kernel}"
-        case Kind.CLOCKS:
-            return f"{side} was measured at a higher clock ({numbers}){kernel}: times do not compare as they are"
-        case Kind.NOT_MATCHED:
-            return f"Kernels without a counterpart: {_only('A', found.only_a)}; {_only('B', found.only_b)}"
-        case Kind.OTHER_NAMES:
-            return f"Names differ, and each side has this kernel alone:{kernel.removeprefix(' of')}"
-        case Kind.LAUNCHES:
-            return f"Launched more often on one side ({numbers}){kernel}"
-        case Kind.GPUS:
-            gpus = (", ".join(map(_name, names)) for names in (found.only_a, found.only_b))
-            return f"Measured on different GPUs: {' and '.join(gpus)}"
+    better = "equal" if found.winner is Winner.TIE else f"{side} better"
+    gpus = " and ".join(", ".join(map(_name, names)) for names in (found.only_a, found.only_b))
+    texts = {
+        Kind.TIME_AGAINST_SCORES: f"Time says {better}, the scores do not ({numbers}): the clock is right, and what is "
+        "scored matters less here",
+        Kind.DIMENSIONS: f"Not all dimensions have the same winner ({numbers})",
+        Kind.REGISTERS_AGAINST_OCCUPANCY: f"{side} needs fewer registers, yet reaches less occupancy ({numbers})"
+        f"{kernel}",
+        Kind.SPILLS_AGAINST_OCCUPANCY: f"{side} spills less, and reaches less occupancy for it ({numbers}){kernel}",
+        Kind.OCCUPANCY_SHIFT: f"{side} has much more occupancy ({numbers}){kernel}: only time tells whether that helps",
+        Kind.SLOWER_KERNELS: f"{side} is faster in one kernel, and not over all ({numbers}){kernel}",
+        Kind.CLOCKS: f"{side} was measured at a higher clock ({numbers}){kernel}: times do not compare as they are",
+        Kind.NOT_MATCHED: f"Kernels without a counterpart: {_only('A', found.only_a)}; {_only('B', found.only_b)}",
+        Kind.OTHER_NAMES: f"Names differ, and each side has this kernel alone:{kernel.removeprefix(' of')}",
+        Kind.LAUNCHES: f"Launched more often on one side ({numbers}){kernel}",
+        Kind.GPUS: f"Measured on different GPUs: {gpus}",
+    }
+    return texts[found.kind]
 
 
-def change_text(change: Change) -> str:
+def change_text(change: Change | ChangePart) -> str:
     """`DRAM throughput 40.0 % -> 92.0 %`."""
     return f"{change.title} {quantity(change.a, change.unit)} -> {quantity(change.b, change.unit)}"
-
-
-def quantity(value: float | None, unit: str) -> str:
-    """A number with its unit, for people."""
-    if value is None:
-        return UNKNOWN
-    match unit:
-        case "%":
-            return percent(value)
-        case "s":
-            return seconds(value)
-        case "byte":
-            return byte_count(round(value))
-        case "byte/s":
-            return rate(value, "B/s")
-        case "hz":
-            return rate(value, "Hz")
-        case _:
-            return f"{value:,.0f}" if value == round(value) else f"{value:.3g}"
 
 
 def pair_name(a: str, b: str) -> str:

@@ -1,32 +1,68 @@
-"""JSON documents: how they are written, and the JSON Schema that is published for them."""
+"""JSON documents: their parts, made of records or read, and written."""
 
 from __future__ import annotations
 
 import functools
-import json
 import math
-from collections.abc import Container
-from dataclasses import is_dataclass
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, TypeAdapter
-from pydantic.json_schema import GenerateJsonSchema
+from pydantic import AliasPath, BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationInfo
 
-from frx_graph.reports.render.plain_text import encodable
+from frx_graph.support.plain_text import encodable
+
+_OF_RECORD = "record"
+"""The context in which a part is made of a record, and not read from a document."""
+
+
+def read_from(path: str, **field: Any) -> Any:
+    """Return a field that `Part.from_record` takes from the attribute `path` of the record, such as `card.title`."""
+    return Field(validation_alias=AliasPath(*path.split(".")), **field)
+
+
+def is_of_record(info: ValidationInfo) -> bool:
+    """Return True if a part is made of a record, and False if it is read from a document."""
+    return bool(info.context == _OF_RECORD)
+
+
+def _to_milliseconds(value: float | None, info: ValidationInfo) -> float | None:
+    return value / 1e6 if is_of_record(info) and value is not None else value
+
+
+def _to_microseconds(value: float | None, info: ValidationInfo) -> float | None:
+    return value / 1e3 if is_of_record(info) and value is not None else value
+
 
 Text = Annotated[str, BeforeValidator(encodable)]
-"""Text of a stranger's: lone surrogates are spelt out."""
+"""Text from elsewhere. Lone surrogates are spelt out."""
+Milliseconds = Annotated[float, BeforeValidator(_to_milliseconds)]
+"""Milliseconds in a document, nanoseconds in the records that it is made of."""
+Microseconds = Annotated[float, BeforeValidator(_to_microseconds)]
+"""Microseconds in a document, nanoseconds in the records that it is made of."""
+
+
+class _Overlay:
+    """A record, some attributes of which are replaced."""
+
+    def __init__(self, record: object, replaced: dict[str, Any]) -> None:
+        self._record = record
+        self._replaced = replaced
+
+    def __getattr__(self, name: str) -> Any:
+        return self._replaced[name] if name in self._replaced else getattr(self._record, name)
 
 
 class Part(BaseModel):
     """Base of the documents and their parts. Validators are built on first use, since most commands need few."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True, populate_by_name=True)
 
     @classmethod
-    def from_record(cls, record: object) -> Self:
-        """Return the part that has the attributes of a record, its parts those of the records within."""
-        return cls.model_validate(record, from_attributes=True)
+    def from_record(cls, record: object, **own: Any) -> Self:
+        """Return the part that has the attributes of a record, its parts those of the records within.
+
+        `own` holds what the record does not have, or replaces it.
+        """
+        return cls.model_validate(_Overlay(record, own) if own else record, from_attributes=True, context=_OF_RECORD)
 
 
 class FinitePart(Part):
@@ -62,28 +98,3 @@ def _portable(value: Any) -> Any:
             return [_portable(item) for item in value]
         case _:
             return value
-
-
-class _EveryFieldRequired(GenerateJsonSchema):
-    def field_is_required(self, field: Any, total: bool) -> bool:  # noqa: ARG002 - as pydantic calls it
-        return True
-
-
-def published_schema(name: str, document: Any, added_later: Container[str] = ()) -> str:
-    """Return the text of `{name}.schema.json`.
-
-    A record writes every field, so its schema requires those with a default too. The fields in `added_later` are not
-    required, since documents of earlier versions lack them.
-    """
-    generator = _EveryFieldRequired if is_dataclass(document) else GenerateJsonSchema
-    schema = {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "$id": f"urn:frx-graph:schema:{name}",
-        **adapter(document).json_schema(by_alias=True, mode="serialization", schema_generator=generator),
-    }
-    for part in (schema, *schema.get("$defs", {}).values()):
-        if "required" in part:
-            part["required"] = [field for field in part["required"] if field not in added_later]
-            for field in part["required"]:
-                part["properties"][field].pop("default", None)
-    return json.dumps(schema, indent=2, ensure_ascii=True) + "\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from frx_graph.reports.render.plain_text import lines
+from frx_graph.support.plain_text import one_line
 
 _CODE = re.compile(r"`([^`]+)`")
 _INDENT = "    "
@@ -58,3 +58,12 @@ def blocks(text: str) -> tuple[Paragraph | CodeBlock, ...]:
         if line.strip():
             found.append(Paragraph(runs(line.strip())))
     return tuple(found)
+
+
+def lines(text: str, limit: int = 4000) -> list[str]:
+    """The printable lines of a longer text such as a fix, indentation kept, at most `limit` characters a line."""
+    kept = []
+    for line in text.replace("\t", "    ").splitlines():
+        indent = line[: len(line) - len(line.lstrip(" "))]
+        kept.append((indent + one_line(line, limit)).rstrip())
+    return kept

@@ -1,4 +1,4 @@
-"""How reports write numbers. An unknown number reads "unknown", never 0."""
+"""Format numbers of reports. An unknown number reads "unknown", never 0."""
 
 from __future__ import annotations
 
@@ -66,10 +66,39 @@ def rate(value: float | None, unit: str) -> str:
 
 
 def per_second(value: float, unit: str) -> str:
-    """How often: `0.0123 steps/s`, `8.45 steps/s`, `1,234 steps/s`."""
+    """Return a rate: `0.0123 steps/s`, `8.45 steps/s`, `1,234 steps/s`."""
     return f"{value:,.0f} {unit}" if value >= 100 else f"{value:.3g} {unit}"
 
 
 def plural(count: int, noun: str, nouns: str | None = None) -> str:
     """`1 copy`, `3 copies`."""
     return f"{count:,} {noun if count == 1 else nouns or noun + 's'}"
+
+
+def share_percent(share: float | None) -> str:
+    """Return a share, 0..1, in percent."""
+    return percent(None if share is None else 100 * share)
+
+
+def milliseconds(value: float | None) -> str:
+    """Return a duration of so many milliseconds with the unit that suits it."""
+    return seconds(None if value is None else value / 1e3)
+
+
+def quantity(value: float | None, unit: str) -> str:
+    """Return a number with its unit, one of s, byte, byte/s, hz and %, or empty."""
+    match unit:
+        case _ if value is None:
+            return UNKNOWN
+        case "%":
+            return percent(value)
+        case "s":
+            return seconds(value)
+        case "byte":
+            return byte_count(round(value))
+        case "byte/s":
+            return rate(value, "B/s")
+        case "hz":
+            return rate(value, "Hz")
+        case _:
+            return f"{value:,.0f}" if abs(value) >= 1000 or value == round(value) else f"{value:.4g}"

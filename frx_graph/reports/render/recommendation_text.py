@@ -2,65 +2,48 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator, Sequence
 
 from rich.console import Console
 from rich.text import Text
 
-from frx_graph.reports.render.plain_text import one_line
 from frx_graph.reports.render.recommendation_part import RecommendationPart, ValidationPart
-from frx_graph.reports.render.text_console import print_title
+from frx_graph.reports.render.text_console import INDENT, print_command, print_title, print_wrapped
 from frx_graph.rules.recommendation_card import OF_TRACES
 
-INDENT = "    "
 _TIERS = ("Tier 0, a setting", "Tier 1, the code", "Tier 2, the algorithm")
 
 
-def print_wrapped(console: Console, text: str, width: int, indent: str = INDENT) -> None:
-    """Lines of at most `width` characters; a word that is longer stays whole."""
-    wrapper = textwrap.TextWrapper(
-        width, initial_indent=indent, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
-    )
-    for line in wrapper.wrap(one_line(text, 2000)):
-        console.print(Text(line))
-
-
-def print_command(console: Console, command: str) -> None:
-    """In one line, however long: it is there to be copied."""
-    console.print(Text(f"{INDENT * 2}{one_line(command, len(command))}"))
-
-
-def print_recommendations(console: Console, found: Sequence[RecommendationPart], top: int, width: int) -> None:
+def print_recommendations(console: Console, found: Sequence[RecommendationPart], top: int) -> None:
     """The first `top` in full, and how many more there are; nothing where there is none."""
     if not found:
         return
     print_title(console, "RECOMMENDATIONS")
     for number, recommendation in enumerate(found[:top], start=1):
-        _print_recommendation(console, number, recommendation, width)
+        _print_recommendation(console, number, recommendation)
     if len(found) > top:
         console.print(Text(f"{len(found) - top} more: --top {len(found)}"))
 
 
-def _print_recommendation(console: Console, number: int, found: RecommendationPart, width: int) -> None:
+def _print_recommendation(console: Console, number: int, found: RecommendationPart) -> None:
     """One card: why, what to do, and how to see that it has helped."""
     head = f"{number}. [{found.priority.upper()}] {found.title}"
     console.print(Text(head, "bold"))
     most = found.estimated_speedup_pct_max
     bound = "" if most is None else f" | at most {most:.0f} % faster (a bound, no forecast)"
     said = f"{_TIERS[found.tier]} | Effort: {found.effort} | Risk: {found.risk} | Score: {found.score:.2f}{bound}"
-    print_wrapped(console, said, width)
-    print_wrapped(console, f"Why: {found.why}", width)
+    print_wrapped(console, said)
+    print_wrapped(console, f"Why: {found.why}")
     for action in found.actions:
-        print_wrapped(console, f"- {action}", width)
+        print_wrapped(console, f"- {action}")
     console.print(Text(f"{INDENT}Validate:"))
     for command in _commands(found):
         print_command(console, command)
     for step in found.validation_steps:
-        print_wrapped(console, step_text(step), width, INDENT * 2)
+        print_wrapped(console, step_text(step), INDENT * 2)
     for risk in found.risks:
-        print_wrapped(console, f"Mind: {risk}", width)
-    print_wrapped(console, f"Triggered by {', '.join(found.triggered_by)} ({found.id})", width)
+        print_wrapped(console, f"Mind: {risk}")
+    print_wrapped(console, f"Triggered by {', '.join(found.triggered_by)} ({found.id})")
 
 
 def _commands(found: RecommendationPart) -> Iterator[str]:
@@ -75,7 +58,7 @@ def _commands(found: RecommendationPart) -> Iterator[str]:
 
 
 def step_text(step: ValidationPart) -> str:
-    """Where a metric goes if it has helped, from where it was."""
+    """Return the direction in which a metric goes if the change has helped, and its value before."""
     arrow = {"decrease": "<--", "increase": "-->", "stable": "---"}[step.direction.value]
     was = "" if step.current_value is None else f"was {step.current_value:.4g}; "
     target = "" if step.threshold_good is None else f" (target: {step.threshold_good:g})"

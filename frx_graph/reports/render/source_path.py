@@ -1,10 +1,12 @@
-"""How reports name source files: relative to the project, or to the installed packages, wherever those are on disk."""
+"""Name source files relative to the project or to the installed packages."""
 
 from __future__ import annotations
 
 import os
 import re
 from pathlib import Path, PurePosixPath
+
+from frx_graph.support.plain_text import one_line
 
 _INSTALLED = re.compile(r"^.*/(?:site|dist)-packages/(?P<rest>.+)$", re.DOTALL)
 
@@ -32,3 +34,9 @@ def project_path(file: str, root: Path) -> str | None:
     path = PurePosixPath(os.path.normpath(root / file).replace(os.sep, "/"))
     base = PurePosixPath(os.path.normpath(root).replace(os.sep, "/"))
     return str(path.relative_to(base)) if path.is_relative_to(base) and path != base else None
+
+
+def path_end(path: str, limit: int) -> str:
+    """Return a printable path; of a path that is too long, its end, which has the file's name."""
+    path = one_line(path, len(path) + 1)
+    return path if len(path) <= limit else f"…{path[1 - limit :]}"

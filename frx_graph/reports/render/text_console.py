@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import io
+import textwrap
+from collections.abc import Iterable
 
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
+
+from frx_graph.support.plain_text import one_line
+
+INDENT = "    "
 
 
 def text_console(width: int, color: bool, *, soft_wrap: bool = False) -> tuple[io.StringIO, Console]:
-    """What is printed, and the console to print on. Names are no markup and nothing is highlighted; with `soft_wrap`
-    lines are as long as they are given."""
+    """Return the output, and a console that prints to it, without markup; with `soft_wrap` lines are not cut."""
     out = io.StringIO()
     console = Console(
         file=out,
@@ -28,6 +34,43 @@ def text_console(width: int, color: bool, *, soft_wrap: bool = False) -> tuple[i
 
 
 def print_title(console: Console, title: str) -> None:
-    """The heading of a part, behind an empty line."""
+    """Print the heading of a section, behind an empty line."""
     console.print()
     console.print(Text(title, "bold"))
+
+
+def print_wrapped(console: Console, text: str, indent: str = INDENT) -> None:
+    """Print lines no longer than the console is wide; a word that is longer stays whole."""
+    wrapper = textwrap.TextWrapper(
+        console.width, initial_indent=indent, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
+    for line in wrapper.wrap(one_line(text, 2000)):
+        console.print(Text(line))
+
+
+def print_section(console: Console, title: str, lines: Iterable[str]) -> None:
+    """Print a section, each line wrapped; nothing if there are no lines."""
+    for number, line in enumerate(lines):
+        if not number:
+            print_title(console, title)
+        print_wrapped(console, line)
+
+
+def print_command(console: Console, command: str) -> None:
+    """Print a command on one line, however long, so that it can be copied."""
+    console.print(Text(f"{INDENT * 2}{one_line(command, len(command))}"))
+
+
+def print_more(console: Console, total: int, shown: int, noun: str = "") -> None:
+    """Print how many of `total` are not `shown`; nothing if all are."""
+    if total > shown:
+        console.print(Text(f"{INDENT}{total - shown} more{noun and f' {noun}'}: --json has all"))
+
+
+def plain_table(first: str, *headings: str) -> Table:
+    """Return a table without rules: names on the left, figures on the right."""
+    table = Table(box=None, pad_edge=False, show_edge=False, header_style="bold")
+    table.add_column(first, no_wrap=True, overflow="ellipsis")
+    for heading in headings:
+        table.add_column(heading, justify="right", no_wrap=True)
+    return table

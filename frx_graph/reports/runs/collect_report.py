@@ -1,18 +1,47 @@
-"""What was collected of a run, for people."""
+"""Collected runs: the JSON document `frx_collect_v1`, and the report for people."""
 
 from __future__ import annotations
 
 import signal
+from typing import Literal
 
-from frx_graph.reports.render.plain_text import one_line
+from pydantic import Field
+
+from frx_graph.reports.render.document import Part
 from frx_graph.reports.render.quantities import plural
-from frx_graph.reports.runs.collect_document import CapturedPart, CollectDocument
+from frx_graph.reports.runs.run_parts import RunResult
+from frx_graph.support.plain_text import one_line
+
+
+class CapturedPart(Part):
+    """A file of the bundle."""
+
+    path: str = Field(description="within the bundle")
+    bytes: int
+    imported_from: str | None = Field(description="where it was copied from; null: it was written there")
+
+
+class CollectDocument(Part):
+    """A run and its bundle."""
+
+    schema_: Literal["frx_collect_v1"] = Field(default="frx_collect_v1", alias="schema")
+    run_id: str
+    job_name: str
+    bundle: str = Field(description="the folder")
+    zip: str | None = Field(description="null: none was made")
+    exit_code: int | None = Field(description="of the workload; null: a signal has ended it")
+    signal: int | None
+    duration_seconds: float
+    files: tuple[CapturedPart, ...]
+    warnings: tuple[str, ...]
+    result: RunResult | None = Field(description="what was found in it, as in derived/summary.json; null: nothing")
+
 
 _LONGEST = 2000
 
 
 def render_collected(document: CollectDocument) -> str:
-    """Where the bundle is, and what is in it."""
+    """Render the place of the bundle, and its files."""
     out = [
         f"frx collect completed{_ending(document)}",
         f"Run bundle: {one_line(document.bundle, _LONGEST)}",
@@ -25,7 +54,7 @@ def render_collected(document: CollectDocument) -> str:
 
 
 def _ending(document: CollectDocument) -> str:
-    """How the workload ended where that was not well."""
+    """Describe a failed workload's end; empty if it did not fail."""
     if document.signal is not None:
         known = document.signal in set(signal.Signals)
         name = signal.Signals(document.signal).name if known else f"signal {document.signal}"

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
-from frx_graph.reports.render.plain_text import one_line, path_end
-from frx_graph.reports.render.quantities import UNKNOWN, byte_count, percent, plural
-from frx_graph.reports.render.recommendation_text import INDENT, print_wrapped
-from frx_graph.reports.render.text_console import print_title, text_console
+from frx_graph.reports.render.quantities import UNKNOWN, byte_count, plural, share_percent
+from frx_graph.reports.render.source_path import path_end
+from frx_graph.reports.render.text_console import INDENT, plain_table, print_title, print_wrapped, text_console
 from frx_graph.reports.runs.fleet_document import BundlesPart, CostPart, FleetDocument, RunsPart, SitePart
+from frx_graph.support.plain_text import one_line
 
 _PROBLEMS = 5
 _NAMES = 30
@@ -20,18 +19,18 @@ NOTHING = "none that was recorded"
 
 
 def render_fleet(document: FleetDocument, *, top: int, width: int, color: bool) -> str:
-    """What was read, what holds runs back, the `top` rules, call sites and cards, and what could not be read."""
+    """Render bottlenecks, the `top` rules, call sites and cards, and bundles that could not be read."""
     out, console = text_console(width, color, soft_wrap=True)
     runs = document.runs
     console.print(Text.assemble(("FLEET", "bold"), f"  {path_end(document.source, width - 7)}"))
-    print_wrapped(console, _read(document.bundles, runs), width)
-    print_wrapped(console, _time(runs), width)
+    print_wrapped(console, _read(document.bundles, runs))
+    print_wrapped(console, _time(runs))
     _bottlenecks(console, document)
     _labels(console, document)
     _rules(console, document, top)
-    _sites(console, document, top, width)
+    _sites(console, document, top)
     _advice(console, document, top)
-    _problems(console, document.bundles, width)
+    _problems(console, document.bundles)
     return out.getvalue()
 
 
@@ -62,15 +61,14 @@ def hours(seconds: float | None) -> str:
 
 
 def _cost(cost: CostPart) -> tuple[str, str, str]:
-    share = None if cost.share is None else 100 * cost.share
-    return hours(cost.seconds), percent(share), f"{cost.runs_unknown:,}" if cost.runs_unknown else ""
+    return hours(cost.seconds), share_percent(cost.share), f"{cost.runs_unknown:,}" if cost.runs_unknown else ""
 
 
 def _bottlenecks(console: Console, document: FleetDocument) -> None:
     print_title(console, "WHAT HOLDS RUNS BACK")
-    table = _table("bottleneck", "runs", "of runs", "time of their steps")
+    table = plain_table("bottleneck", "runs", "of runs", "time of their steps")
     for part in document.bottlenecks[:_NAMES]:
-        share = percent(100 * part.runs / document.runs.runs)
+        share = share_percent(part.runs / document.runs.runs)
         table.add_row(_cell(part.label or NOTHING), f"{part.runs:,}", share, hours(part.seconds))
     console.print(table, soft_wrap=False)
     _more(console, len(document.bottlenecks) - _NAMES, document.bottlenecks_not_listed)
@@ -81,7 +79,7 @@ def _labels(console: Console, document: FleetDocument) -> None:
     if not present:
         return
     print_title(console, "LABELS, AND WHAT THEY COST AT MOST")
-    table = _table("label", "runs", "time", "of steps", "unknown", "not told")
+    table = plain_table("label", "runs", "time", "of steps", "unknown", "not told")
     for part in present[:_NAMES]:
         name = f"{one_line(part.label, _NAME)}{' (symptom)' if part.symptom else ''}"
         table.add_row(Text(name), f"{part.runs:,}", *_cost(part.cost), f"{part.undecidable:,}")
@@ -90,7 +88,6 @@ def _labels(console: Console, document: FleetDocument) -> None:
     print_wrapped(
         console,
         "unknown: runs that have it, of which its cost is not known; not told: runs that do not say",
-        console.width,
     )
 
 
@@ -98,7 +95,7 @@ def _rules(console: Console, document: FleetDocument, top: int) -> None:
     if not document.rules:
         return
     print_title(console, "LAYOUT RULES")
-    table = _table("rule", "runs", "sites", "a step", "time", "unknown")
+    table = plain_table("rule", "runs", "sites", "a step", "time", "unknown")
     for part in document.rules[:top]:
         rule = part.rule if part.name is None else f"{part.rule} {part.name}"
         time, _, unknown = _cost(part.cost)
@@ -107,15 +104,15 @@ def _rules(console: Console, document: FleetDocument, top: int) -> None:
     _more(console, len(document.rules) - top, document.rules_not_listed)
 
 
-def _sites(console: Console, document: FleetDocument, top: int, width: int) -> None:
+def _sites(console: Console, document: FleetDocument, top: int) -> None:
     if not document.sites:
         return
     print_title(console, "CALL SITES")
     for part in document.sites[:top]:
-        print_wrapped(console, f"{one_line(part.rule)} {_place(part)}", width)
-        print_wrapped(console, one_line(part.title), width, INDENT * 2)
+        print_wrapped(console, f"{one_line(part.rule)} {_place(part)}")
+        print_wrapped(console, one_line(part.title), INDENT * 2)
         said = f"{plural(part.runs, 'run')}, {plural(part.findings, 'finding')}; {_moved(part)}; {_time_of(part.cost)}"
-        print_wrapped(console, said, width, INDENT * 2)
+        print_wrapped(console, said, INDENT * 2)
     _more(console, len(document.sites) - top, document.sites_not_listed)
 
 
@@ -149,22 +146,22 @@ def _advice(console: Console, document: FleetDocument, top: int) -> None:
     for part in document.advice[:top]:
         console.print(Text(f"{INDENT}{one_line(part.title, console.width - len(INDENT))}"))
         effort = f"{plural(part.runs, 'run')} | Effort: {part.effort} | Risk: {part.risk}"
-        print_wrapped(console, f"{effort} | {_time_of(part.saving)}", console.width, INDENT * 2)
+        print_wrapped(console, f"{effort} | {_time_of(part.saving)}", INDENT * 2)
     _more(console, len(document.advice) - top, document.advice_not_listed)
 
 
-def _problems(console: Console, bundles: BundlesPart, width: int) -> None:
+def _problems(console: Console, bundles: BundlesPart) -> None:
     if not bundles.problems:
         return
     print_title(console, f"NOT READ ({bundles.problems:,})")
     for problem in bundles.problems_listed[:_PROBLEMS]:
-        print_wrapped(console, f"{problem.place}: {problem.reason}", width)
+        print_wrapped(console, f"{problem.place}: {problem.reason}")
     listed = len(bundles.problems_listed)
     _more(console, listed - _PROBLEMS, bundles.problems - listed)
 
 
 def _more(console: Console, listed: int, not_listed: int) -> None:
-    """How many are not shown: so many that are listed in the document, and others."""
+    """Print the number of rows that are not shown, and the option that shows them."""
     if more := max(0, listed) + not_listed:
         where = "--parquet keeps all of them" if not_listed else "--json has them"
         console.print(Text(f"{INDENT}{more:,} more: {where}"))
@@ -176,11 +173,3 @@ def _bytes(count: float | None) -> str:
 
 def _cell(text: str) -> Text:
     return Text(one_line(text, _NAME))
-
-
-def _table(first: str, *headings: str) -> Table:
-    table = Table(box=None, pad_edge=False, show_edge=False, header_style="bold")
-    table.add_column(first, no_wrap=True, overflow="ellipsis")
-    for heading in headings:
-        table.add_column(heading, justify="right", no_wrap=True)
-    return table

@@ -1,4 +1,4 @@
-"""What was found in a run as JSON: the document `frx_run_v1`, under the mode "run_bundle"."""
+"""Findings in a run as JSON: the document `frx_run_v1`, under the mode "run_bundle"."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import math
 from collections.abc import Sequence
 from typing import Literal
 
-from frx_graph.analyzers.run.abstraction_tax import AbstractionTax
 from frx_graph.analyzers.run.analysis import RunRecord, ScopeAnalysis
 from frx_graph.analyzers.run.batch_layouts import StrideChange
 from frx_graph.analyzers.run.diagnosis import Diagnosis
@@ -18,12 +17,10 @@ from frx_graph.analyzers.timeline.labels import RunLabel
 from frx_graph.facts.layout import is_channels_last, is_contiguous
 from frx_graph.reports.kernels.explanation import confidence_label
 from frx_graph.reports.render.document import to_json
-from frx_graph.reports.render.plain_text import one_line
+from frx_graph.reports.render.quantities import finite
 from frx_graph.reports.render.recommendation_part import recommendation_part
 from frx_graph.reports.runs.run_parts import (
     ComparisonPart,
-    ContributorPart,
-    DeviceUsePart,
     DiagnosisPart,
     ProcessPart,
     RunDocument,
@@ -35,9 +32,9 @@ from frx_graph.reports.runs.run_parts import (
     StrideChangePart,
     SummaryPart,
     TaxPart,
-    WhyNotPart,
 )
 from frx_graph.reports.runs.trace_parts import LabelPart, MissingPart, TraceResult
+from frx_graph.support.plain_text import one_line
 from frx_graph.version import __version__
 
 _STEPS_LISTED = 1000
@@ -115,78 +112,37 @@ def _scope(found: ScopeAnalysis) -> ScopePart:
         bottlenecks=tuple(label for label in labels if label.answer == "present"),
         labels=labels,
         diagnosis=_diagnosis(found.diagnosis),
-        framework_abstraction_tax=None if found.tax is None else _tax(found.tax),
+        framework_abstraction_tax=None if found.tax is None else TaxPart.from_record(found.tax),
         layout_findings=tuple(map(_change, found.stride_changes[:_CHANGES_LISTED])),
     )
 
 
 def _step(step: RunStep) -> StepPart:
-    def ms(activity: Activity) -> float | None:
-        time = step.times.get(activity)
-        return None if time is None else time / 1e6
-
-    return StepPart(
-        process=step.process,
-        step=step.number,
+    return StepPart.from_record(
+        step,
         kind=None if step.kind is None else one_line(step.kind, _NAME),
-        failed=step.failed,
         incomplete=not step.whole,
-        wall_ms=step.wall_ns / 1e6 if step.whole else None,
-        marked_ms=None if step.start_ns is None else (step.end_ns - step.start_ns) / 1e6,
-        loader_wait_ms=ms(Activity.LOADER),
-        h2d_ms=ms(Activity.H2D),
-        d2h_ms=ms(Activity.D2H),
-        forward_ms=ms(Activity.FORWARD),
-        backward_ms=ms(Activity.BACKWARD),
-        optimizer_ms=ms(Activity.OPTIMIZER),
-        sync_ms=ms(Activity.SYNC),
-        other_ms=ms(Activity.OTHER),
-        unexplained_ms=step.unexplained_ns / 1e6 if step.whole else None,
-        loss=step.loss if step.loss is not None and math.isfinite(step.loss) else None,
+        wall_ms=step.wall_ns if step.whole else None,
+        marked_ms=None if step.start_ns is None else step.end_ns - step.start_ns,
+        unexplained_ms=step.unexplained_ns if step.whole else None,
+        loss=finite(step.loss),
+        **{f"{activity}_ms": step.times.get(activity) for activity in Activity},
     )
 
 
 def _summary(figures: ScopeFigures) -> SummaryPart:
-    means = figures.means
     losses = [step.loss for step in figures.steps if step.loss is not None]
-    finite = [loss for loss in losses if math.isfinite(loss)]
-    return SummaryPart(
+    known = [loss for loss in losses if math.isfinite(loss)]
+    return SummaryPart.from_record(
+        figures,
         steps=len(figures.steps),
         failed_steps=sum(step.failed for step in figures.steps),
         incomplete_steps=sum(not step.whole for step in figures.steps),
         processes=tuple(_process(process, steps) for process, steps in processes(figures.timed).items()),
-        step_ms=figures.step_ms,
-        median_step_ms=figures.median_ms,
-        p90_step_ms=figures.p90_ms,
-        steps_per_s=figures.steps_per_s,
-        loader_wait_share=means.get(Activity.LOADER),
-        h2d_share=means.get(Activity.H2D),
-        d2h_share=means.get(Activity.D2H),
-        forward_share=means.get(Activity.FORWARD),
-        backward_share=means.get(Activity.BACKWARD),
-        optimizer_share=means.get(Activity.OPTIMIZER),
-        sync_share=means.get(Activity.SYNC),
-        other_share=means.get(Activity.OTHER),
-        unexplained_share=figures.unexplained,
-        between_steps_share=figures.between,
-        dominant_stall=figures.dominant_stall,
-        gpu_busy_share=figures.busy,
-        sampled_gpu_busy_share=figures.sampled_busy,
-        memory_busy_share=figures.memory_busy,
-        peak_memory_share=figures.peak_memory,
-        devices=tuple(
-            DeviceUsePart(
-                device=device.device,
-                samples=device.samples,
-                busy_share=device.busy,
-                memory_busy_share=device.memory_busy,
-                peak_memory_share=device.peak_memory,
-            )
-            for device in figures.devices
-        ),
         shape_change_share=None if figures.shapes is None else figures.shapes.share,
-        last_loss=finite[-1] if finite else None,
-        losses_not_finite=len(losses) - len(finite),
+        last_loss=known[-1] if known else None,
+        losses_not_finite=len(losses) - len(known),
+        **{f"{activity}_share": figures.means.get(activity) for activity in Activity},
     )
 
 
@@ -202,28 +158,13 @@ def _process(process: int | None, steps: Sequence[RunStep]) -> ProcessPart:
 
 
 def _diagnosis(found: Diagnosis) -> DiagnosisPart:
-    return DiagnosisPart(
+    return DiagnosisPart.from_record(
+        found,
         primary_bottleneck=_name(found.primary),
         primary_is_symptom=found.primary is not None and found.primary.symptom,
         user_facing_bottleneck=_name(found.user_facing),
-        confidence=found.confidence,
         confidence_label=None if found.confidence is None else confidence_label(found.confidence),
-        reason=found.reason,
-        evidence=found.evidence,
-        why_not=tuple(map(WhyNotPart.from_record, found.why_not)),
         recommendations=tuple(map(recommendation_part, found.recommendations)),
-    )
-
-
-def _tax(tax: AbstractionTax) -> TaxPart:
-    return TaxPart(
-        score=tax.score,
-        severity=tax.severity,
-        idle_share=tax.idle,
-        explained_share=tax.explained,
-        fragmentation=tax.fragmentation,
-        sampled=tax.sampled,
-        contributors=tuple(map(ContributorPart.from_record, tax.contributors)),
     )
 
 
@@ -232,19 +173,13 @@ def _change(change: StrideChange) -> StrideChangePart:
     before, after = _layout(change.shape, change.before), _layout(change.shape, change.after)
     what = "input" if change.of == "batch" else "parameter"
     times = "once" if change.count == 1 else f"{change.count} times"
-    return StrideChangePart(
-        severity=change.severity,
+    return StrideChangePart.from_record(
+        change,
         title=f"The strides of {what} `{name}` changed between steps, and its shape did not: {times}",
-        of=change.of,
+        rule="FRX006",
         tensor=name,
-        shape=change.shape,
-        strides_before=change.before,
-        strides_after=change.after,
         layout_before=before,
         layout_after=after,
-        count=change.count,
-        among=change.among,
-        steps=change.steps,
         fix=_fix(change, "channels_last" in (before, after)),
     )
 

@@ -1,4 +1,4 @@
-"""Puts what was found in a training run together for somebody who is to mend the program."""
+"""Explain the findings in a training run to the person who will change the program."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from frx_graph.reports.kernels.explain_document import (
     TopKernelPart,
 )
 from frx_graph.reports.kernels.explanation import NAME_LIMIT, confidence_label, top_recommendation
-from frx_graph.reports.render.plain_text import one_line
 from frx_graph.reports.runs.run_parts import RunResult, ScopePart, SummaryPart
 from frx_graph.reports.runs.trace_parts import KernelPart, LabelPart
+from frx_graph.support.plain_text import one_line
 
 RECOLLECT = "frx collect --explain -- python train.py"
 _UNREADABLE = "files of the bundle that could not be read, or were not: frx analyze names them"
@@ -27,7 +27,7 @@ _RECOMMENDATIONS = 5
 
 
 def explain_run(result: RunResult, scope: Scope) -> ExplainDocument:
-    """The explanation of a run, in one of its scopes."""
+    """Explain a run, in one of its scopes."""
     found = result.scope(scope)
     diagnoses = tuple(map(_diagnosis, found.bottlenecks))
     told = found.diagnosis.user_facing_bottleneck
@@ -76,7 +76,7 @@ def _diagnosis(label: LabelPart) -> DiagnosisPart:
 
 
 def _layouts(found: ScopePart) -> Iterator[str]:
-    """Without the tensors' names, which are the program's own."""
+    """Describe stride changes without the tensors' names, which belong to the program."""
     if found.layout_findings:
         count = len(found.layout_findings)
         yield f"strides of {count} tensors changed between steps while shapes did not (FRX006)"

@@ -11,7 +11,7 @@ from frx_graph.analyzers.run.scopes import Scope
 from frx_graph.analyzers.timeline.labels import Answer
 from frx_graph.evidence.run.events import SnapshotOf
 from frx_graph.records import Severity
-from frx_graph.reports.render.document import FinitePart
+from frx_graph.reports.render.document import FinitePart, Milliseconds, read_from
 from frx_graph.reports.render.recommendation_part import RecommendationPart
 from frx_graph.reports.runs.trace_parts import LabelPart, MissingPart, TraceResult
 
@@ -36,21 +36,23 @@ class StepPart(FinitePart):
     """One step. Times may overlap; null: not recorded of its process."""
 
     process: int | None
-    step: int | None
+    step: int | None = read_from("number")
     kind: str | None
     failed: bool
     incomplete: bool = Field(description="events are missing since the step before: it is not timed")
-    wall_ms: float | None = Field(description="from where the step before ended to where this one did")
-    marked_ms: float | None = Field(description="as the program marked it")
-    loader_wait_ms: float | None
-    h2d_ms: float | None
-    d2h_ms: float | None
-    forward_ms: float | None
-    backward_ms: float | None
-    optimizer_ms: float | None
-    sync_ms: float | None
-    other_ms: float | None = Field(description="parts of the step by names of the program's own, and other copies")
-    unexplained_ms: float | None = Field(description="in nothing that was recorded")
+    wall_ms: Milliseconds | None = Field(description="from where the step before ended to where this one did")
+    marked_ms: Milliseconds | None = Field(description="as the program marked it")
+    loader_wait_ms: Milliseconds | None
+    h2d_ms: Milliseconds | None
+    d2h_ms: Milliseconds | None
+    forward_ms: Milliseconds | None
+    backward_ms: Milliseconds | None
+    optimizer_ms: Milliseconds | None
+    sync_ms: Milliseconds | None
+    other_ms: Milliseconds | None = Field(
+        description="parts of the step by names of the program's own, and other copies"
+    )
+    unexplained_ms: Milliseconds | None = Field(description="in nothing that was recorded")
     loss: float | None = Field(description="null: not recorded, or not finite")
 
 
@@ -68,9 +70,9 @@ class DeviceUsePart(FinitePart):
 
     device: int | None
     samples: int
-    busy_share: float | None
-    memory_busy_share: float | None
-    peak_memory_share: float | None
+    busy_share: float | None = read_from("busy")
+    memory_busy_share: float | None = read_from("memory_busy")
+    peak_memory_share: float | None = read_from("peak_memory")
 
 
 class SummaryPart(FinitePart):
@@ -81,8 +83,8 @@ class SummaryPart(FinitePart):
     incomplete_steps: int = Field(description="not timed, since events of them are missing")
     processes: tuple[ProcessPart, ...]
     step_ms: float | None = Field(description="mean, from batch to batch")
-    median_step_ms: float | None
-    p90_step_ms: float | None
+    median_step_ms: float | None = read_from("median_ms")
+    p90_step_ms: float | None = read_from("p90_ms")
     steps_per_s: float | None = Field(description="of one process")
     loader_wait_share: float | None
     h2d_share: float | None
@@ -92,13 +94,17 @@ class SummaryPart(FinitePart):
     optimizer_share: float | None
     sync_share: float | None
     other_share: float | None
-    unexplained_share: float | None
-    between_steps_share: float | None = Field(description="of the unexplained, what is before the program's mark")
+    unexplained_share: float | None = read_from("unexplained")
+    between_steps_share: float | None = read_from(
+        "between", description="of the unexplained, what is before the program's mark"
+    )
     dominant_stall: str | None
-    gpu_busy_share: float | None = Field(description="of a profiler's trace where there is one, else of samples")
-    sampled_gpu_busy_share: float | None
-    memory_busy_share: float | None
-    peak_memory_share: float | None
+    gpu_busy_share: float | None = read_from(
+        "busy", description="of a profiler's trace where there is one, else of samples"
+    )
+    sampled_gpu_busy_share: float | None = read_from("sampled_busy")
+    memory_busy_share: float | None = read_from("memory_busy")
+    peak_memory_share: float | None = read_from("peak_memory")
     devices: tuple[DeviceUsePart, ...]
     shape_change_share: float | None = Field(description="of steps, on other shapes than the step before")
     last_loss: float | None
@@ -140,8 +146,10 @@ class TaxPart(FinitePart):
 
     score: float = Field(description="0..100")
     severity: TaxSeverity
-    idle_share: float
-    explained_share: float = Field(description="of the device's time, idle for want of input, copies or waits")
+    idle_share: float = read_from("idle")
+    explained_share: float = read_from(
+        "explained", description="of the device's time, idle for want of input, copies or waits"
+    )
     fragmentation: float = Field(description="0..1 of the kernels, that are small")
     sampled: bool = Field(description="true: from samples and totals, not from a profiler's timeline")
     contributors: tuple[ContributorPart, ...]
@@ -156,8 +164,8 @@ class StrideChangePart(FinitePart):
     of: SnapshotOf
     tensor: str
     shape: tuple[int, ...]
-    strides_before: tuple[int, ...]
-    strides_after: tuple[int, ...]
+    strides_before: tuple[int, ...] = read_from("before")
+    strides_after: tuple[int, ...] = read_from("after")
     layout_before: str
     layout_after: str
     count: int

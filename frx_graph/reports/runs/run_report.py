@@ -1,4 +1,4 @@
-"""What was found in a run, for people, in a terminal."""
+"""Findings in a run, for people, in a terminal."""
 
 from __future__ import annotations
 
@@ -10,11 +10,24 @@ from rich.text import Text
 
 from frx_graph.analyzers.run.scopes import Scope
 from frx_graph.analyzers.timeline.labels import Answer
-from frx_graph.reports.render.plain_text import one_line
-from frx_graph.reports.render.quantities import UNKNOWN, byte_count, per_second, percent, plural, seconds
+from frx_graph.reports.render.quantities import (
+    UNKNOWN,
+    byte_count,
+    milliseconds,
+    per_second,
+    percent,
+    plural,
+    share_percent,
+)
 from frx_graph.reports.render.recommendation_part import RecommendationPart
-from frx_graph.reports.render.recommendation_text import INDENT, print_wrapped
-from frx_graph.reports.render.text_console import print_title, text_console
+from frx_graph.reports.render.text_console import (
+    INDENT,
+    print_more,
+    print_section,
+    print_title,
+    print_wrapped,
+    text_console,
+)
 from frx_graph.reports.runs.run_parts import (
     DiagnosisPart,
     RunResult,
@@ -24,6 +37,7 @@ from frx_graph.reports.runs.run_parts import (
     TaxPart,
 )
 from frx_graph.reports.runs.trace_parts import LayoutPart, TraceResult
+from frx_graph.support.plain_text import one_line
 
 _FEW = 5
 _NAME = 40
@@ -36,28 +50,23 @@ def render_run(result: RunResult, scope: Scope, read_from: str, *, top: int, wid
     out, console = text_console(width, color, soft_wrap=True)
     found = result.scope(scope)
     console.print(Text.assemble(("RUN", "bold"), f"  {one_line(result.run_id, width - 5)}"))
-    print_wrapped(console, f"Scope: {_scope(found, result)}", width)
-    print_wrapped(console, f"Read from: {read_from}", width)
-    _verdict(console, found, width)
-    _evidence(console, found.diagnosis, width)
-    _snapshot(console, found.run_summary, width)
+    print_wrapped(console, f"Scope: {_scope(found, result)}")
+    print_wrapped(console, f"Read from: {read_from}")
+    _verdict(console, found)
+    print_section(console, "EVIDENCE", (f"- {line}" for line in found.diagnosis.evidence))
+    _snapshot(console, found.run_summary)
     _parts(console, found.run_summary)
     if found.diagnosis.recommendations:
-        _recommendations(console, found.diagnosis.recommendations, top, width)
-    print_title(console, "FRAMEWORK ABSTRACTION TAX")
-    for line in _tax(found.framework_abstraction_tax):
-        print_wrapped(console, line, width)
-    _layouts(console, found, result.trace, width)
-    _why_not(console, found.diagnosis, width)
+        _recommendations(console, found.diagnosis.recommendations, top)
+    print_section(console, "FRAMEWORK ABSTRACTION TAX", _tax(found.framework_abstraction_tax))
+    _layouts(console, found, result.trace)
+    print_section(console, "WHY NOT THE OTHERS", _why_not(found.diagnosis))
     if result.scope_comparison.primary_changed:
         print_title(console, "SCOPES")
-        print_wrapped(console, result.scope_comparison.reading, width)
-    if result.missing or result.unread or result.warnings:
-        print_title(console, "NOT IN THIS RUN")
-        for gap in (*result.missing, *result.unread):
-            print_wrapped(console, f"{one_line(gap.subject)}: {gap.reason}", width)
-        for warning in result.warnings:
-            print_wrapped(console, f"the program says: {warning}", width)
+        print_wrapped(console, result.scope_comparison.reading)
+    missing = (f"{one_line(gap.subject)}: {gap.reason}" for gap in (*result.missing, *result.unread))
+    warnings = (f"the program says: {warning}" for warning in result.warnings)
+    print_section(console, "NOT IN THIS RUN", (*missing, *warnings))
     return out.getvalue()
 
 
@@ -70,55 +79,44 @@ def _scope(found: ScopePart, result: RunResult) -> str:
     return said + (f", {several} processes)" if several > 1 else ")")
 
 
-def _verdict(console: Console, found: ScopePart, width: int) -> None:
+def _verdict(console: Console, found: ScopePart) -> None:
     told = found.diagnosis
     print_title(console, "VERDICT")
-    _row(console, "Primary bottleneck", told.user_facing_bottleneck or NOTHING, width)
+    _row(console, "Primary bottleneck", told.user_facing_bottleneck or NOTHING)
     if told.primary_bottleneck != told.user_facing_bottleneck and told.primary_bottleneck is not None:
         symptom = " (symptom)" if told.primary_is_symptom else ""
-        _row(console, "Internal signal", f"{told.primary_bottleneck}{symptom}", width)
+        _row(console, "Internal signal", f"{told.primary_bottleneck}{symptom}")
     if told.confidence is not None:
-        _row(console, "Confidence", f"{told.confidence_label} ({told.confidence:.2f})", width)
-    _row(console, "Reason", told.reason, width)
+        _row(console, "Confidence", f"{told.confidence_label} ({told.confidence:.2f})")
+    _row(console, "Reason", told.reason)
 
 
-def _evidence(console: Console, told: DiagnosisPart, width: int) -> None:
-    if not told.evidence:
-        return
-    print_title(console, "EVIDENCE")
-    for line in told.evidence:
-        print_wrapped(console, f"- {line}", width)
-
-
-def _snapshot(console: Console, summary: SummaryPart, width: int) -> None:
+def _snapshot(console: Console, summary: SummaryPart) -> None:
     print_title(console, "PERFORMANCE SNAPSHOT")
-    busy = percent(_percent(summary.gpu_busy_share))
+    busy = share_percent(summary.gpu_busy_share)
     sampled = summary.sampled_gpu_busy_share
     if sampled is not None and sampled != summary.gpu_busy_share:
         busy += f" in the profiled steps, {percent(100 * sampled)} by samples"
     rate = UNKNOWN if summary.steps_per_s is None else per_second(summary.steps_per_s, "steps/s")
+    spread = f"median {milliseconds(summary.median_step_ms)}, 90 % below {milliseconds(summary.p90_step_ms)}"
     rows = (
         ("GPU busy", busy),
-        ("GPU memory busy", percent(_percent(summary.memory_busy_share))),
-        ("GPU memory, most", percent(_percent(summary.peak_memory_share))),
-        ("Step time", f"{_milli(summary.step_ms)} from batch to batch; {_spread(summary)}"),
+        ("GPU memory busy", share_percent(summary.memory_busy_share)),
+        ("GPU memory, most", share_percent(summary.peak_memory_share)),
+        ("Step time", f"{milliseconds(summary.step_ms)} from batch to batch; {spread}"),
         ("Throughput", f"{rate}{' of each process' if len(summary.processes) > 1 else ''}"),
         ("Dominant stall", summary.dominant_stall or "none that was recorded"),
     )
     for key, value in rows:
-        _row(console, key, value, width)
+        _row(console, key, value)
     if summary.failed_steps:
-        _row(console, "Failed", plural(summary.failed_steps, "step"), width)
+        _row(console, "Failed", plural(summary.failed_steps, "step"))
     if summary.incomplete_steps:
-        _row(console, "Not timed", f"{plural(summary.incomplete_steps, 'step')} of which events are missing", width)
+        _row(console, "Not timed", f"{plural(summary.incomplete_steps, 'step')} of which events are missing")
     if summary.last_loss is not None or summary.losses_not_finite:
         bad = f", {plural(summary.losses_not_finite, 'loss', 'losses')} not finite" if summary.losses_not_finite else ""
         last = UNKNOWN if summary.last_loss is None else f"{summary.last_loss:.4g}"
-        _row(console, "Last loss", f"{last}{bad}", width)
-
-
-def _spread(summary: SummaryPart) -> str:
-    return f"median {_milli(summary.median_step_ms)}, 90 % below {_milli(summary.p90_step_ms)}"
+        _row(console, "Last loss", f"{last}{bad}")
 
 
 def _parts(console: Console, summary: SummaryPart) -> None:
@@ -137,21 +135,21 @@ def _parts(console: Console, summary: SummaryPart) -> None:
     )
     print_title(console, "TIME OF A STEP")
     for part, share in rows:
-        time = "" if share is None or summary.step_ms is None else f"{_milli(share * summary.step_ms):>10}"
-        console.print(Text(f"{INDENT}{part:<{_KEY}}{percent(_percent(share)):>9}{time}"))
+        time = "" if share is None or summary.step_ms is None else f"{milliseconds(share * summary.step_ms):>10}"
+        console.print(Text(f"{INDENT}{part:<{_KEY}}{share_percent(share):>9}{time}"))
 
 
-def _recommendations(console: Console, found: tuple[RecommendationPart, ...], top: int, width: int) -> None:
+def _recommendations(console: Console, found: tuple[RecommendationPart, ...], top: int) -> None:
     shown = min(top, len(found))
     print_title(console, f"TOP RECOMMENDATIONS ({shown} of {len(found)})")
     for number, one in enumerate(found[:top], start=1):
         console.print(Text(f"{number}. [{one.priority.upper()}] {one.title}", "bold"))
         most = one.estimated_speedup_pct_max
         bound = "" if most is None else f" | at most {most:.0f} % faster (a bound, no forecast)"
-        print_wrapped(console, f"Effort: {one.effort} | Risk: {one.risk} | Score: {one.score:.2f}{bound}", width)
-        print_wrapped(console, one.why, width)
+        print_wrapped(console, f"Effort: {one.effort} | Risk: {one.risk} | Score: {one.score:.2f}{bound}")
+        print_wrapped(console, one.why)
         for action in one.actions:
-            print_wrapped(console, f"- {action}", width)
+            print_wrapped(console, f"- {action}")
 
 
 def _tax(tax: TaxPart | None) -> Iterator[str]:
@@ -169,39 +167,35 @@ def _tax(tax: TaxPart | None) -> Iterator[str]:
         yield f"- {one.name}{inferred}: {one.evidence}"
 
 
-def _layouts(console: Console, found: ScopePart, trace: TraceResult | None, width: int) -> None:
+def _layouts(console: Console, found: ScopePart, trace: TraceResult | None) -> None:
     if not found.layout_findings and (trace is None or not trace.layout_findings):
         return
     print_title(console, "LAYOUT FINDINGS")
     for change in found.layout_findings[:_FEW]:
-        _stride_change(console, change, width)
-    if len(found.layout_findings) > _FEW:
-        console.print(Text(f"{INDENT}{len(found.layout_findings) - _FEW} more: --json has all"))
+        _stride_change(console, change)
+    print_more(console, len(found.layout_findings), _FEW)
     if trace is not None and trace.layout_findings:
         for work in trace.layout[:_FEW]:
-            print_wrapped(console, _conversion(work), width)
+            print_wrapped(console, _conversion(work))
         told = plural(trace.layout_findings, "finding")
-        print_wrapped(
-            console, f"{told} in the profiler's trace: `frx analyze --trace` on that file explains them.", width
-        )
+        print_wrapped(console, f"{told} in the profiler's trace: `frx analyze --trace` on that file explains them.")
 
 
-def _stride_change(console: Console, change: StrideChangePart, width: int) -> None:
-    print_wrapped(console, f"{change.rule} [{change.severity.upper()}] {change.title}", width)
+def _stride_change(console: Console, change: StrideChangePart) -> None:
+    print_wrapped(console, f"{change.rule} [{change.severity.upper()}] {change.title}")
     shape = "×".join(map(str, change.shape))
     before, after = _strides(change.strides_before), _strides(change.strides_after)
     print_wrapped(
         console,
         f"shape {shape}: from {before}, {change.layout_before}, to {after}, {change.layout_after}; "
         f"{change.count} of {change.among} times",
-        width,
         INDENT * 2,
     )
     if change.steps:
         more = ", …" if change.count > len(change.steps[:_FEW]) else ""
         numbers = ", ".join(map(str, change.steps[:_FEW]))
-        print_wrapped(console, f"in steps {numbers}{more}", width, INDENT * 2)
-    print_wrapped(console, f"Fix: {change.fix}", width, INDENT * 2)
+        print_wrapped(console, f"in steps {numbers}{more}", INDENT * 2)
+    print_wrapped(console, f"Fix: {change.fix}", INDENT * 2)
 
 
 def _strides(strides: tuple[int, ...]) -> str:
@@ -211,31 +205,22 @@ def _strides(strides: tuple[int, ...]) -> str:
 def _conversion(work: LayoutPart) -> str:
     copies = plural(work.copies, "copy", "copies")
     moved = "of unknown size" if work.bytes is None else f"moving {byte_count(work.bytes)}"
-    return f"{work.rule} {one_line(work.operator, _NAME)}: {copies} {moved}, {_milli(work.total_ms)}"
+    return f"{work.rule} {one_line(work.operator, _NAME)}: {copies} {moved}, {milliseconds(work.total_ms)}"
 
 
-def _why_not(console: Console, told: DiagnosisPart, width: int) -> None:
-    if not told.why_not:
-        return
-    print_title(console, "WHY NOT THE OTHERS")
+def _why_not(told: DiagnosisPart) -> Iterator[str]:
     for answer in (Answer.PRESENT, Answer.UNDECIDABLE, Answer.ABSENT):
-        for one in told.why_not:
-            if one.answer is answer:
-                unknown = "not decidable: " if answer is Answer.UNDECIDABLE else ""
-                print_wrapped(console, f"{one.label}: {unknown}{one.reason}", width)
+        unknown = "not decidable: " if answer is Answer.UNDECIDABLE else ""
+        yield from (f"{one.label}: {unknown}{one.reason}" for one in told.why_not if one.answer is answer)
 
 
-def _row(console: Console, key: str, value: str, width: int) -> None:
+def _row(console: Console, key: str, value: str) -> None:
     indent = " " * (len(INDENT) + _KEY + 2)
     for line in textwrap.wrap(
-        value, width, initial_indent=f"{INDENT}{key:<{_KEY}}: ", subsequent_indent=indent, break_long_words=False
+        value,
+        console.width,
+        initial_indent=f"{INDENT}{key:<{_KEY}}: ",
+        subsequent_indent=indent,
+        break_long_words=False,
     ):
         console.print(Text(line))
-
-
-def _percent(share: float | None) -> float | None:
-    return None if share is None else 100 * share
-
-
-def _milli(ms: float | None) -> str:
-    return seconds(None if ms is None else ms / 1e3)

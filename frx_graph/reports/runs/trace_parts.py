@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field, ValidationInfo
 
 from frx_graph.analyzers.timeline.kernel_family import KernelFamily
 from frx_graph.analyzers.timeline.labels import Answer
 from frx_graph.analyzers.timeline.program_parts import Part
-from frx_graph.reports.render.document import FinitePart
+from frx_graph.reports.render.document import FinitePart, Microseconds, Milliseconds, is_of_record, read_from
 from frx_graph.reports.render.recommendation_part import RecommendationPart
 
 
@@ -35,9 +35,9 @@ class StreamPart(FinitePart):
 
     stream: str
     kernels: int
-    communication_kernels: int
+    communication_kernels: int = read_from("communication")
     copies: int
-    busy_ms: float
+    busy_ms: Milliseconds = read_from("busy_ns")
 
 
 class DevicePart(FinitePart):
@@ -47,15 +47,19 @@ class DevicePart(FinitePart):
     name: str | None
     busy_share: float = Field(description="0..1 of span_ms in which it did anything")
     idle_share: float
-    kernel_busy_ms: float
-    memcpy_busy_ms: float
-    memset_busy_ms: float
-    busy_ms: float
-    compute_ms: float = Field(description="kernels that do not communicate")
-    communication_ms: float = Field(description="kernels of NCCL, RCCL and their like")
-    exposed_communication_ms: float = Field(description="with no computation beside it")
-    host_to_device_ms: float
-    exposed_host_to_device_ms: float = Field(description="with no kernel beside it")
+    kernel_busy_ms: Milliseconds = read_from("kernel_ns")
+    memcpy_busy_ms: Milliseconds = read_from("memcpy_ns")
+    memset_busy_ms: Milliseconds = read_from("memset_ns")
+    busy_ms: Milliseconds = read_from("busy_ns")
+    compute_ms: Milliseconds = read_from("compute_ns", description="kernels that do not communicate")
+    communication_ms: Milliseconds = read_from("communication_ns", description="kernels of NCCL, RCCL and their like")
+    exposed_communication_ms: Milliseconds = read_from(
+        "exposed_communication_ns", description="with no computation beside it"
+    )
+    host_to_device_ms: Milliseconds = read_from("host_to_device_ns")
+    exposed_host_to_device_ms: Milliseconds = read_from(
+        "exposed_host_to_device_ns", description="with no kernel beside it"
+    )
     streams: tuple[StreamPart, ...]
 
 
@@ -66,7 +70,7 @@ class TransferPart(FinitePart):
     host_memory: str | None = Field(description="pageable, pinned, managed; null: the trace does not say")
     count: int
     bytes: int | None = Field(description="null: the size of a copy is not in the trace")
-    total_ms: float
+    total_ms: Milliseconds = read_from("total_ns")
     bytes_per_s: float | None
 
 
@@ -75,7 +79,7 @@ class LauncherPart(FinitePart):
 
     inner: str = Field(description="the innermost dispatched operator")
     outer: str = Field(description="the outermost one")
-    total_ms: float
+    total_ms: Milliseconds
 
 
 class SitePart(FinitePart):
@@ -87,6 +91,14 @@ class SitePart(FinitePart):
     module_path: str
 
 
+def _drop_unknown_site(site: Any, info: ValidationInfo) -> Any:
+    """Return None for line 0 of a record: it stands for the trace itself, of which no stack was recorded."""
+    return None if is_of_record(info) and site is not None and site.line == 0 else site
+
+
+Site = Annotated[SitePart | None, BeforeValidator(_drop_unknown_site)]
+
+
 class KernelPart(FinitePart):
     """All launches of one kernel. Times are sums."""
 
@@ -94,8 +106,8 @@ class KernelPart(FinitePart):
     family: KernelFamily
     tensor_cores: bool | None = Field(description="null: its name does not tell")
     count: int
-    total_ms: float
-    median_us: float
+    total_ms: Milliseconds = read_from("total_ns")
+    median_us: Microseconds = read_from("median_ns")
     busy_share: float | None = Field(description="0..1 of the time in which kernels run, summed over devices")
     operators: tuple[LauncherPart, ...] = Field(description="those of most time")
 
@@ -112,21 +124,21 @@ class FamilyPart(FinitePart):
 class OperatorPart(FinitePart):
     """The kernels that one operator launched, in one part of the step."""
 
-    inner: str
-    outer: str
+    inner: str = read_from("launcher.inner")
+    outer: str = read_from("launcher.outer")
     part: Part
     calls: int
     kernels: int
-    total_ms: float
+    total_ms: Milliseconds = read_from("total_ns")
     share: float | None = Field(description="0..1 of the summed time of all kernels")
-    site: SitePart | None = Field(description="of most time; null: no stacks were recorded")
+    site: Site = Field(description="of most time; null: no stacks were recorded")
     sites: int = Field(description="how many there are; 1 where stacks were not recorded")
 
 
 class AttributionPart(FinitePart):
     """How much is known of who launched what."""
 
-    kernels: int
+    kernels: int = read_from("count")
     attributed: int
     attributed_share: float | None = Field(description="0..1 of the summed time; null: there are no kernels")
 
@@ -134,30 +146,30 @@ class AttributionPart(FinitePart):
 class LaunchPart(FinitePart):
     """How kernels follow each other."""
 
-    kernel_count: int
-    kernel_count_per_step: float | None
-    median_cuda_kernel_duration_us: float
+    kernel_count: int = read_from("kernels")
+    kernel_count_per_step: float | None = read_from("per_step")
+    median_cuda_kernel_duration_us: Microseconds = read_from("median_ns")
     small_kernel_fraction: float = Field(description="0..1: kernels that take less than 10 us")
-    small_kernel_ms: float
+    small_kernel_ms: Milliseconds = read_from("small_ns")
     starved_kernel_fraction: float | None = Field(
         description="0..1: kernels whose stream had run dry before they were launched; null: no launch was recorded"
     )
-    launch_calls: int
-    launch_call_ms: float | None
-    median_launch_call_us: float | None
+    launch_calls: int = read_from("calls")
+    launch_call_ms: Milliseconds | None = read_from("call_ns")
+    median_launch_call_us: Microseconds | None = read_from("median_call_ns")
     gaps: int = Field(description="idle times of devices between two activities")
-    gap_ms: float
-    median_gap_us: float | None
+    gap_ms: Milliseconds = read_from("gap_ns")
+    median_gap_us: Microseconds | None = read_from("median_gap_ns")
 
 
 class WaitPart(FinitePart):
     """Calls in which the host waits for a device."""
 
     call: str
-    asked_by: str | None = Field(description="the outermost operator around it; null: the program itself")
-    site: SitePart | None
+    asked_by: str | None = read_from("asker", description="the outermost operator around it; null: the program itself")
+    site: Site
     count: int
-    total_ms: float
+    total_ms: Milliseconds = read_from("total_ns")
 
 
 class CallPart(FinitePart):
@@ -165,24 +177,36 @@ class CallPart(FinitePart):
 
     name: str
     count: int
-    total_ms: float
+    total_ms: Milliseconds = read_from("total_ns")
 
 
 class HostPart(FinitePart):
     """What the host did within the used steps. Times are of unions over its threads."""
 
-    dataloader_wait_ms: float | None = Field(description="null: neither a range nor a frame of a DataLoader is there")
-    dataloader_wait_share: float | None = Field(description="0..1 of host_ms")
+    dataloader_wait_ms: Milliseconds | None = read_from(
+        "host.loading_ns", description="null: neither a range nor a frame of a DataLoader is there"
+    )
+    dataloader_wait_share: float | None = read_from("loading_share", description="0..1 of host_ms")
     idle_while_loading_share: float | None = Field(description="0..1 of span_ms: a device idle meanwhile")
-    host_bound_idle_share: float | None = Field(description="0..1 of span_ms: a device idle, and no wait for input")
-    sync_wait_ms: float | None = Field(description="null: no call of a runtime is there")
-    sync_wait_share: float | None
-    idle_after_sync_share: float | None
-    allocation_ms: float | None = Field(description="cudaMalloc, cudaFree and their like")
-    collectives_ms: float = Field(description="ranges of communication as the host saw them")
-    parts_ms: dict[Part, float] = Field(description="'forward' is every operator outside the other parts")
-    device_parts_ms: dict[Part, float] = Field(description="summed kernel time, by the part that launched it")
-    waits: tuple[WaitPart, ...]
+    host_bound_idle_share: float | None = read_from(
+        "host_bound_share", description="0..1 of span_ms: a device idle, and no wait for input"
+    )
+    sync_wait_ms: Milliseconds | None = read_from("host.waiting_ns", description="null: no call of a runtime is there")
+    sync_wait_share: float | None = read_from("waiting_share")
+    idle_after_sync_share: float | None = read_from("idle_after_waits_share")
+    allocation_ms: Milliseconds | None = read_from(
+        "host.allocating_ns", description="cudaMalloc, cudaFree and their like"
+    )
+    collectives_ms: Milliseconds = read_from(
+        "host.collectives_ns", description="ranges of communication as the host saw them"
+    )
+    parts_ms: dict[Part, Milliseconds] = read_from(
+        "host.parts", description="'forward' is every operator outside the other parts"
+    )
+    device_parts_ms: dict[Part, Milliseconds] = read_from(
+        "kernels.parts", description="summed kernel time, by the part that launched it"
+    )
+    waits: tuple[WaitPart, ...] = read_from("host.waits")
     calls: tuple[CallPart, ...] = Field(description="the longest")
 
 
@@ -201,15 +225,15 @@ class LayoutPart(FinitePart):
     """Copies and conversions of one operator, and the finding of `frx analyze --trace` on them."""
 
     operator: str
-    rule: str
+    rule: str = read_from("finding.rule")
     fingerprint: str = Field(description="of the finding, as in SARIF and baselines")
-    title: str
-    fix: str
-    site: SitePart | None
+    title: str = read_from("finding.title")
+    fix: str = read_from("finding.fix")
+    site: Site = read_from("finding.site")
     copies: int
     kernels: tuple[str, ...]
     bytes: int | None = Field(description="read and written; null: a size is not in the trace")
-    total_ms: float
+    total_ms: Milliseconds = read_from("total_ns")
 
 
 class MissingPart(FinitePart):

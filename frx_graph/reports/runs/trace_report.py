@@ -1,20 +1,27 @@
-"""What was found in a profiler trace, for people, in a terminal."""
+"""Findings in a profiler trace, for people, in a terminal."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from frx_graph.analyzers.timeline.labels import Answer
 from frx_graph.analyzers.timeline.program_parts import Part
 from frx_graph.evidence.kernel_name import device_kernel_name
-from frx_graph.reports.render.plain_text import one_line, path_end
-from frx_graph.reports.render.quantities import byte_count, percent, plural, rate, seconds
-from frx_graph.reports.render.recommendation_text import INDENT, print_recommendations, print_wrapped
-from frx_graph.reports.render.text_console import print_title, text_console
+from frx_graph.reports.render.quantities import byte_count, milliseconds, percent, plural, rate, share_percent
+from frx_graph.reports.render.recommendation_text import print_recommendations
+from frx_graph.reports.render.source_path import path_end
+from frx_graph.reports.render.text_console import (
+    INDENT,
+    plain_table,
+    print_more,
+    print_section,
+    print_title,
+    print_wrapped,
+    text_console,
+)
 from frx_graph.reports.runs.trace_parts import (
     DevicePart,
     LabelPart,
@@ -26,6 +33,7 @@ from frx_graph.reports.runs.trace_parts import (
     TransferPart,
     WaitPart,
 )
+from frx_graph.support.plain_text import one_line
 
 _MARKS = {
     Answer.PRESENT: ("[!!]", "bold red"),
@@ -41,60 +49,55 @@ _NAME = 34
 def render_trace(result: TraceResult, *, top: int, width: int, color: bool) -> str:
     """Verdict, labels, devices, the parts of a step, kernels, operators, launches, waits, layouts, `top` cards."""
     out, console = text_console(width, color, soft_wrap=True)
-    _verdict(console, result, width)
+    _verdict(console, result)
     print_title(console, "LABELS")
     for label in result.labels:
-        _label(console, label, width)
+        _label(console, label)
     if result.devices:
-        _devices(console, result, width)
-    _parts(console, result, width)
+        _devices(console, result)
+    _parts(console, result)
     if result.kernels:
-        _kernels(console, result, width)
+        _kernels(console, result)
     if result.operators:
-        _operators(console, result, width)
+        _operators(console, result)
     if result.launches is not None:
-        print_title(console, "LAUNCHES")
-        for line in _launches(result.launches):
-            print_wrapped(console, line, width)
-    _waits(console, result, width)
+        print_section(console, "LAUNCHES", _launches(result.launches))
+    _waits(console, result)
     if result.layout_findings:
         print_title(console, "LAYOUT CHANGES")
         for work in result.layout[:_ROWS]:
-            print_wrapped(console, _layout(work), width)
+            print_wrapped(console, _layout(work))
         told = plural(result.layout_findings, "finding") + (
             "" if result.layout else " on copies that take no device time here"
         )
-        print_wrapped(console, f"{told}: `frx analyze --trace` explains them.", width)
-    print_recommendations(console, result.recommendations, top, width)
-    if result.missing:
-        print_title(console, "NOT IN THIS TRACE")
-        for gap in result.missing:
-            print_wrapped(console, f"{gap.subject}: {gap.reason}", width)
+        print_wrapped(console, f"{told}: `frx analyze --trace` explains them.")
+    print_recommendations(console, result.recommendations, top)
+    print_section(console, "NOT IN THIS TRACE", (f"{gap.subject}: {gap.reason}" for gap in result.missing))
     return out.getvalue()
 
 
-def _verdict(console: Console, result: TraceResult, width: int) -> None:
-    console.print(Text.assemble(("RUN VERDICT", "bold"), f"  {path_end(result.source, width - 14)}"))
+def _verdict(console: Console, result: TraceResult) -> None:
+    console.print(Text.assemble(("RUN VERDICT", "bold"), f"  {path_end(result.source, console.width - 14)}"))
     if result.rank is not None:
         of = "" if result.world_size is None else f" of {result.world_size}"
-        print_wrapped(console, f"Rank {result.rank}{of}", width)
+        print_wrapped(console, f"Rank {result.rank}{of}")
     window = result.window
     if window.steps:
         first, last = window.steps[0].number, window.steps[-1].number
         numbers = f"ProfilerStep#{first}" if first == last else f"ProfilerStep#{first} to #{last}"
-        print_wrapped(console, f"{plural(len(window.steps), 'step')} of {_milli(window.step_ms)}: {numbers}", width)
+        print_wrapped(console, f"{plural(len(window.steps), 'step')} of {milliseconds(window.step_ms)}: {numbers}")
     else:
-        print_wrapped(console, f"No steps are marked: all {_milli(window.span_ms)} of the trace count", width)
+        print_wrapped(console, f"No steps are marked: all {milliseconds(window.span_ms)} of the trace count")
     for step in window.left_out:
-        print_wrapped(console, f"Left out as warm-up: ProfilerStep#{step.number}, {_milli(step.ms)}", width)
-    print_wrapped(console, f"Primary bottleneck: {result.primary_bottleneck or 'none that this trace tells'}", width)
+        print_wrapped(console, f"Left out as warm-up: ProfilerStep#{step.number}, {milliseconds(step.ms)}")
+    print_wrapped(console, f"Primary bottleneck: {result.primary_bottleneck or 'none that this trace tells'}")
     if result.secondary_bottlenecks:
-        print_wrapped(console, f"Secondary: {', '.join(result.secondary_bottlenecks)}", width)
+        print_wrapped(console, f"Secondary: {', '.join(result.secondary_bottlenecks)}")
     if result.symptom is not None and result.symptom != result.primary_bottleneck:
-        print_wrapped(console, f"Symptom: {result.symptom}", width)
+        print_wrapped(console, f"Symptom: {result.symptom}")
 
 
-def _label(console: Console, label: LabelPart, width: int) -> None:
+def _label(console: Console, label: LabelPart) -> None:
     mark, style = _MARKS[label.answer]
     line = Text(INDENT)
     line.append(mark, style)
@@ -102,33 +105,35 @@ def _label(console: Console, label: LabelPart, width: int) -> None:
     note = "  not decidable" if label.answer is Answer.UNDECIDABLE else "  symptom" if label.symptom else ""
     line.append(f" {label.label}{score}{note}")
     console.print(line)
-    print_wrapped(console, label.evidence, width, INDENT * 2)
+    print_wrapped(console, label.evidence, INDENT * 2)
 
 
-def _devices(console: Console, result: TraceResult, width: int) -> None:
-    print_title(console, f"DEVICES, within {_milli(result.window.span_ms)}")
-    table = _table("device", "busy", "idle", "kernels", "copies", "fills")
+def _devices(console: Console, result: TraceResult) -> None:
+    print_title(console, f"DEVICES, within {milliseconds(result.window.span_ms)}")
+    table = plain_table("device", "busy", "idle", "kernels", "copies", "fills")
     for device in result.devices:
         table.add_row(
             _device(device),
             percent(100 * device.busy_share),
             percent(100 * device.idle_share),
-            _milli(device.kernel_busy_ms),
-            _milli(device.memcpy_busy_ms),
-            _milli(device.memset_busy_ms),
+            milliseconds(device.kernel_busy_ms),
+            milliseconds(device.memcpy_busy_ms),
+            milliseconds(device.memset_busy_ms),
         )
     console.print(table, soft_wrap=False)
     for device in result.devices:
         if len(device.streams) > 1:
-            said = ", ".join(f"{one_line(one.stream, 20)} {_milli(one.busy_ms)}" for one in device.streams[:_FEW])
+            said = ", ".join(f"{one_line(one.stream, 20)} {milliseconds(one.busy_ms)}" for one in device.streams[:_FEW])
             more = f", {len(device.streams) - _FEW} more" if len(device.streams) > _FEW else ""
-            print_wrapped(console, f"streams of {_device(device)}: {said}{more}", width)
+            print_wrapped(console, f"streams of {_device(device)}: {said}{more}")
         if device.communication_ms:
-            exposed = _milli(device.exposed_communication_ms)
-            said = f"communication {_milli(device.communication_ms)}, {exposed} of it with no computation beside it"
-            print_wrapped(console, said, width)
+            exposed = milliseconds(device.exposed_communication_ms)
+            said = (
+                f"communication {milliseconds(device.communication_ms)}, {exposed} of it with no computation beside it"
+            )
+            print_wrapped(console, said)
     for transfer in result.transfers:
-        print_wrapped(console, _transfer(transfer), width)
+        print_wrapped(console, _transfer(transfer))
 
 
 def _device(device: DevicePart) -> str:
@@ -139,12 +144,11 @@ def _device(device: DevicePart) -> str:
 def _transfer(found: TransferPart) -> str:
     kind = " ".join(part for part in (found.direction or "copies", found.host_memory) if part)
     speed = "" if found.bytes_per_s is None else f", {rate(found.bytes_per_s, 'B/s')}"
-    return (
-        f"{kind}: {plural(found.count, 'copy', 'copies')}, {byte_count(found.bytes)} in {_milli(found.total_ms)}{speed}"
-    )
+    copies = plural(found.count, "copy", "copies")
+    return f"{kind}: {copies}, {byte_count(found.bytes)} in {milliseconds(found.total_ms)}{speed}"
 
 
-def _parts(console: Console, result: TraceResult, width: int) -> None:
+def _parts(console: Console, result: TraceResult) -> None:
     host = result.host
     rows = [
         (part, host.parts_ms.get(part), host.device_parts_ms.get(part))
@@ -154,48 +158,48 @@ def _parts(console: Console, result: TraceResult, width: int) -> None:
     if not rows:
         return
     print_title(console, "PARTS OF THE STEPS")
-    table = _table("part", "host", "of steps", "kernels")
+    table = plain_table("part", "host", "of steps", "kernels")
     for part, on_host, on_device in rows:
         share = None if on_host is None else 100 * on_host / result.window.host_ms if result.window.host_ms else None
         table.add_row(
             part,
-            "-" if on_host is None else _milli(on_host),
+            "-" if on_host is None else milliseconds(on_host),
             "-" if share is None else percent(share),
-            "-" if on_device is None else _milli(on_device),
+            "-" if on_device is None else milliseconds(on_device),
         )
     console.print(table, soft_wrap=False)
     if host.collectives_ms and not result.devices:
-        print_wrapped(console, f"collectives on the host: {_milli(host.collectives_ms)}", width)
+        print_wrapped(console, f"collectives on the host: {milliseconds(host.collectives_ms)}")
 
 
-def _kernels(console: Console, result: TraceResult, width: int) -> None:
+def _kernels(console: Console, result: TraceResult) -> None:
     print_title(console, "KERNELS")
-    families = ", ".join(f"{one.family} {percent(_percent(one.share))}" for one in result.families)
-    print_wrapped(console, families, width)
-    print_wrapped(console, "By kernel: time, share of the time in which kernels run, launches, median", width)
+    families = ", ".join(f"{one.family} {share_percent(one.share)}" for one in result.families)
+    print_wrapped(console, families)
+    print_wrapped(console, "By kernel: time, share of the time in which kernels run, launches, median")
     for kernel in result.kernels[:_ROWS]:
         cores = " on tensor cores" if kernel.tensor_cores else ""
-        said = f"{kernel.count:>7,}× {_milli(kernel.median_us / 1e3):>8}  {kernel.family}{cores}"
+        said = f"{kernel.count:>7,}× {milliseconds(kernel.median_us / 1e3):>8}  {kernel.family}{cores}"
         console.print(_figures(kernel.total_ms, kernel.busy_share, said))
-        console.print(Text(f"{INDENT * 2}{_kernel(kernel.name, width - 2 * len(INDENT))}"))
-    _more(console, len(result.kernels))
+        console.print(Text(f"{INDENT * 2}{_kernel(kernel.name, console.width - 2 * len(INDENT))}"))
+    print_more(console, len(result.kernels), _ROWS)
 
 
-def _operators(console: Console, result: TraceResult, width: int) -> None:
+def _operators(console: Console, result: TraceResult) -> None:
     known = result.attribution
-    share = percent(_percent(known.attributed_share))
+    share = share_percent(known.attributed_share)
     print_title(console, f"OPERATORS: {known.attributed:,} of {known.kernels:,} kernels, {share} of their time")
     for operator in result.operators[:_ROWS]:
         said = f"{plural(operator.kernels, 'kernel'):>15}  {operator.part}"
         console.print(_figures(operator.total_ms, operator.share, said))
-        print_wrapped(console, _operator(operator), width, INDENT * 2)
+        print_wrapped(console, _operator(operator), INDENT * 2)
         if operator.site is not None:
-            console.print(Text(f"{INDENT * 2}{_place(operator.site, operator.sites, width - 2 * len(INDENT))}"))
-    _more(console, len(result.operators))
+            console.print(Text(f"{INDENT * 2}{_place(operator.site, operator.sites, console.width - 2 * len(INDENT))}"))
+    print_more(console, len(result.operators), _ROWS)
 
 
 def _figures(total_ms: float, share: float | None, said: str) -> Text:
-    return Text(f"{INDENT}{_milli(total_ms):>8} {percent(_percent(share)):>7} {said}")
+    return Text(f"{INDENT}{milliseconds(total_ms):>8} {share_percent(share):>7} {said}")
 
 
 def _kernel(name: str, limit: int) -> str:
@@ -215,68 +219,47 @@ def _place(site: SitePart, sites: int, limit: int) -> str:
 
 def _launches(found: LaunchPart) -> Iterator[str]:
     per_step = "" if found.kernel_count_per_step is None else f", {found.kernel_count_per_step:,.0f} a step"
-    median = _milli(found.median_cuda_kernel_duration_us / 1e3)
+    median = milliseconds(found.median_cuda_kernel_duration_us / 1e3)
     yield f"{plural(found.kernel_count, 'kernel')}{per_step}; median {median}; " + (
-        f"{found.small_kernel_fraction:.1%} take less than 10 µs, {_milli(found.small_kernel_ms)} together"
+        f"{found.small_kernel_fraction:.1%} take less than 10 µs, {milliseconds(found.small_kernel_ms)} together"
     )
     if found.starved_kernel_fraction is not None:
         yield f"{found.starved_kernel_fraction:.1%} were launched onto a stream that had run dry"
     if found.launch_call_ms is not None and found.median_launch_call_us is not None:
-        calls = f"{plural(found.launch_calls, 'call')} that launched work: {_milli(found.launch_call_ms)}"
-        yield f"{calls}, median {_milli(found.median_launch_call_us / 1e3)}"
+        calls = f"{plural(found.launch_calls, 'call')} that launched work: {milliseconds(found.launch_call_ms)}"
+        yield f"{calls}, median {milliseconds(found.median_launch_call_us / 1e3)}"
     if found.median_gap_us is not None:
-        gaps = f"{plural(found.gaps, 'gap')} between work: {_milli(found.gap_ms)}"
-        yield f"{gaps}, median {_milli(found.median_gap_us / 1e3)}"
+        gaps = f"{plural(found.gaps, 'gap')} between work: {milliseconds(found.gap_ms)}"
+        yield f"{gaps}, median {milliseconds(found.median_gap_us / 1e3)}"
 
 
-def _waits(console: Console, result: TraceResult, width: int) -> None:
+def _waits(console: Console, result: TraceResult) -> None:
     host = result.host
     if host.sync_wait_ms is None:
         return
     print_title(console, "WAITS FOR DEVICES, and long calls of the runtime")
     print_wrapped(
-        console, f"waiting {_milli(host.sync_wait_ms)}, {percent(_percent(host.sync_wait_share))} of the steps", width
+        console, f"waiting {milliseconds(host.sync_wait_ms)}, {share_percent(host.sync_wait_share)} of the steps"
     )
     for wait in host.waits[:_FEW]:
-        print_wrapped(console, _wait(wait), width)
+        print_wrapped(console, _wait(wait))
     if host.allocation_ms:
-        print_wrapped(console, f"allocating and freeing: {_milli(host.allocation_ms)}", width)
+        print_wrapped(console, f"allocating and freeing: {milliseconds(host.allocation_ms)}")
     longest = ", ".join(
-        f"{one_line(call.name, _NAME)} {_milli(call.total_ms)} ({call.count:,}×)" for call in host.calls[:_FEW]
+        f"{one_line(call.name, _NAME)} {milliseconds(call.total_ms)} ({call.count:,}×)" for call in host.calls[:_FEW]
     )
     if longest:
-        print_wrapped(console, f"longest calls: {longest}", width)
+        print_wrapped(console, f"longest calls: {longest}")
 
 
 def _wait(wait: WaitPart) -> str:
     asked = "" if wait.asked_by is None else f" in {one_line(wait.asked_by, _NAME)}"
     place = "" if wait.site is None else f", {path_end(f'{wait.site.file}:{wait.site.line}', 40)}"
-    return f"{one_line(wait.call, _NAME)}{asked}{place}: {wait.count:,}×, {_milli(wait.total_ms)}"
+    return f"{one_line(wait.call, _NAME)}{asked}{place}: {wait.count:,}×, {milliseconds(wait.total_ms)}"
 
 
 def _layout(work: LayoutPart) -> str:
     place = "" if work.site is None else f" at {path_end(f'{work.site.file}:{work.site.line}', 40)}"
     copies = plural(work.copies, "copy", "copies")
     moved = "of unknown size" if work.bytes is None else f"moving {byte_count(work.bytes)}"
-    return f"{work.rule} {one_line(work.operator, _NAME)}{place}: {copies} {moved}, {_milli(work.total_ms)}"
-
-
-def _table(first: str, *headings: str) -> Table:
-    table = Table(box=None, pad_edge=False, show_edge=False, header_style="bold")
-    table.add_column(first, no_wrap=True, overflow="ellipsis")
-    for heading in headings:
-        table.add_column(heading, justify="right", no_wrap=True)
-    return table
-
-
-def _more(console: Console, count: int) -> None:
-    if count > _ROWS:
-        console.print(Text(f"{count - _ROWS} more: --json has all"))
-
-
-def _percent(share: float | None) -> float | None:
-    return None if share is None else 100 * share
-
-
-def _milli(ms: float | None) -> str:
-    return seconds(None if ms is None else ms / 1e3)
+    return f"{work.rule} {one_line(work.operator, _NAME)}{place}: {copies} {moved}, {milliseconds(work.total_ms)}"

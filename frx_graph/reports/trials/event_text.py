@@ -14,9 +14,9 @@ from frx_graph.ledger.active_plans import Standing
 from frx_graph.ledger.canonical_json import parsed
 from frx_graph.ledger.decision import Decision, Kind, Recorded
 from frx_graph.records import Candidate
-from frx_graph.reports.render.plain_text import one_line
 from frx_graph.reports.render.quantities import plural, seconds
 from frx_graph.reports.render.text_console import text_console
+from frx_graph.support.plain_text import one_line
 
 CANDIDATES_SHOWN = 20
 NODES_SHOWN = 6
@@ -43,8 +43,7 @@ def render_list(
     width: int,
     color: bool,
 ) -> str:
-    """Three lines an event, oldest first; then, for each environment in `standings`, what stands there. `total` events
-    match, of which `events` are the last."""
+    """Render the last of `total` events, three lines each, oldest first; then the active plans by environment."""
     # Prose is wrapped here; paths and the line of names, 79 columns, stay whole.
     out, console = text_console(width, color, soft_wrap=True)
     for event in events:
@@ -59,7 +58,7 @@ def render_list(
         )
         names = f"graph {decision.signature}  environment {decision.environment}  plan {decision.plan}"
         console.print(Text(f"{_INDENT}{names}", "dim"))
-        _print_wrapped(console, one_line(decision.reason, 1000), _INDENT, width)
+        console.print(Text("\n".join(_wrapped(one_line(decision.reason, 1000), _INDENT, _INDENT, width))))
     for environment, standing in standings.items():
         _print_standing(console, environment, standing)
     hidden = total - len(events)
@@ -70,7 +69,7 @@ def render_list(
 
 
 def render_event(event: Recorded, evidence: Recorded | None, *, width: int, color: bool) -> str:
-    """All about one event. `evidence` is the last trial of its plan until then."""
+    """Render one event in full. `evidence` is the last trial of its plan until then."""
     out, console = text_console(width, color, soft_wrap=True)
     decision = event.decision
     console.print(Text.assemble((f"#{event.position}", "bold"), " ", _kind(decision.kind)))
@@ -100,10 +99,6 @@ def _kind(kind: Kind) -> tuple[str, str]:
 
 def _when(at: datetime) -> str:
     return f"{at:%Y-%m-%d %H:%M:%S} UTC"
-
-
-def _print_wrapped(console: Console, text: str, indent: str, width: int) -> None:
-    console.print(Text("\n".join(_wrapped(text, indent, indent, width))))
 
 
 def _wrapped(text: str, first: str, rest: str, width: int) -> list[str]:

@@ -1,4 +1,4 @@
-"""A trial as JSON: the document `frx_trial_v1`."""
+"""Trials as JSON: the documents `frx_trial_v1` and `frx_trial_matrix_v1`."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pydantic import BeforeValidator, Field
 
 from frx_graph.passes.inner_choice import inner_with
 from frx_graph.records import Candidate
-from frx_graph.reports.render.document import Part
+from frx_graph.reports.render.document import Part, read_from
 from frx_graph.reports.render.quantities import finite
 from frx_graph.trials.environment_record import TrialEnvironment
 from frx_graph.trials.policy import TrialPolicy
-from frx_graph.trials.samples import MeasuredQuad
+from frx_graph.trials.samples import Block, MeasuredQuad
 from frx_graph.trials.trial_run import TrialRun
 
 NOTHING_TRIED = "measured times speak for no rewrite; nothing was tried"
@@ -37,8 +37,8 @@ class BlockPart(Part):
 class QuadPart(Part):
     """Four blocks, two of each arm, in one pair of processes."""
 
-    pair: int
-    number: int
+    pair: int = read_from("quad.pair")
+    number: int = read_from("quad.number")
     log_ratio: float = Field(description="of the arms' times, baseline over candidate")
     void: bool
     blocks: tuple[BlockPart, ...]
@@ -148,17 +148,33 @@ def nothing_tried(*, target: str, train: bool, inner: str, policy: TrialPolicy) 
 
 
 def _quad(measured: MeasuredQuad) -> QuadPart:
-    blocks = (
-        BlockPart(
-            arm=block.arm.value,
-            seconds=block.seconds,
-            disturbance=None
-            if block.disturbance is None
-            else f"{block.disturbance.cause}: {block.disturbance.detail}".removesuffix(": "),
-        )
-        for block in measured.blocks
-    )
-    quad = measured.quad
-    return QuadPart(
-        pair=quad.pair, number=quad.number, log_ratio=measured.log_ratio, void=measured.void, blocks=tuple(blocks)
-    )
+    return QuadPart.from_record(measured, blocks=tuple(map(_block, measured.blocks)))
+
+
+def _block(block: Block) -> BlockPart:
+    found = block.disturbance
+    cause = None if found is None else f"{found.cause}: {found.detail}".removesuffix(": ")
+    return BlockPart.from_record(block, disturbance=cause)
+
+
+class MatrixEntry(Part):
+    """One trial of a matrix."""
+
+    target: str
+    shape: dict[str, int] = Field(description="sizes that the target was called with; none: as it is")
+    dtype: str | None = Field(description="that model and inputs were cast to; null: as the target makes them")
+    candidate: str | None = Field(description="that was tried alone; null: all that measured times speak for, together")
+    trial: TrialDocument | None = Field(description="null: it came to nothing, and nothing of it counts")
+    error: str | None = Field(description="why it came to nothing; null: it did not")
+
+
+class TrialMatrixDocument(Part):
+    """All trials that were asked for at once, in the order in which they were."""
+
+    schema_: Literal["frx_trial_matrix_v1"] = Field(default="frx_trial_matrix_v1", alias="schema")
+    trials: tuple[MatrixEntry, ...]
+
+
+def matrix_document(entries: tuple[MatrixEntry, ...]) -> TrialMatrixDocument:
+    """The document of these trials."""
+    return TrialMatrixDocument(trials=entries)

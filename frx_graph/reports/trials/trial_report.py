@@ -1,15 +1,17 @@
-"""A trial for people, in a terminal."""
+"""Trials for people, in a terminal: one in full, or several in a few lines each."""
 
 from __future__ import annotations
 
 import statistics
 import textwrap
+from collections.abc import Mapping
 
+from rich.console import Console
 from rich.text import Text
 
-from frx_graph.reports.render.plain_text import one_line
-from frx_graph.reports.render.text_console import text_console
-from frx_graph.reports.trials.trial_document import TrialDocument
+from frx_graph.reports.render.text_console import INDENT, print_title, text_console
+from frx_graph.reports.trials.trial_document import MatrixEntry, TrialDocument, TrialMatrixDocument
+from frx_graph.support.plain_text import one_line
 
 STYLES = {"promote": "bold green", "reject": "bold red", "equivalent": "bold", "inconclusive": "bold yellow"}
 """Of verdicts."""
@@ -22,10 +24,8 @@ def render_trial(document: TrialDocument, *, width: int, color: bool) -> str:
     """The verdict, what was tried, each gate with what was seen there, and what was recorded."""
     out, console = text_console(width, color, soft_wrap=True)
     console.print(Text.assemble((document.verdict, STYLES[document.verdict]), f"  {one_line(document.target, 200)}"))
-    for line in textwrap.wrap(one_line(document.reason, 1000), width - 4):
-        console.print(Text(f"    {line}"))
-    console.print()
-    console.print(Text("Candidate", "bold"))
+    _print_broken(console, one_line(document.reason, 1000))
+    print_title(console, "Candidate")
     for candidate in document.arms[-1].candidates:
         saved = candidate.predicted_seconds
         predicted = "" if saved is None else f", predicted to save {saved * 1e3:.3g} ms"
@@ -35,8 +35,7 @@ def render_trial(document: TrialDocument, *, width: int, color: bool) -> str:
     if not document.arms[-1].candidates:
         console.print(Text("    the baseline itself"))
     if document.gates:
-        console.print()
-        console.print(Text("Gates", "bold"))
+        print_title(console, "Gates")
     for gate in document.gates:
         word, style = _MARKS[gate.passed]
         lines = textwrap.wrap(one_line(gate.detail, 1000), max(20, width - 4 - _NAME - _PASSED)) or [""]
@@ -47,12 +46,9 @@ def render_trial(document: TrialDocument, *, width: int, color: bool) -> str:
     if document.stats is not None:
         stats = document.stats
         medians = ", ".join(f"{median:.3f}" for median in stats.pair_medians)
-        console.print()
-        console.print(Text("Measured", "bold"))
+        print_title(console, "Measured")
         console.print(Text(f"    {stats.quads} quads in {stats.processes} process pairs, {stats.void} void"))
-        told = f"ratio {stats.ratio_median:.3f} of baseline over candidate; by pair {medians}"
-        for line in textwrap.wrap(told, width - 4):
-            console.print(Text(f"    {line}"))
+        _print_broken(console, f"ratio {stats.ratio_median:.3f} of baseline over candidate; by pair {medians}")
         steps = ", ".join(f"{arm.name} {_median_step(document, arm.name) * 1e3:.3g} ms" for arm in document.arms)
         console.print(Text(f"    median step: {steps}"))
     if document.place is not None:
@@ -60,11 +56,9 @@ def render_trial(document: TrialDocument, *, width: int, color: bool) -> str:
         console.print()
         console.print(Text(f"Ran on node {one_line(document.place.address)}{host}, attempt {document.place.attempt}"))
         for lost in document.place.lost:
-            for line in textwrap.wrap(f"lost before, and not counted: {one_line(lost, 1000)}", width - 4):
-                console.print(Text(f"    {line}"))
+            _print_broken(console, f"lost before, and not counted: {one_line(lost, 1000)}")
     console.print()
-    for line in textwrap.wrap(one_line(document.decision, 1000), width):
-        console.print(Text(line))
+    _print_broken(console, one_line(document.decision, 1000), "")
     return out.getvalue()
 
 
@@ -72,3 +66,44 @@ def _median_step(document: TrialDocument, arm: str) -> float:
     """Seconds, of all steps in quads that nothing disturbed."""
     blocks = (block for quad in document.samples if not quad.void for block in quad.blocks if block.arm == arm)
     return statistics.median(seconds for block in blocks for seconds in block.seconds)
+
+
+_WORD = 14
+
+
+def render_matrix(document: TrialMatrixDocument, *, width: int, color: bool) -> str:
+    """Verdict, what was tried of what, the gain, where, and what was recorded."""
+    out, console = text_console(width, color, soft_wrap=True)
+    for entry in document.trials:
+        verdict = "error" if entry.trial is None else entry.trial.verdict
+        named = (entry.target, shape_text(entry.shape), entry.dtype, entry.candidate)
+        of = one_line(" ".join(filter(None, named)), 200)
+        console.print(Text.assemble((f"{verdict:<{_WORD}}", STYLES.get(verdict, "bold red")), of))
+        for told in _told(entry):
+            _print_broken(console, one_line(told, 1000), " " * _WORD)
+    return out.getvalue()
+
+
+def shape_text(shape: Mapping[str, int]) -> str:
+    """Format sizes as `--shape` takes them."""
+    return ",".join(f"{name}={size}" for name, size in shape.items())
+
+
+def _told(entry: MatrixEntry) -> list[str]:
+    trial = entry.trial
+    if trial is None:
+        return [entry.error or ""]
+    found = []
+    if trial.stats is not None:
+        found.append(f"ratio {trial.stats.ratio_median:.3f} of baseline over candidate")
+    found.append(trial.reason)
+    if trial.place is not None:
+        found.append(f"on node {trial.place.address}, attempt {trial.place.attempt}")
+        found += [f"lost before, and not counted: {lost}" for lost in trial.place.lost]
+    return [*found, trial.decision]
+
+
+def _print_broken(console: Console, text: str, indent: str = INDENT) -> None:
+    """Print lines no longer than the console is wide; a path that is longer is broken."""
+    for line in textwrap.wrap(text, console.width - len(indent)):
+        console.print(Text(f"{indent}{line}"))

@@ -7,11 +7,10 @@ from collections.abc import Iterator
 
 from rich.text import Text
 
-from frx_graph.reports.render.plain_text import one_line
 from frx_graph.reports.render.quantities import UNKNOWN, per_second, plural
 from frx_graph.reports.render.text_console import text_console
 from frx_graph.reports.trials.tune_document import TuneDocument
-from frx_graph.support.plain_text import bytes_text
+from frx_graph.support.plain_text import bytes_text, one_line
 from frx_graph.trials.configuration_trial import ConfigurationTrial, Fate, Kind, RunSeen
 
 _RULE = "─" * 58
@@ -54,12 +53,6 @@ def render_tune(document: TuneDocument, *, width: int, color: bool) -> str:
                 line(f"      {text}", "dim")
     for text in document.left_out:
         line(f"  not tried: {one_line(text)}", "dim")
-    _winner(document, line)
-    return out.getvalue()
-
-
-def _winner(document: TuneDocument, line: object) -> None:
-    assert callable(line)
     line("WINNER", "bold")
     for text in winner_lines(document):
         line(f"  {text}")
@@ -69,10 +62,11 @@ def _winner(document: TuneDocument, line: object) -> None:
             line(f"  {one_line(name)}={one_line(value)}")
         line("Applied: No — recommendation only")
         line("To apply: set the env vars above before launching your workload.")
+    return out.getvalue()
 
 
 def winner_lines(document: TuneDocument) -> Iterator[str]:
-    """What is recommended, or why nothing is."""
+    """Yield the recommendation, or the reason why there is none."""
     winner = document.winner
     if winner is None:
         yield f"none: {_why_none(document)}"

@@ -19,7 +19,7 @@ from typing import Final
 from frx_graph.errors import OptionError
 from frx_graph.evidence.run import bundle_layout
 from frx_graph.evidence.run.bundle_zip import MOST_BYTES, MOST_EXPANSION, MOST_MEMBERS, SMALLEST_EXPANDED
-from frx_graph.reports.kernels import explanation_texts
+from frx_graph.reports.kernels.explain_prompt import FILES
 from frx_graph.support.atomic_file import replaced_when_written
 
 FOLDERS: Final = (bundle_layout.EVENTS.parent, bundle_layout.SUMMARY.parent, bundle_layout.PROFILER)
@@ -69,7 +69,7 @@ def bundle_files(folder: Path) -> tuple[PurePosixPath, ...]:
     possible = (
         *_FIRST,
         *(bundle_layout.PROFILER / name for name in traces if name.endswith((".json", ".json.gz"))),
-        *map(PurePosixPath, explanation_texts.FILES),
+        *map(PurePosixPath, FILES),
     )
     return tuple(file for file in possible if (folder / file).is_file() and not (folder / file).is_symlink())
 

@@ -21,8 +21,7 @@ from frx_graph.errors import FrxError, first_line
 from frx_graph.evidence.run import bundle_layout
 from frx_graph.evidence.run.bundle import open_bundle
 from frx_graph.measure.machine.device_state import loaded_nvml
-from frx_graph.reports.kernels.explanation_texts import explanation_texts
-from frx_graph.reports.render.plain_text import encodable
+from frx_graph.reports.kernels.explain_prompt import explanation_texts
 from frx_graph.reports.runs.run_document import summary_text
 from frx_graph.reports.runs.run_explanation import explain_run
 from frx_graph.reports.runs.run_parts import RunDocument
@@ -43,6 +42,7 @@ from frx_graph.runs.collect.sampling import Sampler
 from frx_graph.runs.workload.shown_command import without_secrets
 from frx_graph.runs.workload.workload import STDERR, STDOUT, WorkloadEnd, WorkloadError, run_workload
 from frx_graph.support.atomic_file import write_all_atomically, write_atomically
+from frx_graph.support.plain_text import encodable
 from frx_graph.support.supervisor.process import cleaned_up_when_terminated
 
 NO_GPU = "no NVIDIA GPU was found: gpu_metrics.csv has no samples"

@@ -15,8 +15,8 @@ import yaml
 
 from frx_graph.errors import OptionError
 from frx_graph.evidence.run import bundle_layout
-from frx_graph.reports.render.plain_text import encodable
 from frx_graph.runs.collect.run_metadata import Host
+from frx_graph.support.plain_text import encodable
 
 DEFAULT_NAME: Final = "frx-run"
 DEFAULT_OUT: Final = Path("runs")

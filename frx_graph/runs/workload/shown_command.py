@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from frx_graph.reports.render.plain_text import encodable
+from frx_graph.support.plain_text import encodable
 
 REDACTED: Final = "[redacted]"
 _SECRET = re.compile(

@@ -1,4 +1,4 @@
-"""Who is served: requests that name the service by a name of its own, and that hold the token where one is needed."""
+"""Serve only requests that use a name of the service, and that hold the token if one is set."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import hmac
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from frx_graph.service.http.problem import ProblemError
-from frx_graph.service.http.problem_answer import problem_answer
+from frx_graph.service.http.problem import ProblemError, problem_answer
 from frx_graph.service.settings import ServiceSettings, is_loopback
 
 OPEN = frozenset({"/healthz"})
@@ -32,7 +31,7 @@ class Access:
         self._hosts = self._named | {settings.host.lower()}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """As ASGI has it."""
+        """Serve the request, or answer with a problem."""
         if scope["type"] == "http" and (error := self._objection(scope)) is not None:
             await problem_answer(error, scope)(scope, receive, send)
             return
@@ -60,7 +59,7 @@ class Access:
         return None
 
     def _is_of_own_page(self, headers: Headers) -> bool:
-        """Whether it may be: browsers say where what they send comes from, other programs do not."""
+        """Return False if a browser says that another site's page sent the request; other programs do not say."""
         site = headers.get("sec-fetch-site")
         if site is not None:
             return site in _OWN_SITES
@@ -73,7 +72,7 @@ class Access:
 
 
 def _name(host: bytes) -> str:
-    """Without the port, in lower case."""
+    """Return the host without its port, in lower case."""
     text = host.decode("latin-1").lower()
     if text.startswith("["):
         return text.partition("]")[0].removeprefix("[")
@@ -81,7 +80,7 @@ def _name(host: bytes) -> str:
 
 
 def _token(header: bytes) -> bytes:
-    """What stands in the header, however it stands there; empty where it cannot be read."""
+    """Return the token in the header; empty if it cannot be read."""
     scheme, _, value = header.strip().partition(b" ")
     if scheme.lower() == b"bearer":
         return value.strip()

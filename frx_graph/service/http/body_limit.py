@@ -1,4 +1,4 @@
-"""How large a request's body may be, how long it may take, and how much the bodies of all requests may hold.
+"""Limit the size and duration of a request's body, and the size of all bodies together.
 
 A body is cut off where it goes too far, whatever its `Content-Length` says, or where it has none.
 """
@@ -11,8 +11,7 @@ from time import monotonic
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from frx_graph.service.http.problem import ProblemError
-from frx_graph.service.http.problem_answer import problem_answer
+from frx_graph.service.http.problem import ProblemError, problem_answer
 from frx_graph.service.settings import ServiceSettings
 
 RETRY_SECONDS = "2"
@@ -30,12 +29,12 @@ class BodyLimit:
         """Bytes of bodies with files, and of others."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """As ASGI has it."""
+        """Serve the request with a limited body."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         headers = Headers(scope=scope)
-        # Not by what the request says of itself: who says that it brings files would have a larger limit.
+        # By route: a request that claims to bring files must not get a larger limit.
         files = scope["path"] in FILE_ROUTES
         limit = self._settings.upload_bytes if files else self._settings.text_bytes
         said = headers.get("content-length", "0")
@@ -75,7 +74,7 @@ class _Body:
     async def receive(self) -> Message:
         """The next part of it."""
         if self.complete:
-            # What comes behind the body is that the client has gone.
+            # Behind the body comes only the message that the client has gone.
             return await self._receive()
         left = min(self._settings.idle_seconds, self._deadline - monotonic())
         try:

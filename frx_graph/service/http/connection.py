@@ -1,7 +1,6 @@
-"""Connections that are not kept for whoever does not go on: neither before a request's head is there, nor with an
-answer that nobody takes.
+"""Close connections on which no request's head arrives, or whose answer is not taken.
 
-The server has a time limit for neither. A body's is `BodyLimit`'s.
+The server has no time limit for either. `BodyLimit` has that of a body.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _LONGEST_HEAD = 1 << 16
 
 
 class JsonLine(logging.Formatter):
-    """What the server itself has to say, in the form of all other lines. An error's text may hold what was sent."""
+    """Formatter of the server's own messages, as one line of JSON. An error's text is left out: it may hold a body."""
 
     def format(self, record: logging.LogRecord) -> str:
         """One line."""
@@ -57,7 +56,7 @@ class TimedConnection(H11Protocol):
         self._await_head()
 
     def data_received(self, data: bytes) -> None:
-        """Of a head, a body, or what comes behind an answer."""
+        """Handle a part of a head or a body, or bytes behind an answer."""
         if self._lingering.lingers:
             self._lingering.drop(data)
             return
@@ -65,11 +64,11 @@ class TimedConnection(H11Protocol):
         if self.cycle is not None and not self.cycle.response_complete:
             self._cancel_head()
         elif self._ending is None and not self.transport.is_closing():
-            # Not once more with each part: who sends a byte now and then is not waited for longer.
+            # Not restarted by each part: a client that sends a byte now and then gets no more time.
             self._await_head()
 
     def on_response_complete(self) -> None:
-        """What waits for the next head now is the server's own limit of an idle connection."""
+        """Leave the wait for the next head to the server's own limit of an idle connection."""
         self._cancel_head()
         super().on_response_complete()
 
@@ -80,24 +79,24 @@ class TimedConnection(H11Protocol):
             self._stuck = self.loop.call_later(self._silence, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """It does."""
+        """The other side takes data again."""
         super().resume_writing()
         if self._stuck is not None:
             self._stuck.cancel()
             self._stuck = None
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It is over."""
+        """Cancel all timers."""
         self._cancel_head()
         self._lingering.forget()
         super().connection_lost(exc)
 
     def _unread(self) -> bool:
-        """Whether the request has not ended, or is none."""
+        """Return True if the request has not ended, or is invalid."""
         return self.conn.their_state in (h11.SEND_BODY, h11.ERROR)
 
     def _no_more(self) -> None:
-        """Nothing that arrives is for a request any more: who waits for the rest of one is told."""
+        """Tell the request in progress that no more of its body will arrive."""
         self._cancel_head()
         if self.cycle is not None and not self.cycle.response_complete:
             self.cycle.disconnected = True
@@ -113,7 +112,7 @@ class TimedConnection(H11Protocol):
 
 
 def server_of(app: FastAPI, settings: ServiceSettings) -> uvicorn.Server:
-    """What serves the application, on sockets that it is given."""
+    """Return the server of the application, for sockets that it is given."""
     protocol: Any = partial(TimedConnection, silence=settings.idle_seconds)
     return uvicorn.Server(
         uvicorn.Config(

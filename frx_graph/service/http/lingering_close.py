@@ -1,7 +1,7 @@
-"""A connection that is closed behind an answer and not over it.
+"""Close a connection without losing its last answer.
 
-Where bytes arrive that nobody reads, TCP's end is a reset, and a reset takes with it what the other side has not read
-yet: who still sends a body that was refused would lose the answer that says why (RFC 9112, 9.6).
+If unread bytes arrive, closing resets the connection, and a reset discards data that the other side has not read yet.
+A client that still sends a refused body would lose the answer that gives the reason (RFC 9112, 9.6).
 """
 
 from __future__ import annotations
@@ -16,9 +16,7 @@ _BYTES: Final = 16 << 20
 
 
 class LingeringTransport:
-    """A transport whose `close` ends only the answer, where `unread()` says that more may come. What comes is dropped,
-    until the other side ends, too, or has had its time, or it is closed once more. `answered()` is called when that
-    begins."""
+    """Transport whose `close` lets the other side read the answer first, if `unread()`; then calls `answered()`."""
 
     def __init__(self, transport: asyncio.Transport, unread: Callable[[], bool], answered: Callable[[], None]) -> None:
         self._transport = transport
@@ -32,11 +30,11 @@ class LingeringTransport:
 
     @property
     def lingers(self) -> bool:
-        """Whether what arrives belongs to no request."""
+        """True while arriving bytes belong to no request."""
         return self._end is not None
 
     def is_closing(self) -> bool:
-        """Whether there will be no further answer."""
+        """Return True if there will be no further answer."""
         return self.lingers or self._transport.is_closing()
 
     def close(self) -> None:
@@ -56,7 +54,7 @@ class LingeringTransport:
         self._answered()
 
     def drop(self, data: bytes) -> None:
-        """What arrived."""
+        """Discard bytes that arrived; close after too many."""
         self._left -= len(data)
         if self._left < 0:
             self._transport.close()

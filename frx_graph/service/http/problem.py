@@ -6,15 +6,19 @@ from collections.abc import Mapping
 from http import HTTPStatus
 
 from pydantic import BaseModel, ConfigDict, Field
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
-from starlette.responses import Response
+from starlette.responses import HTMLResponse, Response
+from starlette.types import Scope
+
+from frx_graph.service.page_environment import page_environment
 
 MEDIA_TYPE = "application/problem+json"
 _LONGEST_DETAIL = 2000
 
 
 class Problem(BaseModel):
-    """What was wrong, and what to do next."""
+    """Error, and the next step."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -26,8 +30,7 @@ class Problem(BaseModel):
 
 
 class ProblemError(HTTPException):
-    """Ends a request with a problem; also in the middle of a body, where the framework lets only `HTTPException`
-    through."""
+    """Error that ends a request with a problem. Only `HTTPException` passes the framework in the middle of a body."""
 
     def __init__(self, status: int, detail: str, hint: str = "", headers: Mapping[str, str] | None = None) -> None:
         super().__init__(status, detail, headers)
@@ -35,7 +38,7 @@ class ProblemError(HTTPException):
 
 
 def problem_of(error: ProblemError) -> Problem:
-    """The same as a document."""
+    """Return the error as a document."""
     return Problem(
         title=HTTPStatus(error.status_code).phrase,
         status=error.status_code,
@@ -44,7 +47,11 @@ def problem_of(error: ProblemError) -> Problem:
     )
 
 
-def problem_response(error: ProblemError) -> Response:
-    """The answer."""
-    text = problem_of(error).model_dump_json(exclude_none=True)
-    return Response(text, error.status_code, error.headers, MEDIA_TYPE)
+def problem_answer(error: ProblemError, scope: Scope) -> Response:
+    """Return a page if a browser asks, else a document."""
+    if "text/html" not in Headers(scope=scope).get("accept", ""):
+        text = problem_of(error).model_dump_json(exclude_none=True)
+        return Response(text, error.status_code, error.headers, MEDIA_TYPE)
+    problem = problem_of(error)
+    text = page_environment().get_template("problem.html.j2").render(problem=problem)
+    return HTMLResponse(text, problem.status, dict(error.headers or {}))

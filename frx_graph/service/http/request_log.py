@@ -1,18 +1,23 @@
-"""One line of JSON for each request, and its figures for Prometheus. Neither holds what was sent."""
+"""Log each request as a line of JSON, count it for Prometheus, and answer faults. None of them holds a body."""
 
 from __future__ import annotations
 
 import json
 import secrets
 import sys
+import traceback
 from collections.abc import Callable
 from datetime import UTC, datetime
 from time import perf_counter
+from typing import Final
 
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from starlette.datastructures import MutableHeaders
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from frx_graph.service.metrics import ServiceMetrics
+from frx_graph.service.http.problem import ProblemError, problem_answer
 
 UNKNOWN_ROUTE = "-"
 _NUMBER = "frx_request_number"
@@ -20,7 +25,7 @@ _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"
 
 
 def log_to_stderr(line: str) -> None:
-    """Where a service logs."""
+    """Write a line of the log to standard error."""
     print(line, file=sys.stderr, flush=True)
 
 
@@ -30,7 +35,7 @@ def log_line(**told: object) -> str:
 
 
 def request_number(scope: Scope) -> str:
-    """That of the request, by which its line in the log is found."""
+    """Return the request's number, by which its line in the log is found."""
     return str(scope.get(_NUMBER, UNKNOWN_ROUTE))
 
 
@@ -43,7 +48,7 @@ class RequestLog:
         self._log = log
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """As ASGI has it."""
+        """Serve the request, and log its outcome."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -84,3 +89,77 @@ class RequestLog:
                 bytes_out=sent,
             )
             self._log(line)
+
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_SECONDS = (0.005, 0.02, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
+
+
+class ServiceMetrics:
+    """Metrics of one service; two services in one process do not share theirs."""
+
+    def __init__(self) -> None:
+        registry = CollectorRegistry()
+        self._registry = registry
+        self.requests = Counter(
+            "frx_http_requests_total", "Requests that were answered.", ("route", "method", "status"), registry=registry
+        )
+        self.request_seconds = Histogram(
+            "frx_http_request_seconds", "From the request's head to the answer's end.", ("route",),
+            registry=registry, buckets=_SECONDS,
+        )  # fmt: skip
+        self.analyses = Counter(
+            "frx_analyses_total", "Analyses by how they ended.", ("task", "outcome"), registry=registry
+        )
+        self.analysis_seconds = Histogram(
+            "frx_analysis_seconds", "Of an analysis, waiting included.", ("task",), registry=registry, buckets=_SECONDS
+        )
+        self.busy_workers = Gauge("frx_workers_busy", "Workers that analyse.", registry=registry)
+        self.waiting = Gauge("frx_analyses_waiting", "Analyses that wait for a worker.", registry=registry)
+
+    def text(self) -> bytes:
+        """Return all metrics in the text format of Prometheus."""
+        return generate_latest(self._registry)
+
+
+_FRAMES: Final = 8
+"""The innermost of a traceback."""
+_NOBODY_THERE: Final = 499
+"""For the log alone: the client has gone, and gets no answer (as nginx calls it)."""
+
+
+class Faults:
+    """ASGI middleware. An error's text is not logged: it may hold what was sent."""
+
+    def __init__(self, app: ASGIApp, log: Callable[[str], None]) -> None:
+        self._app = app
+        self._log = log
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve the request, and log its outcome."""
+        begun = False
+
+        async def noted(message: Message) -> None:
+            nonlocal begun
+            begun = begun or message["type"] == "http.response.start"
+            await send(message)
+
+        try:
+            await self._app(scope, receive, noted)
+        except ClientDisconnect:
+            await Response(status_code=_NOBODY_THERE)(scope, receive, send)
+        except Exception as error:
+            if scope["type"] != "http":
+                raise
+            where = [f"{frame.filename}:{frame.lineno}" for frame in traceback.extract_tb(error.__traceback__)]
+            number = request_number(scope)
+            self._log(log_line(request=number, fault=type(error).__name__, where=where[-_FRAMES:]))
+            if begun:
+                # The connection is closed: half an answer is not to look like a whole one.
+                raise
+            await problem_answer(fault_of_ours(number), scope)(scope, receive, send)
+
+
+def fault_of_ours(number: str, what: str = "a fault of frx-graph") -> ProblemError:
+    """Return the problem of an internal error, with the request's number."""
+    return ProblemError(500, f"{what}; request {number} in the log of the service")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from frx_graph.evidence.file_kind import FileKind
+from frx_graph.service.job_folder import JobFolder
 
 MOST_FILES = 64
 _SOURCE = """__global__ void k(float *out, const float *in, int stride) {
@@ -34,7 +37,7 @@ Label = Annotated[str, Field(min_length=1, max_length=200)]
 
 
 def _shown(example: dict[str, Any]) -> ConfigDict:
-    """With an example for the OpenAPI document."""
+    """Return a configuration with an example for the OpenAPI document."""
     return ConfigDict(extra="forbid", frozen=True, json_schema_extra={"examples": [example]})
 
 
@@ -56,6 +59,10 @@ class SourceFile(_Request):
     filename: Annotated[str, Field(min_length=1, max_length=255)] = "kernel.cu"
     content: Text
 
+    def fill(self, folder: JobFolder) -> None:
+        """Write the file."""
+        folder.add_text(self.filename, self.content, FileKind.CUDA)
+
 
 class StaticInspectRequest(_Request):
     """One or more files of CUDA source."""
@@ -65,27 +72,50 @@ class StaticInspectRequest(_Request):
     files: Annotated[tuple[SourceFile, ...], Field(min_length=1, max_length=MOST_FILES)]
     gpu_model: GpuName = None
 
+    def fill(self, folder: JobFolder) -> None:
+        """Write the files."""
+        for file in self.files:
+            file.fill(folder)
 
-class NcuRequest(_Request):
+
+class NcuLayer(_Request):
+    """Measurements of Nsight Compute."""
+
+    csv_text: Text
+
+    def fill(self, folder: JobFolder) -> None:
+        """Write the export."""
+        folder.add_text("ncu.csv", self.csv_text, FileKind.NCU_CSV)
+
+
+class NcuRequest(NcuLayer):
     """An export of Nsight Compute."""
 
     model_config = _shown({"csv_text": _NCU})
 
-    csv_text: Text
     gpu_model: GpuName = None
 
 
-class PtxRequest(_Request):
+class PtxLayer(_Request):
+    """Its PTX."""
+
+    ptx_text: Text
+
+    def fill(self, folder: JobFolder) -> None:
+        """Write the PTX."""
+        folder.add_text("kernel.ptx", self.ptx_text, FileKind.PTX)
+
+
+class PtxRequest(PtxLayer):
     """PTX, as `nvcc --ptx` writes it."""
 
     model_config = _shown({"ptx_text": _PTX})
 
-    ptx_text: Text
     gpu_model: GpuName = None
 
 
 class CompareSide(_Request):
-    """What is known of one implementation; at least one layer."""
+    """Layers of one implementation, at least one."""
 
     label: Label | None = None
     cuda_source: Text | None = None
@@ -97,6 +127,17 @@ class CompareSide(_Request):
         if self.cuda_source is None and self.ptx_text is None and self.ncu_csv is None:
             raise ValueError("one of cuda_source, ptx_text and ncu_csv is needed")
         return self
+
+    def fill(self, folder: JobFolder, side: Literal["a", "b"]) -> None:
+        """Write the layers of a side."""
+        layers = (
+            (self.cuda_source, "cu", FileKind.CUDA),
+            (self.ptx_text, "ptx", FileKind.PTX),
+            (self.ncu_csv, "csv", FileKind.NCU_CSV),
+        )
+        for text, suffix, kind in layers:
+            if text is not None:
+                folder.add_text(f"{side}.{suffix}", text, kind, side)
 
 
 class CompareRequest(_Request):
@@ -113,29 +154,30 @@ class CompareRequest(_Request):
     b: CompareSide
     gpu_model: GpuName = None
 
+    def fill(self, folder: JobFolder) -> None:
+        """Write the layers of both sides."""
+        self.a.fill(folder, "a")
+        self.b.fill(folder, "b")
+
 
 class SourceLayer(_Request):
     """CUDA source of one program."""
 
     files: Annotated[tuple[SourceFile, ...], Field(min_length=1, max_length=1)]
 
-
-class PtxLayer(_Request):
-    """Its PTX."""
-
-    ptx_text: Text
-
-
-class NcuLayer(_Request):
-    """What Nsight Compute has measured of it."""
-
-    csv_text: Text
+    def fill(self, folder: JobFolder) -> None:
+        """Write the file."""
+        self.files[0].fill(folder)
 
 
 class ProfilerLayer(_Request):
     """A torch.profiler trace of it, as JSON."""
 
     trace_text: Text
+
+    def fill(self, folder: JobFolder) -> None:
+        """Write the trace."""
+        folder.add_text("trace.json", self.trace_text, FileKind.TRACE)
 
 
 class ReconcileRequest(_Request):
@@ -155,3 +197,9 @@ class ReconcileRequest(_Request):
         if self.static is None and self.ptx is None and self.ncu is None and self.profiler is None:
             raise ValueError("one of static, ptx, ncu and profiler is needed")
         return self
+
+    def fill(self, folder: JobFolder) -> None:
+        """Write the layers."""
+        for layer in (self.static, self.ptx, self.ncu, self.profiler):
+            if layer is not None:
+                layer.fill(folder)

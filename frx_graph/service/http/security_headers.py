@@ -32,7 +32,7 @@ class SecurityHeaders:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """As ASGI has it."""
+        """Serve the request, and add the headers to its answer."""
 
         async def with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":

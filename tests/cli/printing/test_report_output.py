@@ -12,7 +12,7 @@ from frx_graph.capture.call_site import CallSite
 from frx_graph.cli.printing.report_output import ReportOptions, emit
 from frx_graph.errors import OptionError
 from frx_graph.records import Effort, Finding, Refusal, Risk, Saving, Severity
-from frx_graph.reports.advice.report_format import Format
+from frx_graph.reports.advice.terminal import Format
 
 FINDING = Finding(
     rule="FRX002",

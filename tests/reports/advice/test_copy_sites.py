@@ -4,8 +4,7 @@ import dataclasses
 from xml.etree import ElementTree
 
 from frx_graph.records import CopyKind
-from frx_graph.reports.advice.copy_rows import copy_rows
-from frx_graph.reports.advice.copy_sites import bar, copy_sites
+from frx_graph.reports.advice.copy_sites import bar, copy_rows, copy_sites
 
 
 def test_one_entry_a_line_largest_first(advice):

@@ -164,5 +164,5 @@ def test_fragment_can_stand_in_any_page(observed, root, cards):
     assert all(".frx" in selector for selector in selectors)
 
 
-def test_fragment_needs_nothing_but_the_advice(failed):
-    assert "Nothing was analysed" in html_fragment(failed)
+def test_fragment_says_that_nothing_was_analysed(failed, root, cards):
+    assert "Nothing was analysed" in html_fragment(failed, root=root, cards=cards)

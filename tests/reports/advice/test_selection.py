@@ -3,7 +3,9 @@ from __future__ import annotations
 import pytest
 
 from frx_graph.errors import OptionError
-from frx_graph.reports.advice.selection import RuleSelection, apply_selection, rule_selection
+from frx_graph.records import Refusal
+from frx_graph.reports.advice.selection import RuleSelection, apply_selection, hide, rule_selection
+from frx_graph.reports.advice.wording import Outcome, outcome_of
 
 KNOWN = {"FRX001": "hidden_copy", "FRX002": "contiguous_churn", "FRX007": "weight_reconversion", "FRX010": "opaque"}
 
@@ -55,3 +57,20 @@ def test_what_is_left_out_is_said(advice):
     assert less.refusals[-1].subject == "1 finding"
     assert "--ignore" in less.refusals[-1].reason
     assert apply_selection(advice, RuleSelection()) is advice
+
+
+def test_what_is_hidden_is_counted(advice):
+    less = hide(advice, [0, 2], "why")
+    assert [finding.rule for finding in less.findings] == ["FRX002", "FRX010"]
+    assert less.refusals == (*advice.refusals, Refusal("2 findings", "why"))
+    assert less.totals.quick_wins == 0
+    assert less.totals.copies_per_step == advice.totals.copies_per_step
+    assert less.copies == advice.copies
+
+
+def test_hiding_all_is_not_clean(advice):
+    assert outcome_of(hide(advice, range(4), "why")) is Outcome.PARTIAL
+
+
+def test_hiding_nothing_changes_nothing(advice):
+    assert hide(advice, (), "why") is advice

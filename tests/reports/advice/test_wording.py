@@ -4,9 +4,11 @@ import dataclasses
 
 import pytest
 
+from frx_graph.advice import Totals
 from frx_graph.capture.call_site import UNKNOWN_SITE, CallSite
-from frx_graph.records import Saving
+from frx_graph.records import Refusal, Saving
 from frx_graph.reports.advice import wording
+from frx_graph.reports.advice.wording import Outcome, copies_sentence, group_refusals, headline, outcome_of
 
 
 def test_traffic_and_time_each_say_what_they_rest_on(advice):
@@ -56,3 +58,46 @@ def test_machine(advice):
     assert wording.machine(advice.environment) == "eager on cpu (AMD EPYC 9B14, 2 threads)"
     traced = dataclasses.replace(advice.environment, threads=None, device_name="")
     assert wording.machine(traced) == "eager on cpu"
+
+
+def test_four_outcomes(advice, empty, failed):
+    assert outcome_of(advice) is Outcome.FINDINGS
+    assert outcome_of(empty) is Outcome.CLEAN
+    assert outcome_of(failed) is Outcome.NOTHING_ANALYSED
+    assert outcome_of(dataclasses.replace(empty, refusals=advice.refusals)) is Outcome.PARTIAL
+
+
+def test_nothing_scanned_is_nothing_analysed(empty):
+    assert outcome_of(dataclasses.replace(empty, totals=Totals(0, 0, 0, None, 0))) is Outcome.NOTHING_ANALYSED
+
+
+def test_headlines_cannot_be_confused(advice, empty, failed):
+    assert headline(advice) == "4 findings in 36 operators, 2 quick wins among them."
+    assert headline(empty) == "No findings in 36 operators."
+    assert headline(dataclasses.replace(empty, refusals=advice.refusals[:1])) == (
+        "No findings to show in 36 operators; 1 thing left alone, see below."
+    )
+    one = dataclasses.replace(empty, refusals=advice.refusals[:1], totals=Totals(1, 0, 0, None, 0))
+    assert headline(one) == "No findings to show in 1 operator; 1 thing left alone, see below."
+    assert headline(failed) == "Nothing was analysed: not one operator was captured. 1 reason below."
+    assert "indings" not in headline(failed)
+
+
+def test_copies_sentence(advice, failed):
+    assert copies_sentence(advice) == "17 layout copies a step, 17.7 MB, 14.8 % of its memory traffic"
+    assert "an unknown share of its" in copies_sentence(failed)
+
+
+def test_same_reason_is_one_entry(root):
+    site = CallSite("/project/net.py", 3, "f")
+    groups = group_refusals(
+        [Refusal("a", "why"), Refusal("b", "other"), Refusal("a", "why"), Refusal("c", "why", site=site)], root
+    )
+    assert [(g.reason, g.subjects) for g in groups] == [("why", ("a", "c (net.py:3)")), ("other", ("b",))]
+    assert groups[0].listed(1) == "a and 1 more"
+    assert groups[0].listed(2) == "a, c (net.py:3)"
+
+
+def test_names_are_made_printable(root):
+    (group,) = group_refusals([Refusal("x\x1b\ny", "r\x00\r\n::")], root)
+    assert (group.reason, group.subjects) == ("r ::", ("x y",))

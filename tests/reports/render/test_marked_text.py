@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from frx_graph.reports.render.marked_text import CodeBlock, Paragraph, Run, blocks, runs
+from frx_graph.reports.render.marked_text import CodeBlock, Paragraph, Run, blocks, lines, runs
 
 
 @pytest.mark.parametrize(
@@ -27,3 +27,7 @@ def test_blocks():
     )
     assert blocks("    x = 1") == (CodeBlock(("x = 1",)),)
     assert blocks("") == ()
+
+
+def test_lines_keep_indentation_and_nothing_else():
+    assert lines("do:\n    x = 1\x1b[0m\r\n\ty\n\n") == ["do:", "    x = 1[0m", "    y", ""]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from frx_graph.reports.advice.patch_report import difference, render_diff
+from frx_graph.reports.init_document import difference, render_diff
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,7 @@ from hypothesis import strategies as st
 from frx_graph.reports.kernels.kernel_document import GpuPart, KernelPart
 from frx_graph.reports.runs.run_parts import SummaryPart
 from frx_graph.reports.runs.trace_parts import LayoutPart, SitePart
-from frx_graph.service.bars import layout_bars, step_bars
-from frx_graph.service.kernel_roofline import kernel_roofline
-from frx_graph.service.trial_plot import trial_plot
+from frx_graph.service.plots import kernel_roofline, layout_bars, step_bars, trial_plot
 
 
 def kernel(flops_per_byte: float | None, ridge: float | None, mfu: float | None, seconds: float | None = 1.0):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frx_graph.reports.render.plain_text import NAME_LIMIT, encodable, lines, one_line, path_end
+from frx_graph.support.plain_text import NAME_LIMIT, encodable, one_line
 
 
 @pytest.mark.parametrize(
@@ -36,13 +36,3 @@ def test_one_line_is_printable(text):
     assert "\n" not in shown
     assert not {unicodedata.category(c) for c in shown} & {"Cc", "Cf", "Cs", "Zl", "Zp"}
     encodable(text).encode("utf-8")
-
-
-def test_lines_keep_indentation_and_nothing_else():
-    assert lines("do:\n    x = 1\x1b[0m\r\n\ty\n\n") == ["do:", "    x = 1[0m", "    y", ""]
-
-
-def test_of_a_long_path_the_end_is_shown() -> None:
-    assert path_end("/a/report.csv", 20) == "/a/report.csv"
-    assert path_end("/" + "x" * 300 + "/report.csv", 15) == "…xxx/report.csv"
-    assert path_end("/\x1b[31m\n" + "x" * 300, 10) == "…" + "x" * 9

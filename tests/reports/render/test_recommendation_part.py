@@ -11,7 +11,7 @@ import pytest
 from frx_graph.analyzers.kernels import labels, ptx_labels
 from frx_graph.analyzers.kernels.label_titles import LABEL_TITLES, label_title
 from frx_graph.evidence.ncu.presets import PRESETS
-from frx_graph.reports.render.rerun_command import rerun_command
+from frx_graph.reports.render.recommendation_part import rerun_command
 from frx_graph.rules.recommendation_card import cards_by_label
 
 LABELS = {

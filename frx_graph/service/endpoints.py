@@ -1,0 +1,149 @@
+"""Endpoints of programs: files as text in JSON, files as forms, and the ledger."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Query, Request
+from pydantic import BaseModel, RootModel
+from starlette.responses import JSONResponse, Response
+
+from frx_graph.advice import Advice
+from frx_graph.ledger.decision import Kind
+from frx_graph.ledger.schema import LedgerDocument
+from frx_graph.reports.kernels.compare_parts import CompareResult
+from frx_graph.reports.kernels.cuda_document import CudaDocument
+from frx_graph.reports.kernels.kernel_document import NcuDocument, NcuResult
+from frx_graph.reports.kernels.ptx_document import PtxDocument, PtxResult
+from frx_graph.reports.kernels.reconcile_document import ReconcileResult
+from frx_graph.reports.runs.run_parts import RunDocument
+from frx_graph.reports.runs.trace_parts import TraceDocument
+from frx_graph.service.analysis_job import Task
+from frx_graph.service.analyst import Analyst
+from frx_graph.service.decisions import MOST_EVENTS, DecisionBook, Decisions
+from frx_graph.service.http.problem import MEDIA_TYPE, Problem
+from frx_graph.service.http.requests import (
+    CompareRequest,
+    NcuRequest,
+    PtxRequest,
+    ReconcileRequest,
+    StaticInspectRequest,
+)
+from frx_graph.service.static_inspection import StaticInspection
+from frx_graph.service.uploads import FORM_BODY, form_of
+
+
+def json_endpoints(analyst: Analyst) -> APIRouter:
+    """Return the routes that take files as text in JSON."""
+    router = APIRouter(tags=["kernels"])
+
+    @router.post("/cuda/static-inspect", responses=answers(StaticInspection), response_class=Response)
+    async def static_inspect(http: Request, request: StaticInspectRequest) -> Response:
+        """Inspect CUDA source without compiling it."""
+        return await analyst.response(http, Task.CUDA, request.fill, gpu_model=request.gpu_model)
+
+    @router.post("/ncu/analyze", responses=answers(NcuResult), response_class=Response)
+    async def analyze_ncu(http: Request, request: NcuRequest) -> Response:
+        """Analyse the kernels of an export of Nsight Compute."""
+        return await analyst.response(http, Task.NCU, request.fill, gpu_model=request.gpu_model)
+
+    @router.post("/ptx/analyze", responses=answers(PtxResult), response_class=Response)
+    async def analyze_ptx(http: Request, request: PtxRequest) -> Response:
+        """Analyse the kernels of PTX."""
+        return await analyst.response(http, Task.PTX, request.fill, gpu_model=request.gpu_model)
+
+    @router.post("/compare", responses=answers(CompareResult), response_class=Response)
+    async def compare(http: Request, request: CompareRequest) -> Response:
+        """Compare two implementations: the better one, the evidence, and what is not known."""
+        labels = request.a.label or "a", request.b.label or "b"
+        return await analyst.response(http, Task.COMPARE, request.fill, gpu_model=request.gpu_model, labels=labels)
+
+    @router.post("/reconcile", responses=answers(ReconcileResult), response_class=Response)
+    async def reconcile(http: Request, request: ReconcileRequest) -> Response:
+        """Diagnose one program from several layers of evidence."""
+        return await analyst.response(http, Task.RECONCILE, request.fill, gpu_model=request.gpu_model)
+
+    return router
+
+
+_PROBLEMS = {
+    400: "the body is no JSON, or no form",
+    404: "there is none of that number",
+    401: "the token is missing, or not the service's",
+    403: "a browser sends it for another site's page",
+    408: "the body did not arrive in time",
+    413: "the body is larger than it may be",
+    421: "the service is not asked by its own name",
+    422: "what was sent cannot be analysed",
+    500: "a fault of frx-graph",
+    503: "as much waits, or is held, as may: see Retry-After",
+}
+
+
+def answers(model: type[BaseModel]) -> dict[int | str, dict[str, Any]]:
+    """Return `responses=` of an endpoint whose result is a `model`, for the OpenAPI document."""
+    return {
+        200: {"model": model, "description": "what was found"},
+        **problems(*(code for code in _PROBLEMS if code != 404)),
+    }
+
+
+def problems(*codes: int) -> dict[int | str, dict[str, Any]]:
+    """Return the same of the errors alone."""
+    schema = Problem.model_json_schema()
+    return {code: {"description": _PROBLEMS[code], "content": {MEDIA_TYPE: {"schema": schema}}} for code in codes}
+
+
+class FileResult(RootModel[TraceDocument | RunDocument | NcuDocument | PtxDocument | CudaDocument | Advice]):
+    """Result of an analysis, under the mode of the file's kind; of advice, the advice."""
+
+
+def file_endpoint(analyst: Analyst) -> APIRouter:
+    """Return the route that takes a file as it is, whatever its kind."""
+    router = APIRouter(tags=["files"])
+
+    @router.post(
+        "/analyze", responses=answers(FileResult), response_class=Response, openapi_extra={"requestBody": FORM_BODY}
+    )
+    async def analyze(request: Request) -> Response:
+        """Analyse a torch.profiler trace, the zip of a run, an Nsight Compute export or report, PTX, CUDA source, or
+        advice."""
+        analyst.check_room(Task.FILE)
+        async with form_of(request, two=False) as form:
+            return await analyst.response(request, Task.FILE, form.fill, gpu_model=form.gpu_model)
+
+    return router
+
+
+LAST_POSITION = 2**31 - 1
+"""Of the column that positions are kept in."""
+Position = Annotated[int, Path(ge=1, le=LAST_POSITION)]
+Before = Annotated[int | None, Query(ge=1, le=LAST_POSITION, description="only events before this one")]
+Signature = Annotated[str | None, Query(pattern="^[0-9a-f]{16}$", description="only this graph")]
+
+
+def ledger_endpoints(book: DecisionBook) -> APIRouter:
+    """Return the routes that read the ledger."""
+    router = APIRouter(prefix="/ledger", tags=["ledger"])
+
+    @router.get("/events", responses=answers(LedgerDocument), response_class=Response)
+    async def events(
+        signature: Signature = None,
+        kind: Kind | None = None,
+        before: Before = None,
+        limit: Annotated[int, Query(ge=1, le=MOST_EVENTS)] = 20,
+    ) -> Response:
+        """The last decisions, oldest first; of one graph, what stands for it, too."""
+
+        def asked() -> dict[str, Any]:
+            return book.document(book.last(signature=signature, kind=kind, before=before, limit=limit), signature)
+
+        return JSONResponse(await book.read(asked))
+
+    @router.get("/events/{position}", responses={**answers(LedgerDocument), **problems(404)}, response_class=Response)
+    async def event(position: Position) -> Response:
+        """One decision."""
+        found, _ = await book.read(lambda: book.at(position))
+        return JSONResponse(book.document(Decisions((found,), 1, None)))
+
+    return router

@@ -1,0 +1,160 @@
+"""The pictures of the service's pages: kernels under a roofline, samples of a trial, and bars."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+from markupsafe import Markup
+
+from frx_graph.reports.kernels.kernel_document import KernelPart
+from frx_graph.reports.render.quantities import byte_count, percent, plural, seconds
+from frx_graph.reports.render.svg import Axes, Scale, circle, clipped, picture, polyline, rect, text
+from frx_graph.reports.runs.run_parts import SummaryPart
+from frx_graph.reports.runs.trace_parts import LayoutPart
+from frx_graph.reports.trials.trial_document import TrialDocument
+from frx_graph.support.plain_text import one_line
+
+_SMALLEST, _LARGEST = 4.0, 18.0
+"""Radii of kernels."""
+_LEAST = 1e-9
+"""Of the ridge or the peak: a kernel beyond it is a mistake in a file."""
+_LEAST_CHANGE = 0.02
+"""The axis of a trial shows at least 2 % either way."""
+_BARS, _BAR, _FONT = 600.0, 22.0, 11.0
+_NAMES, _NUMBERS = 190.0, 80.0
+"""Widths of the columns left and right of the bars."""
+_MOST_BARS = 12
+_STEP_PARTS: Final = (
+    ("waiting for input", "loader_wait_share", "waits"),
+    ("copies to the device", "h2d_share", "waits"),
+    ("copies from the device", "d2h_share", "waits"),
+    ("forward", "forward_share", ""),
+    ("backward", "backward_share", ""),
+    ("optimizer", "optimizer_share", ""),
+    ("waiting for the device", "sync_share", "waits"),
+    ("other parts", "other_share", ""),
+    ("in nothing recorded", "unexplained_share", ""),
+)
+
+
+def kernel_roofline(kernels: Sequence[KernelPart], width: float, height: float) -> Markup | None:
+    """Plot measured kernels against the roofline of their devices' data sheets; None if no kernel can be placed.
+
+    Devices have different peaks, so both axes are relative: arithmetic intensity over that of the ridge, and the
+    reached share of the peak. All devices then have one roof.
+    """
+    points = [(kernel, *place) for kernel in kernels if (place := _place_under_roof(kernel)) is not None]
+    if not points:
+        return None
+    intensities, reached = [x for _, x, _ in points], [y for _, _, y in points]
+    x_scale = Scale.decades(min(*intensities, 0.1), max(*intensities, 10.0))
+    y_scale = Scale.decades(min(*reached, 0.1), 1.0)
+    axes = Axes(x_scale, y_scale, width, height, left=52.0, right=14.0, top=12.0, bottom=40.0)
+    drawn: list[Markup] = []
+    for value in y_scale.ticks:
+        drawn += axes.horizontal(value, percent(100 * value))
+    for value in x_scale.ticks:
+        drawn += axes.vertical(value, f"{value:g}×")
+    drawn.append(axes.caption("FLOP per byte, over the ridge's"))
+    begin = max(x_scale.low, y_scale.low)
+    roof = ((begin, begin), (1.0, 1.0), (x_scale.high, 1.0))
+    drawn.append(polyline([(axes.x(x), axes.y(y)) for x, y in roof], "roof"))
+    most = max(kernel.seconds or 0.0 for kernel, _, _ in points)
+    for kernel, x, y in sorted(points, key=lambda point: -(point[0].seconds or 0.0)):
+        share = math.sqrt((kernel.seconds or 0.0) / most) if 0 < most < math.inf else 0.0
+        radius = _SMALLEST + (_LARGEST - _SMALLEST) * share
+        drawn.append(circle(axes.x(x), axes.y(y), radius, "kernel", _describe_kernel(kernel, y)))
+    described = "; ".join(_describe_kernel(kernel, y) for kernel, _, y in points[:10])
+    return picture(width, height, f"Roofline of {plural(len(points), 'kernel')}. {described}", drawn, "roofline")
+
+
+def _place_under_roof(kernel: KernelPart) -> tuple[float, float] | None:
+    """Return the intensity over the ridge's, and the reached share of the peak."""
+    gpu = kernel.gpu
+    if gpu is None or not gpu.flops_per_byte or not gpu.ridge_flops_per_byte or not gpu.mfu_pct:
+        return None
+    intensity, reached = gpu.flops_per_byte / gpu.ridge_flops_per_byte, gpu.mfu_pct / 100
+    drawable = _LEAST < intensity < 1 / _LEAST and _LEAST < reached < math.inf
+    return (intensity, min(reached, 1.0)) if drawable else None
+
+
+def _describe_kernel(kernel: KernelPart, reached: float) -> str:
+    assert kernel.gpu is not None
+    intensity = f"{kernel.gpu.flops_per_byte:.3g} FLOP/byte"
+    name = one_line(kernel.kernel_name, 80)
+    return f"{name}: {intensity}, {percent(100 * reached)} of the peak, {seconds(kernel.seconds)}"
+
+
+def trial_plot(trial: TrialDocument, width: float, height: float) -> Markup | None:
+    """Plot the candidate's speed-up in each quad of a trial, by pair of processes; None without samples."""
+    quads = [quad for quad in trial.samples if math.isfinite(quad.log_ratio)]
+    if not quads:
+        return None
+    stats = trial.stats
+    ends = [math.log(end) for end in ((stats.ci_low, stats.ci_high) if stats is not None else ()) if end and end > 0]
+    values = [*(quad.log_ratio for quad in quads), *ends, -_LEAST_CHANGE, _LEAST_CHANGE]
+    low, high = min(values), max(values)
+    pairs = sorted({quad.pair for quad in quads})
+    axes = Axes(
+        Scale(0, len(pairs)), Scale(low, high), width, height, left=60.0, right=12.0, top=10.0, bottom=30.0
+    )  # fmt: skip
+    drawn: list[Markup] = []
+    if len(ends) == 2:
+        top, bottom = axes.y(ends[1]), axes.y(ends[0])
+        room = width - axes.left - axes.right
+        drawn.append(rect(axes.left, top, room, max(bottom - top, 1.0), "interval", "the interval"))
+    for value in (low, 0.0, high):
+        drawn += axes.horizontal(value, _change(value, 1), "grid" if value else "even")
+    for index, pair in enumerate(pairs):
+        mine = [quad for quad in quads if quad.pair == pair]
+        drawn.append(text(f"pair {pair}", axes.x(index + 0.5), height - 8, "tick", "middle"))
+        for place, quad in enumerate(mine, start=1):
+            x, y = axes.x(index + place / (len(mine) + 1)), axes.y(quad.log_ratio)
+            note = f"pair {pair}, quad {quad.number}: {_change(quad.log_ratio, 2)}{', void' if quad.void else ''}"
+            drawn.append(circle(x, y, 4.0, "sample void" if quad.void else "sample", note))
+    counted = f"{plural(len(quads), 'quad')} in {plural(len(pairs), 'pair')} of processes"
+    label = f"{counted}, on an axis from {_change(low, 1)} to {_change(high, 1)}"
+    return picture(width, height, label, drawn, "samples")
+
+
+def _change(log_ratio: float, decimals: int) -> str:
+    return f"{100 * math.expm1(log_ratio):+.{decimals}f} %"
+
+
+def step_bars(summary: SummaryPart) -> Markup:
+    """Draw the recorded parts of a step as bars."""
+    rows = [(name, getattr(summary, share), class_) for name, share, class_ in _STEP_PARTS]
+    shown = [(name, share, percent(100 * share), class_) for name, share, class_ in rows if share is not None]
+    return _bars(shown, "steps", "Where a step's time goes")
+
+
+def layout_bars(layout: Sequence[LayoutPart]) -> Markup:
+    """Draw layout copies by operator and call site: their bytes if all are known, else their times."""
+    shown = layout[:_MOST_BARS]
+    if all(one.bytes is not None for one in shown):
+        rows = [(_describe_site(one), float(one.bytes or 0), byte_count(one.bytes), "") for one in shown]
+    else:
+        rows = [(_describe_site(one), one.total_ms, seconds(one.total_ms / 1e3), "") for one in shown]
+    return _bars(rows, "layout-bars", "Layout copies by call site")
+
+
+def _describe_site(one: LayoutPart) -> str:
+    return one.operator if one.site is None else f"{one.site.file.rpartition('/')[2]}:{one.site.line} {one.operator}"
+
+
+def _bars(rows: Sequence[tuple[str, float, str, str]], class_: str, label: str) -> Markup:
+    """Draw rows of name, value, value in words, and class."""
+    most = max((value for _, value, _, _ in rows), default=0.0)
+    if not most:
+        return Markup("")
+    room = _BARS - _NAMES - _NUMBERS
+    drawn: list[Markup] = []
+    for index, (name, value, words, kind) in enumerate(rows):
+        top, length = index * _BAR, room * value / most
+        drawn.append(text(clipped(name, _NAMES - 8, _FONT), _NAMES - 8, top + 15, "tick", "end"))
+        drawn.append(rect(_NAMES, top + 3, max(length, 1.0), _BAR - 6, kind or None, f"{name}: {words}"))
+        drawn.append(text(words, _NAMES + length + 6, top + 15, "tick"))
+    described = "; ".join(f"{name}: {words}" for name, _, words, _ in rows)
+    return picture(_BARS, len(rows) * _BAR, f"{label}. {described}", drawn, class_)
