@@ -5,18 +5,20 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import torch
 from torch import Tensor
+from torch._inductor import config
 
 from frx_graph.measure.machine.device_calibration import device_name
 from frx_graph.measure.machine.measurement_environment import measurement_environment
 from frx_graph.measure.machine.nvml_device import nvidia_device
 from frx_graph.measure.machine.processor_state import processor_state
 from frx_graph.serialization.decisive_settings import decisive_settings
-from frx_graph.trials.cpp_compiler import cpp_compiler
 from frx_graph.trials.decisive_variables import decisive_variables
 from frx_graph.trials.environment_record import TrialEnvironment, TrialSetup
 from frx_graph.version import __version__
@@ -73,3 +75,15 @@ def _version(distribution: str) -> str | None:
         return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:
         return None
+
+
+def cpp_compiler() -> str | None:
+    """The compiler's file as it is told from others without starting it: its name behind all links, its size, and when
+    it was written, which packages keep from where they were built. None where there is none."""
+    names = config.cpp.cxx if isinstance(config.cpp.cxx, (tuple, list)) else (config.cpp.cxx,)
+    found = next(filter(None, (shutil.which(name) for name in names if name)), None)
+    if found is None:
+        return None
+    file = Path(found).resolve()
+    status = file.stat()
+    return f"{file.name}, {status.st_size} bytes, {int(status.st_mtime)}"

@@ -30,19 +30,23 @@ from frx_graph.trials.gates import Comparison, examine_gates, plan_fault
 from frx_graph.trials.policy import TrialPolicy
 from frx_graph.trials.protocol import Protocol as Rule
 from frx_graph.trials.protocol import protocol
-from frx_graph.trials.running_arms import RunningArm, RunningArms
-from frx_graph.trials.running_arms import StartArm as StartArm
-from frx_graph.trials.samples import Block, MeasuredQuad
+from frx_graph.trials.samples import Block, MeasuredQuad, count_quads, pause_seconds
 from frx_graph.trials.schedule import Arm, Quad, next_quad, schedule
 from frx_graph.trials.trial_run import Gate, GateResult, TrialRun
 from frx_graph.trials.verdict import Outcome, Verdict, early_verdict, final_verdict
-from frx_graph.trials.worker_client import Asking, BaselineError, BudgetEnded, CandidateFailed
+from frx_graph.trials.worker_client import (
+    Asking,
+    BaselineError,
+    BudgetEnded,
+    CandidateFailed,
+    RunningArm,
+    RunningArms,
+    StartArm,
+)
 
 DRAWS = 3
 """Of inputs, on which results are compared."""
 _WARM_STEPS = 3
-_FIRST_PAUSE_SECONDS = 0.25
-_LONGEST_PAUSE_SECONDS = 15.0
 _NOT_REPEATABLE = "not repeatable: the program does not compute the same twice from the same seed and inputs"
 
 Progress = Callable[[str], None]
@@ -204,11 +208,11 @@ class _Run:
                     pair = None
                     continue
                 quads.append(measured)
-                self._progress(_so_far(quads, self._rule))
+                self._progress(count_quads(quads, self._rule))
                 if self._clock() >= self._deadline:
                     break
                 if quads[-1].void:
-                    self._wait(quads)
+                    self._pause(min(pause_seconds(quads), max(0.0, self._deadline - self._clock())))
                 if (verdict := early_verdict(quads, self._rule)) is not None:
                     return verdict
         return self._cut_short(quads)
@@ -239,13 +243,6 @@ class _Run:
         if void > self._rule.void_quads_allowed:
             ends.append(f"no more than {self._rule.void_quads_allowed} may be void: raise void_quads_allowed")
         return replace(verdict, reason="; ".join((verdict.reason, *ends)))
-
-    def _wait(self, quads: Sequence[MeasuredQuad]) -> None:
-        """After a disturbed quad, twice as long after each in a row: what disturbs may pass."""
-        row = next((n for n, quad in enumerate(reversed(quads)) if not quad.void), len(quads))
-        seconds = min(_FIRST_PAUSE_SECONDS * 2 ** (row - 1), _LONGEST_PAUSE_SECONDS, self._deadline - self._clock())
-        if seconds > 0:
-            self._pause(seconds)
 
     def _quad(self, arms: Mapping[Arm, RunningArm], quad: Quad) -> MeasuredQuad:
         first, second, third, fourth = (self._block(arms, arm) for arm in quad.arms)
@@ -287,9 +284,3 @@ def _failed(failure: CandidateFailed) -> GateResult:
 
 def _rejected(gate: GateResult) -> Verdict:
     return Verdict(Outcome.REJECT, f"{gate.name}: {gate.detail}", None, early=True)
-
-
-def _so_far(quads: Sequence[MeasuredQuad], rule: Rule) -> str:
-    measured = sum(not quad.void for quad in quads)
-    void = len(quads) - measured
-    return f"quad {measured} of {rule.quads}{f', {void} void' if void else ''}"

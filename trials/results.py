@@ -83,7 +83,7 @@ def observe_step(program: Program, seed: int, within: AbstractContextManager[obj
     """Run one step `within` something, from a seed, and put parameters, buffers and gradients back as they were."""
     program.forget_gradients()
     inputs = [t for t in pytree.tree_leaves((program.args, dict(program.kwargs))) if isinstance(t, Tensor)]
-    with _state_kept(program.model), _values_kept(inputs):
+    with _values_kept((*inputs, *_tensors_of(program.model))):
         seed_everything(seed)
         with within or contextlib.nullcontext():
             made = program.step()
@@ -271,13 +271,6 @@ def _form(tensor: Tensor, memories: dict[int, int]) -> str:
 
 def _takes_gradient(value: Any) -> bool:
     return isinstance(value, Tensor) and value.requires_grad and value.is_leaf
-
-
-@contextlib.contextmanager
-def _state_kept(model: nn.Module | None) -> Iterator[None]:
-    """Parameters and buffers are what they were, in the same memory."""
-    with _values_kept(_tensors_of(model)):
-        yield
 
 
 def _tensors_of(model: nn.Module | None) -> list[Tensor]:

@@ -5,9 +5,14 @@ from __future__ import annotations
 import enum
 import math
 import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from frx_graph.trials.protocol import Protocol
 from frx_graph.trials.schedule import Arm, Quad
+
+_FIRST_PAUSE_SECONDS = 0.25
+_LONGEST_PAUSE_SECONDS = 15.0
 
 
 class Cause(enum.StrEnum):
@@ -67,5 +72,17 @@ class MeasuredQuad:
 
     @property
     def void(self) -> bool:
-        """Whether any of its blocks was disturbed."""
+        """True if any of its blocks was disturbed."""
         return any(block.disturbance is not None for block in self.blocks)
+
+
+def count_quads(quads: Sequence[MeasuredQuad], protocol: Protocol) -> str:
+    """Return how many quads of a trial are measured, and how many of those were void, for people."""
+    void = sum(quad.void for quad in quads)
+    return f"quad {len(quads) - void} of {protocol.quads}{f', {void} void' if void else ''}"
+
+
+def pause_seconds(quads: Sequence[MeasuredQuad]) -> float:
+    """Return how long to wait after a void quad: twice as long after each in a row, as the disturbance may pass."""
+    row = next((n for n, quad in enumerate(reversed(quads)) if not quad.void), len(quads))
+    return float(min(_FIRST_PAUSE_SECONDS * 2 ** (row - 1), _LONGEST_PAUSE_SECONDS))

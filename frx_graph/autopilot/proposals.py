@@ -15,7 +15,7 @@ from frx_graph.records import Candidate, Risk
 from frx_graph.trial_worker.launch import start_arm
 from frx_graph.trials.arm_messages import Load, Loaded, MadeGraph, Warm, Warmed, ask
 from frx_graph.trials.arm_process import ArmError
-from frx_graph.trials.running_arms import RunningArms, StartArm
+from frx_graph.trials.worker_client import RunningArms, StartArm
 
 Propose = Callable[[tuple[Candidate, ...], Sequence[str]], tuple[MadeGraph, ...]]
 """What measured times speak for among rewrites, for a program compiled as a choice, if there is one, says."""

@@ -37,10 +37,11 @@ from frx_graph.trial_worker.graph_file import hold_graph, write_graph
 from frx_graph.trial_worker.in_process import InProcessArms
 from frx_graph.trial_worker.launch import start_arm
 from frx_graph.trials.arm_messages import GraphWorkload, Load, MadeGraph
-from frx_graph.trials.executor import Programs, Progress, StartArm, run_trial
+from frx_graph.trials.executor import Programs, Progress, run_trial
 from frx_graph.trials.policy import TrialPolicy
 from frx_graph.trials.trial_run import TrialRun
 from frx_graph.trials.verdict import Outcome
+from frx_graph.trials.worker_client import StartArm
 
 Record = Callable[[Sequence[Decision]], object]
 """Keeps decisions, all or none."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import functools
+import itertools
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -17,6 +18,7 @@ from frx_graph.ledger.author import Author
 from frx_graph.ledger.decision import Decision
 from frx_graph.passes.inner_choice import CHOICES
 from frx_graph.records import Candidate, Risk
+from frx_graph.reports.trials.trial_matrix_report import shape_text
 from frx_graph.trial_worker.launch import start_arm
 from frx_graph.trials.arm_messages import Load, MadeGraph, TargetWorkload
 from frx_graph.trials.executor import Programs, Progress, run_trial
@@ -155,3 +157,49 @@ def _alone(
         listed = f"candidates: {', '.join(known)}" if known else "nothing speaks for any rewrite here"
         raise OptionError(f"no candidate {name!r}", f"did you mean {near[0]!r}?" if near else listed)
     return graphs if len(found) == 1 else propose(base, rewrites_of(name))
+
+
+@dataclass(frozen=True, slots=True)
+class TrialJob:
+    """One trial of a target: a `Job`."""
+
+    asked: Asked
+    policy: TrialPolicy
+
+    @property
+    def label(self) -> str:
+        """Its place in the matrix."""
+        workload = self.asked.workload
+        named = (workload.target, shape_text(dict(workload.shape)), workload.dtype, self.asked.candidate)
+        return " ".join(filter(None, named))
+
+    def __call__(self, progress: Progress) -> Tried | None:
+        """As `try_target` says."""
+        return try_target(self.asked, self.policy, progress)
+
+
+def matrix(
+    targets: Sequence[str],
+    shapes: Sequence[tuple[tuple[str, int], ...]],
+    dtypes: Sequence[str | None],
+    candidates: Sequence[str | None],
+    *,
+    device: str | None,
+    train: bool,
+    inner: str,
+    against_itself: bool,
+    policy: TrialPolicy,
+) -> tuple[TrialJob, ...]:
+    """All of targets, shapes, types and candidates, each with each; what is there twice counts once. Each has the
+    policy's time budget for itself. No shapes, types and candidates are the target's own, and all candidates together.
+    """
+    tried = tuple(dict.fromkeys(candidates)) or (None,)
+    return tuple(
+        TrialJob(
+            Asked(TargetWorkload(target, device, dtype, shape), train, inner, candidate, against_itself, len(tried)),
+            policy,
+        )
+        for target, shape, dtype, candidate in itertools.product(
+            dict.fromkeys(targets), dict.fromkeys(shapes or ((),)), dict.fromkeys(dtypes or (None,)), tried
+        )
+    )

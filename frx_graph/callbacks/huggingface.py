@@ -14,8 +14,8 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from frx_graph.errors import first_line
+from frx_graph.runs.sdk.recording_settings import say_once
 from frx_graph.runs.sdk.session import AutopilotSession
-from frx_graph.runs.sdk.stderr_warning import say_once
 from frx_graph.runs.sdk.step import Step
 
 try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import enum
 import errno
+import hashlib
 import os
 import pickle
 import select
@@ -16,16 +17,40 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from frx_graph.engines.processor_part import ProcessorPart
+import frx_graph.trials
+from frx_graph.compiler.code_fingerprint import code_hash
 from frx_graph.errors import first_line
+from frx_graph.measure.machine.processor_siblings import siblings
 from frx_graph.support.package_path import package_pythonpath
 from frx_graph.support.supervisor.process import supervise, wait_for_exit
 from frx_graph.trials.decisive_variables import decisive_variables
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessorPart:
+    """The part `number`, from 0, of `parts`. Each has as many processors as the others, so that they are alike; no two
+    share one, unless there are fewer processors than parts."""
+
+    number: int
+    parts: int
+
+    def of(self, usable: Collection[int], core: Callable[[int], Collection[int]] = siblings) -> frozenset[int]:
+        """Its processors, neighbours; those of one `core` stay together, since they slow each other down."""
+        ordered = sorted(usable, key=lambda processor: (min(core(processor)), processor))
+        size = max(1, len(ordered) // self.parts)
+        begin = self.number * size % len(ordered)
+        return frozenset(ordered[begin : begin + size])
+
+    def take(self) -> None:
+        """From now on the process, and what it starts, uses no others, where the system can see to that."""
+        if hasattr(os, "sched_setaffinity"):
+            os.sched_setaffinity(0, self.of(os.sched_getaffinity(0)))
+
 
 _POLL_SECONDS = 0.2
 """Ray cancels a task by an exception, which does not come through while the interpreter waits for the system."""
@@ -161,3 +186,11 @@ def _last_line(output: BinaryIO) -> str:
     output.seek(max(0, output.tell() - _LAST_BYTES))
     lines = output.read().decode(errors="replace").strip().splitlines()
     return f": {lines[-1]}" if lines else ""
+
+
+def trying_code_hash() -> str:
+    """Sixteen hexadecimal digits, the same on all machines with the same of it."""
+    digest = hashlib.sha256(code_hash().encode())
+    for path in sorted(Path(frx_graph.trials.__path__[0]).glob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]

@@ -4,14 +4,14 @@ its job as the local engine does, and answers. It ends with the worker that has 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import pickle
 import signal
 import sys
 import traceback
 
-from frx_graph.engines.attempt import Answer, Ending, Task
-from frx_graph.engines.trying_code import trying_code_hash
+from frx_graph.engines.attempt import Answer, Ending, Task, trying_code_hash
 from frx_graph.errors import FrxError
 from frx_graph.support.supervisor.supervised import claim_stdout, end_with_parent
 from frx_graph.support.termination import cleaned_up_when_terminated
@@ -53,13 +53,23 @@ def _unfit(task: Task) -> Answer | None:
     """Where what is measured here would be about something else."""
     if trying_code_hash() != task.code:
         return Answer(task.attempt, Ending.UNFIT, "it has other code of frx-graph", "install the same on all nodes")
-    if task.environment is not None:
-        # It imports torch.
-        from frx_graph.engines.node_environment import node_environment
-
-        if node_environment() != task.environment:
-            return Answer(task.attempt, Ending.UNFIT, "its environment is another than the baseline's")
+    if task.environment is not None and node_environment() != task.environment:
+        return Answer(task.attempt, Ending.UNFIT, "its environment is another than the baseline's")
     return None
+
+
+def node_environment() -> str:
+    """Return sixteen hexadecimal digits of this node's processor, versions, settings and GPUs: what is measured on a
+    node holds for others with the same. CUDA is not initialised, which would take memory of the GPU to measure on."""
+    # These import torch, which counts the processors that `ProcessorPart.take` leaves.
+    import torch
+
+    from frx_graph.compiler.environment_key import environment_key
+    from frx_graph.measure.machine.gpus_present import gpu_names
+    from frx_graph.trials.environment import trial_setup
+
+    setup = environment_key(trial_setup(torch.device("cpu")))
+    return hashlib.sha256(" ".join((setup, *gpu_names())).encode()).hexdigest()[:16]
 
 
 if __name__ == "__main__":

@@ -6,8 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from frx_graph.engines.attempt import Answer, Task
-from frx_graph.engines.processor_part import ProcessorPart
+from frx_graph.engines.attempt import Answer, ProcessorPart, Task
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,3 +77,21 @@ class Engine(Protocol):
 
     def run(self, jobs: Sequence[Job[T]], progress: Progress) -> Generator[Finished[T]]:
         """Each as soon as it has finished, in whatever order."""
+
+
+class LocalEngine:
+    """An `Engine`."""
+
+    def run(self, jobs: Sequence[Job[T]], progress: Progress) -> Generator[Finished[T]]:
+        """In their order."""
+        for number, job in enumerate(jobs):
+            result: T | FrxError
+            try:
+                result = job(_with_label(job, progress) if len(jobs) > 1 else progress)
+            except FrxError as error:
+                result = error
+            yield Finished(number, result, None)
+
+
+def _with_label(job: Job[T], progress: Progress) -> Progress:
+    return lambda stage: progress(f"{job.label}: {stage}")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
+from frx_graph.engines.attempt import ProcessorPart
 from frx_graph.engines.cluster import Cluster, Node, Reservation, Share
 from frx_graph.engines.engine import Holding
-from frx_graph.engines.processor_part import ProcessorPart
 
 
 class MeasuringSlots:

@@ -16,14 +16,30 @@ from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from frx_graph.engines.attempt import Answer, Ending, Task
+from frx_graph.engines.attempt import Answer, Ending, Task, trying_code_hash
 from frx_graph.engines.cluster import Cluster, LostError, Node, Running, Share, UnfitError
 from frx_graph.engines.engine import Finished, Holding, Job, NowhereError, Placed, Progress, T
-from frx_graph.engines.gone_nodes import GoneNodes
 from frx_graph.engines.measuring_slots import MeasuringSlots
-from frx_graph.engines.trying_code import trying_code_hash
 from frx_graph.errors import TrialError
 from frx_graph.trials.decisive_variables import decisive_variables
+
+GONE_SECONDS = 10.0
+"""That a node has to be gone before nobody listens to it any more: the cluster itself may know better what was lost."""
+
+
+class GoneNodes:
+    """Counts, by `clock`, for how long nodes have been away."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._since: dict[str, float] = {}
+
+    def among(self, wanted: Collection[str], alive: Collection[str]) -> frozenset[str]:
+        """Of the ids that are `wanted`, those that were not `alive` for long, each time this was asked."""
+        now = self._clock()
+        self._since = {node: self._since.get(node, now) for node in wanted if node not in alive}
+        return frozenset(node for node, since in self._since.items() if now - since >= GONE_SECONDS)
+
 
 MOST_ATTEMPTS = 3
 """Of one job."""

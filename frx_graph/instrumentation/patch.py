@@ -19,9 +19,16 @@ import libcst.matchers as m
 from libcst.metadata import MetadataWrapper
 
 from frx_graph.errors import ScriptError
-from frx_graph.instrumentation.framework_trainer import CALLBACKS, framework_of
 from frx_graph.instrumentation.script import Script, parsed, unwarned
-from frx_graph.instrumentation.training_loop import LoopsFound, TrainingLoop, passes_on, training_loops
+from frx_graph.instrumentation.training_loop import (
+    CALLBACKS,
+    LoopsFound,
+    TrainingLoop,
+    framework_of,
+    imported_packages,
+    passes_on,
+    training_loops,
+)
 
 MARK = "# frx init --patch"
 _BY_HAND = "instrument it by hand: with frx_graph.step_context(step=..., batch=..., model=...):"
@@ -97,11 +104,8 @@ def unpatch(script: Script) -> str | None:
 
 
 def is_instrumented(module: cst.Module) -> bool:
-    """Whether it imports frx_graph, with or without our help."""
-    imported = m.Import(names=[m.ZeroOrMore(), m.ImportAlias(name=m.Name(_PACKAGE)), m.ZeroOrMore()])
-    part = m.Import(names=[m.ZeroOrMore(), m.ImportAlias(name=m.Attribute(value=m.Name(_PACKAGE))), m.ZeroOrMore()])
-    taken_from = m.ImportFrom(module=m.Name(_PACKAGE) | m.Attribute(value=m.Name(_PACKAGE)))
-    return bool(m.findall(module, imported | part | taken_from))
+    """Return True if it imports frx_graph."""
+    return _PACKAGE in imported_packages(module)
 
 
 def _check(script: Script, text: str) -> None:

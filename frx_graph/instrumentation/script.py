@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ast
 import codecs
+import io
 import os
 import shutil
 import stat
+import tokenize
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +18,6 @@ from pathlib import Path
 import libcst as cst
 
 from frx_graph.errors import ScriptError, first_line
-from frx_graph.instrumentation.source_encoding import declared_encoding
 from frx_graph.support.atomic_file import replaced_when_written
 
 LONGEST = 1 << 20
@@ -114,3 +115,13 @@ def replace_script(script: Script, text: str) -> None:
             shutil.copymode(script.path, temporary)
     except OSError as error:
         raise ScriptError(f"{script.path} cannot be written: {error.strerror}", "it was left as it was") from error
+
+
+def declared_encoding(data: bytes) -> str:
+    """`utf-8` where nothing is named; `unknown` for a name that Python does not know."""
+    try:
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
+    except (SyntaxError, ValueError):
+        # Also where the first lines are no UTF-8, which decoding them will say.
+        return "utf-8" if b"coding" not in b"".join(data.splitlines()[:2]) else "unknown"
+    return encoding.removesuffix("-sig")

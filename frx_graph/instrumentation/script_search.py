@@ -11,10 +11,9 @@ import libcst as cst
 from libcst.metadata import MetadataWrapper
 
 from frx_graph.errors import ScriptError
-from frx_graph.instrumentation.framework_trainer import framework_of
 from frx_graph.instrumentation.patch import is_instrumented
 from frx_graph.instrumentation.script import parsed, read_script
-from frx_graph.instrumentation.training_loop import training_loops
+from frx_graph.instrumentation.training_loop import framework_of, training_loops
 
 DEEPEST = 4
 """Folders below the one that is searched."""

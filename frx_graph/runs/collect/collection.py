@@ -26,7 +26,7 @@ from frx_graph.reports.render.plain_text import encodable
 from frx_graph.reports.runs.run_document import summary_text
 from frx_graph.reports.runs.run_explanation import explain_run
 from frx_graph.reports.runs.run_parts import RunDocument
-from frx_graph.runs.collect import device_sampling, host_sampling
+from frx_graph.runs.collect import device_sampling
 from frx_graph.runs.collect.bundle_writing import bundle_files, make_folder, sha256_of, write_zip
 from frx_graph.runs.collect.imported_artifacts import gather_traces, import_traces
 from frx_graph.runs.collect.run_metadata import (
@@ -39,9 +39,8 @@ from frx_graph.runs.collect.run_metadata import (
     this_host,
 )
 from frx_graph.runs.collect.run_settings import RunSettings
-from frx_graph.runs.collect.sampling import Sampler
-from frx_graph.runs.workload.shown_command import without_secrets
-from frx_graph.runs.workload.workload import STDERR, STDOUT, WorkloadEnd, WorkloadError, run_workload
+from frx_graph.runs.collect.sampling import HOST_HEADER, Sampler, host_rows
+from frx_graph.runs.workload.workload import STDERR, STDOUT, WorkloadEnd, WorkloadError, run_workload, without_secrets
 from frx_graph.support.atomic_file import write_all_atomically, write_atomically
 from frx_graph.support.termination import cleaned_up_when_terminated
 
@@ -79,7 +78,7 @@ def collect_run(settings: RunSettings, *, stdout: int | None = STDOUT, stderr: i
             bundle_layout.METADATA: _json(collection.metadata),
             bundle_layout.RUN_CONFIG: settings.config_text(host).encode(),
             bundle_layout.GPU_METRICS: device_sampling.HEADER,
-            bundle_layout.HOST_METRICS: host_sampling.HEADER,
+            bundle_layout.HOST_METRICS: HOST_HEADER,
         },
     )
     begin = time.time()
@@ -207,7 +206,7 @@ class _Collection:
 
     def _samplers(self, ancestor: int) -> Iterator[Sampler]:
         folder, seconds = self.settings.folder, self.settings.interval_ms / 1000
-        yield Sampler(folder / bundle_layout.HOST_METRICS, seconds, host_sampling.host_rows(ancestor))
+        yield Sampler(folder / bundle_layout.HOST_METRICS, seconds, host_rows(ancestor))
         nvml = loaded_nvml()
         devices = {} if nvml is None else device_sampling.visible_devices(nvml)
         if nvml is not None and devices:

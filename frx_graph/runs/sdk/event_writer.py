@@ -24,9 +24,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from frx_graph.errors import first_line
-from frx_graph.runs.sdk.event_lines import Event, line_of, step_end, warning
+from frx_graph.runs.sdk.event_lines import Event, step_end, warning
+from frx_graph.runs.sdk.recording_settings import say_once
 from frx_graph.runs.sdk.scalar_reading import PendingScalar
-from frx_graph.runs.sdk.stderr_warning import say_once
 from frx_graph.runs.sdk.trace_budget import TraceBudget
 
 CAPACITY = 32_768
@@ -192,7 +192,7 @@ class EventWriter:
                     continue
                 event = end
             for admitted in budget.admitted(event):
-                line = line_of(admitted, self._process)
+                line = admitted[0](self._process, admitted)
                 budget.written += len(line)
                 lines.append(line)
         self._write_lines(lines)

@@ -12,8 +12,8 @@ from frx_graph.evidence.run.bundle_layout import PROFILER_TRACE
 from frx_graph.runs.sdk.event_lines import profiler_window
 from frx_graph.runs.sdk.recorder import Recorder, launched_as
 from frx_graph.runs.sdk.recording_settings import output_dir as output_dir_now
+from frx_graph.runs.sdk.recording_settings import say_once
 from frx_graph.runs.sdk.session import AutopilotSession
-from frx_graph.runs.sdk.stderr_warning import say_once
 from frx_graph.support.atomic_file import replaced_when_written
 
 if TYPE_CHECKING:
@@ -118,11 +118,12 @@ class KernelWindow:
             say_once(f"the profile is not written to {self.trace}: {first_line(error)}")
             return
         if recorder is not None:
-            told = {"window_state": "exported", "trace": self._within_bundle(recorder), "steps": self._known_steps()}
+            told = {
+                "window_state": "exported",
+                "trace": self._within_bundle(recorder),
+                "steps": self._steps or self._most_steps,
+            }
             recorder.put((profiler_window, recorder.now(), None, told))
-
-    def _known_steps(self) -> int | None:
-        return self._steps or self._most_steps
 
     def _within_bundle(self, recorder: Recorder) -> str | None:
         trace, bundle = self.trace.absolute(), recorder.bundle

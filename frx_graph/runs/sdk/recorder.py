@@ -17,7 +17,7 @@ from frx_graph.runs.sdk.batch_layout import MOST_LAYOUTS, BatchLayouts, Layout, 
 from frx_graph.runs.sdk.event_lines import Event, shape_snapshot, system_info, warning
 from frx_graph.runs.sdk.event_writer import EventWriter
 from frx_graph.runs.sdk.parameter_layout import WatchedModels
-from frx_graph.runs.sdk.stderr_warning import say_once
+from frx_graph.runs.sdk.recording_settings import say_once
 
 
 class Marks(Protocol):

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from frx_graph.evidence.run.bundle_layout import EVENTS
-from frx_graph.runs.sdk.stderr_warning import say_once
 
 OUTPUT_DIR: Final = "frx-job-run"
 """Where a program writes what `frx collect` imports, unless `FRX_OUTPUT_DIR` names another folder."""
@@ -61,3 +62,17 @@ def _max_bytes(environment: Mapping[str, str]) -> int:
         return int(given)
     say_once(f"FRX_MAX_TRACE_BYTES is not a number of bytes; {MAX_TRACE_BYTES} is taken")
     return MAX_TRACE_BYTES
+
+
+_SAID: set[str] = set()
+_MOST_SAID = 100
+
+
+def say_once(message: str) -> None:
+    """`message` on standard error, unless it was said before. Never raises, whatever has become of standard error."""
+    if message in _SAID or len(_SAID) >= _MOST_SAID:
+        return
+    _SAID.add(message)
+    # Not `warnings`: these are errors in some programs, and this also speaks in another thread.
+    with contextlib.suppress(Exception):
+        print(f"frx: {message}", file=sys.stderr, flush=True)

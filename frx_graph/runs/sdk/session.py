@@ -15,11 +15,10 @@ from contextlib import AbstractContextManager
 from typing import Any, TypeVar, cast
 
 from frx_graph.errors import first_line
-from frx_graph.runs.sdk.event_lines import copy_span, loader_payload, loader_wait, phase_span, quoted, sync_wait
+from frx_graph.runs.sdk.event_lines import Line, copy_span, loader_payload, loader_wait, phase_span, quoted, sync_wait
 from frx_graph.runs.sdk.loader_waits import END, NEXT, TimedIterating, TimedLoader, timed_in_place
 from frx_graph.runs.sdk.recorder import Recorder
-from frx_graph.runs.sdk.recording_settings import RecordingSettings, settings_from
-from frx_graph.runs.sdk.stderr_warning import say_once
+from frx_graph.runs.sdk.recording_settings import RecordingSettings, say_once, settings_from
 from frx_graph.runs.sdk.step import HERE, NO_STEP, LoaderSpan, MarkedStep, Span, Step
 
 Batches = TypeVar("Batches", bound=Iterable[Any])
@@ -70,23 +69,19 @@ class AutopilotSession:
 
     def span(self, phase: str) -> AbstractContextManager[None]:
         """A part of a step, under the program's own name."""
-        recorder = self._recorder
-        return _NO_SPAN if recorder is None else Span(recorder, phase_span, quoted(str(phase)))
+        return self._span(phase_span, quoted(str(phase)))
 
     def forward_span(self) -> AbstractContextManager[None]:
         """The forward pass, as long as the host is busy with it; so are the other spans."""
-        recorder = self._recorder
-        return _NO_SPAN if recorder is None else Span(recorder, phase_span, _FORWARD)
+        return self._span(phase_span, _FORWARD)
 
     def backward_span(self) -> AbstractContextManager[None]:
         """The backward pass."""
-        recorder = self._recorder
-        return _NO_SPAN if recorder is None else Span(recorder, phase_span, _BACKWARD)
+        return self._span(phase_span, _BACKWARD)
 
     def optimizer_span(self) -> AbstractContextManager[None]:
         """The optimizer's step."""
-        recorder = self._recorder
-        return _NO_SPAN if recorder is None else Span(recorder, phase_span, _OPTIMIZER)
+        return self._span(phase_span, _OPTIMIZER)
 
     def dataloader_span(self) -> AbstractContextManager[None]:
         """The program waits for its batch, where the loader is not instrumented."""
@@ -95,13 +90,15 @@ class AutopilotSession:
 
     def copy_span(self, copy_kind: str = "h2d") -> AbstractContextManager[None]:
         """A copy between host and device: `h2d`, `d2h` or another."""
-        recorder = self._recorder
-        return _NO_SPAN if recorder is None else Span(recorder, copy_span, quoted(str(copy_kind)))
+        return self._span(copy_span, quoted(str(copy_kind)))
 
     def sync_span(self) -> AbstractContextManager[None]:
         """The program waits for a device."""
+        return self._span(sync_wait, "")
+
+    def _span(self, line: Line, told: str) -> AbstractContextManager[None]:
         recorder = self._recorder
-        return _NO_SPAN if recorder is None else Span(recorder, sync_wait, "")
+        return _NO_SPAN if recorder is None else Span(recorder, line, told)
 
     def instrument(self, loader: Batches) -> Batches:
         """A loader of batches, any iterable, that times how long each is waited for, and else is as the given one.

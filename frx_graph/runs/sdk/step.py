@@ -15,8 +15,8 @@ from typing import Any
 from frx_graph.errors import first_line
 from frx_graph.runs.sdk.event_lines import Line, step_end, step_start
 from frx_graph.runs.sdk.recorder import Marks, Recorder
+from frx_graph.runs.sdk.recording_settings import say_once
 from frx_graph.runs.sdk.scalar_reading import PendingScalar, Reading, read_scalar
-from frx_graph.runs.sdk.stderr_warning import say_once
 
 _MOST_METRICS = 32
 _DEEPEST = 16

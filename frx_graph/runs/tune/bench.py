@@ -6,6 +6,7 @@ import os
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 
 from frx_graph.errors import TrialError
@@ -19,7 +20,6 @@ from frx_graph.runs.tune.tune_folder import BASELINE, TuneFolder
 from frx_graph.runs.tune.workload_facts import WorkloadFacts, workload_facts
 from frx_graph.trials.configuration_trial import Configuration, ConfigurationTrial, Fate, Kind, RunSeen
 from frx_graph.trials.schedule import Arm
-from frx_graph.trials.verdict import Outcome
 
 Variables = tuple[tuple[str, str], ...]
 _PROCESSES = "processes"
@@ -80,34 +80,18 @@ class TuneBench:
         self.folder.begin(self.folder.of(Kind.RACE, candidate.id), dict(against) | dict(candidate.variables))
         by_sample = _other_batch(candidate, against)
         place = self.folder.of(Kind.RACE, candidate.id)
+        found = ConfigurationTrial(Kind.RACE, candidate, against, Fate.REJECT, "")
+        warmup, steps = settings.race_warmup_steps, settings.race_measure_steps
         try:
             timed = self._alternately(
-                candidate,
-                against,
-                place,
-                lambda arms: raced(arms, Arm.BASELINE, by_sample=by_sample),
-                warmup=settings.race_warmup_steps,
-                steps=settings.race_measure_steps,
+                candidate, against, place, lambda arms: raced(arms, by_sample=by_sample), warmup=warmup, steps=steps
             )
         except ValueError as error:
-            return self._kept(ConfigurationTrial(Kind.RACE, candidate, against, Fate.REJECT, str(error)))
+            return self._kept(replace(found, reason=str(error)))
         by_sample = by_sample or bool(timed.quads and other_sizes(timed.quads[0].blocks))
-        fate = Fate.RACED if timed.gain is not None else Fate.REJECT
-        reason = "" if fate is Fate.RACED else timed.reason
-        return self._kept(
-            ConfigurationTrial(
-                Kind.RACE,
-                candidate,
-                against,
-                fate,
-                reason,
-                None,
-                timed.gain,
-                by_sample,
-                self.one_at_a_time,
-                timed.quads,
-            )
-        )
+        if timed.gain is None:
+            return self._kept(self._with_times(found, Fate.REJECT, timed, by_sample))
+        return self._kept(self._with_times(found, Fate.RACED, replace(timed, reason=""), by_sample))
 
     def trial(
         self, kind: Kind, candidate: Configuration, against: Variables, baseline: RunSeen, candidates: int
@@ -116,50 +100,42 @@ class TuneBench:
         if (before := self.before(kind, candidate, against)) is not None:
             return before
         place = self.folder.of(kind, candidate.id)
-        variables = _joined(against, candidate.variables)
+        variables = join_variables(against, candidate.variables)
         self.folder.begin(place, dict(variables))
         self._progress("one whole run")
         seen = self._examined(variables, place)
         reasons = tuple(failures(seen, baseline, self.settings))
         if not reasons:
             reasons = tuple(_not_taken(candidate, seen))
+        found = ConfigurationTrial(kind, candidate, against, Fate.REJECT, "; ".join(reasons), seen)
         if reasons:
-            trial = ConfigurationTrial(kind, candidate, against, Fate.REJECT, "; ".join(reasons), seen)
-            return self._kept(trial)
+            return self._kept(found)
         by_sample = _other_batch(candidate, against) or _other_size(seen, baseline)
         if by_sample and (seen.samples is None or baseline.samples is None):
             reason = "how many samples a step has is not told, and another batch size is compared by samples"
-            return self._kept(ConfigurationTrial(kind, candidate, against, Fate.REJECT, reason, seen))
+            return self._kept(replace(found, reason=reason))
 
         def decide(arms: Arms) -> Timed:
             rule = self.settings.rule(candidates, successive=self.one_at_a_time)
             return timed_trial(arms, rule, by_sample=by_sample, whole=kind is Kind.FINAL, progress=self._progress)
 
+        warmup, steps = self.settings.warmup_steps, self.settings.block_steps
         try:
-            timed = self._alternately(
-                candidate,
-                against,
-                place,
-                decide,
-                warmup=self.settings.warmup_steps,
-                steps=self.settings.block_steps,
-            )
+            timed = self._alternately(candidate, against, place, decide, warmup=warmup, steps=steps)
         except ValueError as error:
             # Some of its steps told their samples, others did not.
-            return self._kept(ConfigurationTrial(kind, candidate, against, Fate.REJECT, str(error), seen))
-        return self._kept(
-            ConfigurationTrial(
-                kind,
-                candidate,
-                against,
-                _FATES[timed.outcome],
-                timed.reason,
-                seen,
-                timed.gain,
-                by_sample,
-                self.one_at_a_time,
-                timed.quads,
-            )
+            return self._kept(replace(found, reason=str(error)))
+        return self._kept(self._with_times(found, Fate(timed.outcome), timed, by_sample))
+
+    def _with_times(self, trial: ConfigurationTrial, fate: Fate, timed: Timed, by_sample: bool) -> ConfigurationTrial:
+        return replace(
+            trial,
+            fate=fate,
+            reason=timed.reason,
+            gain=timed.gain,
+            by_sample=by_sample,
+            one_at_a_time=self.one_at_a_time,
+            quads=timed.quads,
         )
 
     def races(self, candidates: Iterable[Configuration], against: Variables) -> Iterator[ConfigurationTrial]:
@@ -204,7 +180,7 @@ class TuneBench:
         # Two of each quad, and all void ones may be one pair's.
         blocks = 2 * (rule.quads_per_pair + rule.void_quads_allowed)
         room = warmup + _ROOM * blocks * (steps + warmup)
-        variables = {Arm.BASELINE: against, Arm.CANDIDATE: _joined(against, candidate.variables)}
+        variables = {Arm.BASELINE: against, Arm.CANDIDATE: join_variables(against, candidate.variables)}
 
         def starts(arm: Arm) -> ArmStart:
             return self._start(variables[arm], warmup, room)
@@ -263,15 +239,8 @@ class TuneBench:
         return trial
 
 
-_FATES = {
-    Outcome.PROMOTE: Fate.PROMOTE,
-    Outcome.REJECT: Fate.REJECT,
-    Outcome.EQUIVALENT: Fate.EQUIVALENT,
-    Outcome.INCONCLUSIVE: Fate.INCONCLUSIVE,
-}
-
-
-def _joined(against: Variables, variables: Variables) -> Variables:
+def join_variables(against: Variables, variables: Variables) -> Variables:
+    """Return both, with the values of `variables` where a name is in both."""
     return tuple((dict(against) | dict(variables)).items())
 
 

@@ -20,7 +20,7 @@ from pydantic import TypeAdapter, ValidationError
 from frx_graph.engines.engine import Engine, Finished, NowhereError, Placed, Progress
 from frx_graph.errors import FrxError, TrialError
 from frx_graph.runs.tune.bench import TuneBench, Variables
-from frx_graph.runs.tune.run_label import diagnose
+from frx_graph.runs.tune.examination import diagnose
 from frx_graph.runs.tune.settings import TuneSettings
 from frx_graph.runs.tune.tune_folder import BASELINE, TuneFolder
 from frx_graph.runs.tune.workload_facts import WorkloadFacts
@@ -89,7 +89,7 @@ class TuneJob:
                     hint = error.hint.replace(str(folder.path), self.place)
                     return Brought(TrialError(error.message, hint), _files(folder.path / BASELINE), None)
                 # Where the program ran: only a node that has torch knows its own settings.
-                from frx_graph.engines.node_environment import node_environment
+                from frx_graph.engines.attempt_process import node_environment
 
                 machine = Machine(node_environment(), bench.one_at_a_time, bench.facts(seen))
                 return Brought(seen, _files(folder.path / BASELINE), machine)

@@ -20,7 +20,6 @@ from frx_graph.trials.schedule import Arm
 EVENTS = Path("raw/trace.jsonl")
 """Within an arm's folder."""
 _POLL_SECONDS = 0.005
-_SHORT = "it ends after {steps} steps"
 
 
 class ArmEndedError(Exception):
@@ -73,31 +72,22 @@ class LiveArm:
     def __exit__(self, *_: object) -> None:
         self.end()
 
-    @property
-    def workers(self) -> int | None:
-        """Of its data loader."""
-        return self.stream.workers
-
     def warm(self, steps: int) -> None:
         """Let it go on until it has made `steps` in all, and stop it. Raises `ArmEndedError`."""
         if self._since is None:
             self._resume()
-        self._until(lambda: len(self.steps) >= steps)
+        self.run_until(lambda: len(self.steps) >= steps)
         self._pause()
 
     def block(self, steps: int) -> StepBlock:
         """Let it go on for a block of `steps`, and stop it again. Raises `ArmEndedError`."""
-        length = block_length(steps, self.workers)
+        length = block_length(steps, self.stream.workers)
         with self._watched() as (begun, disturbance):
-            self._until(lambda: self._seen_since(begun) >= length.ends)
+            self.run_until(lambda: self._seen_since(begun) >= length.ends)
             stopped = self._pause()
             found = step_block(self.arm, self.steps, (begun.at_ns, stopped.at_ns), length)
             assert found is not None
             return replace(found, disturbance=disturbance(stopped))
-
-    def run_on(self, until: Callable[[], bool]) -> None:
-        """Let it run, as it does, until `until` says so. Raises `ArmEndedError`."""
-        self._until(until)
 
     def ended(self) -> int | None:
         """Its exit code, once it has ended by itself."""
@@ -120,7 +110,8 @@ class LiveArm:
             count += 1
         return count
 
-    def _until(self, enough: Callable[[], bool]) -> None:
+    def run_until(self, enough: Callable[[], bool]) -> None:
+        """Let it run until `enough()` is true. Raises `ArmEndedError`."""
         while True:
             over = self._workload.ended()
             self.steps += self.stream.read()
@@ -186,7 +177,7 @@ def ended_how(exit_code: int | None, steps: Sequence[EndedStep]) -> str:
     if exit_code:
         what = f"signal {-exit_code} has ended it" if exit_code < 0 else f"it ends with exit code {exit_code}"
         return f"{what}, after {len(steps)} steps"
-    return _SHORT.format(steps=len(steps))
+    return f"it ends after {len(steps)} steps"
 
 
 def _heat(state: processor_state.CpuThrottling) -> processor_state.CpuThrottling:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from frx_graph.reports.render.quantities import per_second
-from frx_graph.runs.tune.bench import Variables
+from frx_graph.runs.tune.bench import Variables, join_variables
 from frx_graph.runs.tune.families.family import Family
 from frx_graph.runs.tune.settings import TuneSettings
 from frx_graph.runs.tune.workload_facts import WorkloadFacts
@@ -110,7 +110,7 @@ class Search:
             promoted = self._stage(family, seen, again=visits[family.name] > 1)
             if promoted is not None:
                 assert promoted.seen is not None
-                self._against = _joined(self._against, promoted.configuration.variables)
+                self._against = join_variables(self._against, promoted.configuration.variables)
                 seen = promoted.seen
             decided[family.name] = self._against
         self._left_out += [
@@ -280,10 +280,6 @@ def _screened(trial: ConfigurationTrial) -> ConfigurationTrial:
 
 def _ratio(trial: ConfigurationTrial) -> float:
     return trial.gain.ratio if trial.gain is not None else 0.0
-
-
-def _joined(against: Variables, variables: Variables) -> Variables:
-    return tuple((dict(against) | dict(variables)).items())
 
 
 def _speed(seen: RunSeen) -> str:

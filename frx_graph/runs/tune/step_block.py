@@ -17,7 +17,6 @@ from dataclasses import dataclass
 
 from frx_graph.runs.tune.step_stream import EndedStep
 from frx_graph.trials.configuration_trial import StepBlock
-from frx_graph.trials.samples import Disturbance
 from frx_graph.trials.schedule import Arm
 
 FEWEST_SETTLING = 2
@@ -50,7 +49,6 @@ def step_block(
     steps: Sequence[EndedStep],
     running: tuple[int, int],
     length: BlockLength,
-    disturbance: Disturbance | None = None,
 ) -> StepBlock | None:
     """The block in `steps` that ended between the two moments of `running`, from when the workload went on until it was
     stopped, in nanoseconds; None where that are too few."""
@@ -65,5 +63,4 @@ def step_block(
         # A clock that is set back, or two events of one moment, must not make a time of nothing.
         tuple(max(after.end_ns - before.end_ns, 1) / 1e9 for before, after in itertools.pairwise(counted)),
         sum(told) if len(told := [count for count in samples if count]) == len(samples) else None,
-        disturbance,
     )

@@ -16,12 +16,9 @@ from frx_graph.errors import TrialError
 from frx_graph.runs.tune.live_arm import ArmEndedError
 from frx_graph.trials.configuration_trial import Gain, StepBlock, StepQuad
 from frx_graph.trials.protocol import Protocol
-from frx_graph.trials.samples import MeasuredQuad
-from frx_graph.trials.schedule import ABBA, BAAB, Arm, Quad, next_quad, schedule
+from frx_graph.trials.samples import MeasuredQuad, count_quads, pause_seconds
+from frx_graph.trials.schedule import ABBA, Arm, Quad, next_quad, schedule
 from frx_graph.trials.verdict import Outcome, TrialStatistics, early_verdict, final_verdict
-
-_FIRST_PAUSE_SECONDS = 0.25
-_LONGEST_PAUSE_SECONDS = 15.0
 
 Progress = Callable[[str], None]
 
@@ -72,17 +69,18 @@ def timed_trial(
             if ended.failed:
                 if ended.arm is Arm.BASELINE:
                     raise TrialError(f"the baseline fails: {ended.detail}", "look at its stderr.log") from ended
-                return _rejected(f"it fails: {ended.detail}", quads, kept, rule)
+                return _end(Outcome.REJECT, f"it fails: {ended.detail}", quads, kept, rule)
             if not since_fresh:
-                return _unmeasured(ended, quads, kept, rule)
+                reason = f"the {ended.arm} ends before it has been measured once: {ended.detail}"
+                return _end(Outcome.INCONCLUSIVE, reason, quads, kept, rule)
             pair = None
             continue
         since_fresh += 1
         quads.append(_measured(quad, blocks, by_sample=by_sample))
         kept.append(StepQuad(quad.pair, quad.number, quads[-1].log_ratio, quads[-1].void, blocks))
-        progress(_so_far(quads, rule))
+        progress(count_quads(quads, rule))
         if quads[-1].void:
-            pause(_patience(quads))
+            pause(pause_seconds(quads))
         verdict = early_verdict(quads, rule)
         if verdict is not None and not (whole and verdict.outcome is Outcome.PROMOTE):
             return Timed(verdict.outcome, verdict.reason, _gain(verdict.statistics), tuple(kept))
@@ -90,11 +88,11 @@ def timed_trial(
     return Timed(verdict.outcome, verdict.reason, _gain(verdict.statistics), tuple(kept))
 
 
-def raced(arms: Arms, first: Arm, *, by_sample: bool = False) -> Timed:
+def raced(arms: Arms, *, by_sample: bool = False) -> Timed:
     """One quad, which proves nothing. Raises `TrialError` where the baseline fails."""
-    quad = Quad(0, 0, ABBA if first is Arm.BASELINE else BAAB)
+    quad = Quad(0, 0, ABBA)
     try:
-        arms.fresh(first)
+        arms.fresh(Arm.BASELINE)
         blocks = tuple(arms.block(arm) for arm in quad.arms)
     except ArmEndedError as ended:
         if ended.failed and ended.arm is Arm.BASELINE:
@@ -123,25 +121,10 @@ def _measured(quad: Quad, blocks: Sequence[StepBlock], *, by_sample: bool) -> Me
     return MeasuredQuad(quad, (first, second, third, fourth))
 
 
-def _rejected(reason: str, quads: Sequence[MeasuredQuad], kept: Sequence[StepQuad], rule: Protocol) -> Timed:
-    return Timed(Outcome.REJECT, reason, _gain(final_verdict(quads, rule).statistics), tuple(kept))
-
-
-def _unmeasured(ended: ArmEndedError, quads: Sequence[MeasuredQuad], kept: Sequence[StepQuad], rule: Protocol) -> Timed:
-    reason = f"the {ended.arm} ends before it has been measured once: {ended.detail}"
-    return Timed(Outcome.INCONCLUSIVE, reason, _gain(final_verdict(quads, rule).statistics), tuple(kept))
-
-
-def _so_far(quads: Sequence[MeasuredQuad], rule: Protocol) -> str:
-    measured = sum(not quad.void for quad in quads)
-    void = len(quads) - measured
-    return f"quad {measured} of {rule.quads}{f', {void} void' if void else ''}"
-
-
-def _patience(quads: Sequence[MeasuredQuad]) -> float:
-    """After a disturbed quad, twice as long after each in a row: what disturbs may pass."""
-    row = next((n for n, quad in enumerate(reversed(quads)) if not quad.void), len(quads))
-    return float(min(_FIRST_PAUSE_SECONDS * 2 ** (row - 1), _LONGEST_PAUSE_SECONDS))
+def _end(
+    outcome: Outcome, reason: str, quads: Sequence[MeasuredQuad], kept: Sequence[StepQuad], rule: Protocol
+) -> Timed:
+    return Timed(outcome, reason, _gain(final_verdict(quads, rule).statistics), tuple(kept))
 
 
 def _gain(found: TrialStatistics | None) -> Gain | None:

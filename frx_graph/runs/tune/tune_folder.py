@@ -28,7 +28,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from frx_graph.errors import EvidenceError, OptionError
 from frx_graph.runs.tune.settings import TuneSettings
-from frx_graph.runs.workload.shown_command import without_secrets
+from frx_graph.runs.workload.workload import without_secrets
 from frx_graph.support.atomic_file import write_atomically
 from frx_graph.trials.configuration_trial import ConfigurationTrial, Kind, RunSeen
 

@@ -19,7 +19,7 @@ from frx_graph.runs.tune.families.family import Family
 from frx_graph.runs.tune.search import Search, Searched
 from frx_graph.runs.tune.settings import TuneSettings
 from frx_graph.runs.tune.tune_folder import TuneFolder
-from frx_graph.runs.workload.shown_command import without_secrets
+from frx_graph.runs.workload.workload import without_secrets
 from frx_graph.support.atomic_file import write_atomically
 from frx_graph.version import __version__
 

@@ -1,27 +1,18 @@
 """A workload that a guard has started, from the side of whoever wants to know of it; `workload_guard` says what the
-guard does. If somebody kills the guard, what it would have ended is found as orphans (Linux)."""
+guard does."""
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-
-import psutil
 
 from frx_graph.runs.workload import workload_guard
 from frx_graph.support.supervisor.lines import LineReader
 from frx_graph.support.supervisor.process import Stream
-
-_PR_SET_CHILD_SUBREAPER = 36
-"""linux/prctl.h"""
-_GONE_SECONDS = 5.0
-_POLL_SECONDS = 0.01
 
 
 class GuardedProcess:
@@ -87,42 +78,3 @@ class GuardedProcess:
             for descriptor in self._theirs:
                 os.close(descriptor)
             self._theirs = ()
-
-
-@contextlib.contextmanager
-def adopting() -> Iterator[Callable[[], None]]:
-    """While the block runs, this process gets the orphans among its descendants as children. The function that is
-    given ends all children that are new since, with what they have started."""
-    before = {child.pid for child in _children()}
-    _adopt_orphans(1)
-    try:
-        yield lambda: _end(before)
-    finally:
-        _adopt_orphans(0)
-
-
-def _end(spared: set[int]) -> None:
-    deadline = time.monotonic() + _GONE_SECONDS
-    # What they have started becomes a child in turn.
-    while time.monotonic() < deadline:
-        orphans = [child for child in _children() if child.pid not in spared]
-        if not orphans:
-            return
-        for orphan in orphans:
-            with contextlib.suppress(psutil.Error, OSError):
-                orphan.kill()
-            with contextlib.suppress(OSError):
-                os.waitpid(orphan.pid, os.WNOHANG)
-        time.sleep(_POLL_SECONDS)
-
-
-def _children() -> list[psutil.Process]:
-    try:
-        return psutil.Process().children()
-    except (psutil.Error, OSError):
-        return []
-
-
-def _adopt_orphans(value: int) -> None:
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, value)

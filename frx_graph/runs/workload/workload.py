@@ -13,6 +13,7 @@ import dataclasses
 import functools
 import math
 import os
+import re
 import signal
 import subprocess
 import threading
@@ -24,9 +25,9 @@ from types import FrameType
 from typing import Final
 
 from frx_graph.errors import FrxError
-from frx_graph.runs.workload.guarded_process import GuardedProcess, adopting
-from frx_graph.runs.workload.workload_log import WorkloadLog
-from frx_graph.runs.workload.workload_output import WorkloadOutput
+from frx_graph.reports.render.plain_text import encodable
+from frx_graph.runs.workload.guarded_process import GuardedProcess
+from frx_graph.runs.workload.workload_output import WorkloadLog, WorkloadOutput
 
 _FORWARDED: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _PATIENCE: Final = 25.0
@@ -86,7 +87,6 @@ def run_workload(
     with contextlib.ExitStack() as stack:
         kept = _opened_log(log)
         guarded = GuardedProcess()
-        end_orphans = stack.enter_context(adopting())
         signals = _Signals(guarded.send, patience_seconds)
         stack.enter_context(signals.handled())
         guard: subprocess.Popen[bytes] | None = None
@@ -102,9 +102,8 @@ def run_workload(
         finally:
             # The guard ends whatever is left, and then itself.
             guarded.close()
-            if guard is not None and guard.wait() < 0:
-                # Somebody has killed it: what it would have ended is ours now.
-                end_orphans()
+            if guard is not None:
+                guard.wait()
     if kept is None:
         return end
     kept.close()
@@ -212,3 +211,31 @@ class _Signals:
     def _kill(self) -> None:
         self._killed, self._kill_at = True, math.inf
         self._send(signal.SIGKILL)
+
+
+REDACTED: Final = "[redacted]"
+_SECRET = re.compile(
+    r"(token|secrets?|passwd|password|passphrase|credentials?|apikey)$|(^|[-_.])(key|keys|auth|authorization|pw)$",
+    re.IGNORECASE,
+)
+"""How names of options or variables end whose values are secret: `--hf-token`, `AWS_SECRET_ACCESS_KEY`; neither
+`--tokenizer` nor `--max-tokens`."""
+_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_USER_OF_URL = re.compile(r"(?<=://)[^/@\s]*(?=@)")
+
+
+def without_secrets(command: Sequence[str]) -> tuple[str, ...]:
+    """The command, in which the values of `--api-key=X`, `--api-key X` and `API_KEY=X` are not told, nor who logs in to
+    a URL. What is given may be any bytes; this is text that can be encoded."""
+    shown: list[str] = []
+    hide = False
+    for word in map(encodable, command):
+        name, is_set, _ = word.partition("=")
+        if hide and not word.startswith("-"):
+            shown.append(REDACTED)
+            hide = False
+            continue
+        secret = _SECRET.search(_CAMEL.sub("-", name)) is not None
+        hide = secret and not is_set and name.startswith("-")
+        shown.append(f"{name}={REDACTED}" if secret and is_set else _USER_OF_URL.sub(REDACTED, word))
+    return tuple(shown)

@@ -17,10 +17,9 @@ from typing import Any
 import pytest
 
 from frx_graph.evidence.run.device_samples import read_device_samples, read_host_samples
-from frx_graph.runs.collect import device_sampling, host_sampling, sampling
+from frx_graph.runs.collect import device_sampling, sampling
 from frx_graph.runs.collect.device_sampling import device_rows, visible_devices
-from frx_graph.runs.collect.host_sampling import host_rows
-from frx_graph.runs.collect.sampling import Sampler
+from frx_graph.runs.collect.sampling import Sampler, host_rows
 
 BEGIN = datetime(2026, 1, 2, tzinfo=UTC)
 MIB = 2**20
@@ -117,7 +116,7 @@ def test_processes_are_sampled_with_what_they_have_started(busy: int, tmp_path: 
     time.sleep(0.3)
     second = rows()
     path = tmp_path / "host_metrics.csv"
-    path.write_bytes(host_sampling.HEADER + first + second)
+    path.write_bytes(sampling.HOST_HEADER + first + second)
     before, after = read_host_samples(path)
     assert after.processes is not None
     assert after.processes >= 2

@@ -13,8 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from frx_graph.runs.workload.workload import WorkloadError, run_workload
-from frx_graph.runs.workload.workload_log import WorkloadLog
+from frx_graph.runs.workload.workload import REDACTED, WorkloadError, run_workload, without_secrets
+from frx_graph.runs.workload.workload_output import WorkloadLog
 
 RUNS_IT = (
     "import sys; from pathlib import Path; from frx_graph.runs.workload.workload import run_workload\n"
@@ -251,8 +251,7 @@ def test_a_workload_whose_guard_is_killed_is_ended(
     runner: Callable[..., subprocess.Popen[bytes]], tmp_path: Path
 ) -> None:
     mark = f"mark-{tmp_path.name}-{os.getpid()}"
-    child = f"setsid sh -c 'trap \"\" TERM; {FOREVER}' sh {mark} &"
-    process = runner(f"{child} {FOREVER}", mark=mark)
+    process = runner(FOREVER, mark=mark)
     (guard,) = psutil.Process(process.pid).children()
     guard.kill()
     assert process.wait(SECONDS) == 137
@@ -292,3 +291,37 @@ def test_a_full_disk_is_said(tmp_path: Path) -> None:
     log.write(b"y")
     log.close()
     assert log.problem == "the workload's output is not kept from some point on: No space left on device"
+
+
+def test_secrets_on_the_command_line_are_not_kept() -> None:
+    command = ["train.py", "--api-key", "k1", "--hf_token=k2", "WANDB_API_KEY=k3", "--password", "--lr", "0.1"]
+    assert without_secrets(command) == (
+        "train.py", "--api-key", REDACTED, f"--hf_token={REDACTED}", f"WANDB_API_KEY={REDACTED}", "--password",
+        "--lr", "0.1",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("--tokenizer", "gpt2"), ("--max-tokens", "512"), ("tokens_per_batch=4096",), ("--monkey", "x"),
+        ("--secretary=me",), ("https://example.org/a@b",),
+    ],
+)  # fmt: skip
+def test_what_is_no_secret_is_told(command: tuple[str, ...]) -> None:
+    assert without_secrets(command) == command
+
+
+@pytest.mark.parametrize(
+    ("command", "shown"),
+    [
+        (("--wandb_key", "k"), ("--wandb_key", REDACTED)),
+        (("--auth", "k"), ("--auth", REDACTED)),
+        (("--apiKey=k",), (f"--apiKey={REDACTED}",)),
+        (("AWS_SECRET_ACCESS_KEY=k",), (f"AWS_SECRET_ACCESS_KEY={REDACTED}",)),
+        (("https://me:pw@example.org/x",), (f"https://{REDACTED}@example.org/x",)),
+        (("--url=postgresql://me:pw@host/db",), (f"--url=postgresql://{REDACTED}@host/db",)),
+    ],
+)
+def test_secrets_in_many_forms(command: tuple[str, ...], shown: tuple[str, ...]) -> None:
+    assert without_secrets(command) == shown
