@@ -1,5 +1,5 @@
-"""A process of its own for one arm of a trial: whatever happens in there, nothing of it outlives the trial, but for a
-process that has left its session and its parent, and has cleared its environment.
+"""Run one arm of a trial in a process of its own. Nothing of it outlives the trial, except a process that has left its
+session and its parent, and has cleared its environment.
 
 Messages go through two pipes of their own, a line of JSON each way, so that what the arm prints, or the user's code in
 it, is output and nothing else. The arm's side is `frx_graph.trials.arm_connection`.
@@ -33,7 +33,7 @@ from frx_graph.trials.arm_connection import PIPES
 
 _POLL_SECONDS = 0.05
 _TERMINATE_SECONDS = 0.5
-"""For whoever cleans up on SIGTERM."""
+"""Time to clean up on SIGTERM."""
 _ENDING_SECONDS = 0.5
 """Between an arm's closing its pipe and its end, where it ends: the kernel does one after the other."""
 _SHARED_SECONDS = 1.0
@@ -42,7 +42,7 @@ what they shared, and nothing else tells."""
 _QUOTED_LINES = 3
 """A traceback's last ones say what was raised, and where."""
 _QUOTED_CHARACTERS = 160
-"""Of a line."""
+"""Characters of a line."""
 _ESCAPE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 """Colours, and what else steers a terminal, as ECMA-48 writes it."""
 NO_ANSWER = "an arm answered something that is no answer"
@@ -68,8 +68,8 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What an arm may use. `memory_bytes` counts the resident memory of all its processes, what they share once; None
-    is no limit."""
+    """Limits of an arm. `memory_bytes` counts the resident memory of all its processes, what they share once; None is
+    no limit."""
 
     output_bytes: int = 16 * 2**20
     memory_bytes: int | None = None
@@ -87,7 +87,7 @@ class ArmError(FrxError):
 
 
 def raised(answer: Mapping[str, Any], output: str = "") -> ArmError:
-    """What an arm says of itself, as the error that it is."""
+    """Return an arm's own error message as an error."""
     cause = Cause.OUT_OF_MEMORY if answer.get("out_of_memory") else Cause.RAISED
     return ArmError(cause, str(answer["error"]), output, str(answer.get("hint", "")))
 
@@ -158,7 +158,7 @@ class ArmProcess:
 
     @property
     def pid(self) -> int:
-        """Of the process that was started."""
+        """The number of the process that was started."""
         return self._family.pid
 
     @property
@@ -167,8 +167,8 @@ class ArmProcess:
         return self._output.text()
 
     def ask(self, message: Mapping[str, Any], *, seconds: float) -> dict[str, Any]:
-        """Its answer to `message`. Raises `ArmError` where none comes within `seconds`, or the arm says that it has
-        failed; the process has been ended then."""
+        """Return its answer to `message`. Raises `ArmError` if none comes within `seconds`, or the arm reports a
+        failure; the process has been ended then."""
         deadline = time.monotonic() + seconds
         try:
             self._send(message, deadline, seconds)
@@ -277,8 +277,7 @@ def _until_look(deadline: float) -> float:
 
 
 def last_lines(text: str) -> str:
-    """The last lines of an output that are not empty, in one line. It may be anybody's: all that does not print is left
-    out."""
+    """Return the last non-empty lines of an output, joined in one. Characters that do not print are left out."""
     printable = ("".join(c for c in line if c.isprintable()).strip() for line in _ESCAPE.sub("", text).splitlines())
     last = [line for line in printable if line][-_QUOTED_LINES:]
     return " | ".join(
@@ -287,7 +286,7 @@ def last_lines(text: str) -> str:
 
 
 def _end_what_is_left(owner: int, family: ProcessFamily, ours: list[int]) -> None:
-    """Of an arm that nobody has stopped. A copy of the process, which `os.fork` has made, is not its owner."""
+    """End an arm that was not stopped, unless this is a copy of its owner that `os.fork` has made."""
     if os.getpid() == owner:
         family.end(0.0)
     _close(ours)

@@ -25,12 +25,13 @@ from frx_graph.version import __version__
 
 
 def device_of(inputs: Sequence[object]) -> torch.device:
-    """The GPU of a program that has any of its `inputs` there, else the CPU."""
+    """Return the GPU of a program that has any of its `inputs` there, else the CPU."""
     return next((value.device for value in inputs if isinstance(value, Tensor) and value.is_cuda), torch.device("cpu"))
 
 
 def trial_setup(device: torch.device, variables: Mapping[str, str] | None = None) -> TrialSetup:
-    """The setup of this process for programs on `device`. `variables` are the environment's, if not this process's."""
+    """Return the setup of this process for programs on `device`. `variables` are the environment's, if not this
+    process's."""
     on_gpu = device.type == "cuda" and torch.cuda.is_available()
     cpu = torch.device("cpu")
     nvidia = nvidia_device(device)
@@ -55,7 +56,7 @@ def trial_setup(device: torch.device, variables: Mapping[str, str] | None = None
 
 
 def trial_environment(device: torch.device) -> TrialEnvironment:
-    """The setup and the state of this process's machine now."""
+    """Return the setup, and the state of this machine now."""
     nvidia = nvidia_device(device)
     return TrialEnvironment(
         setup=trial_setup(device),
@@ -78,8 +79,8 @@ def _version(distribution: str) -> str | None:
 
 
 def cpp_compiler() -> str | None:
-    """The compiler's file as it is told from others without starting it: its name behind all links, its size, and when
-    it was written, which packages keep from where they were built. None where there is none."""
+    """Return what identifies the C++ compiler of Inductor without starting it: its resolved name, its size, and its
+    time, which packages keep from their build. None if there is none."""
     names = config.cpp.cxx if isinstance(config.cpp.cxx, (tuple, list)) else (config.cpp.cxx,)
     found = next(filter(None, (shutil.which(name) for name in names if name)), None)
     if found is None:

@@ -1,4 +1,4 @@
-"""Runs one trial: starts its arms, puts the candidate through the gates, measures quads until the verdict is clear.
+"""Run one trial: start its arms, put the candidate through the gates, and measure quads until the verdict is clear.
 
 Each pair of arms is two fresh processes; those that the gates look at are not timed. Whatever an arm does, its
 processes are gone when this returns or raises.
@@ -45,7 +45,7 @@ from frx_graph.trials.worker_client import (
 )
 
 DRAWS = 3
-"""Of inputs, on which results are compared."""
+"""Draws of inputs on which results are compared."""
 _WARM_STEPS = 3
 _NOT_REPEATABLE = "not repeatable: the program does not compute the same twice from the same seed and inputs"
 
@@ -60,7 +60,7 @@ class Programs:
     candidate: Load
 
     def of(self, arm: Arm) -> Load:
-        """One of them."""
+        """Return the program of an arm."""
         return self.baseline if arm is Arm.BASELINE else self.candidate
 
 
@@ -75,7 +75,7 @@ def run_trial(
     clock: Callable[[], float] = time.monotonic,
     pause: Callable[[float], None] = time.sleep,
 ) -> TrialRun:
-    """The trial of one of `candidates` candidates. Raises `TrialError` where the baseline itself does not run.
+    """Run the trial of one of `candidates` candidates. Raises `TrialError` if the baseline itself does not run.
 
     It ends, inconclusive, when the policy's time budget is used up. After a disturbed quad it waits for a while. With
     `in_process` what is started are no processes of their own.
@@ -149,7 +149,7 @@ class _Run:
         yield from examine_gates(seen)
 
     def _once_more(self, failure: CandidateFailed | BaselineError) -> None:
-        """Raises `failure` where that says enough."""
+        """Forgive `failure`, or raise it."""
         self._asking.forgive(failure)
         arm = Arm.BASELINE if isinstance(failure, BaselineError) else Arm.CANDIDATE
         self._progress(f"once more, in fresh processes: the {arm} {failure.detail}")
@@ -167,7 +167,7 @@ class _Run:
                 self._once_more(failure)
 
     def _compared(self) -> Comparison:
-        """What the arms do, seen in a pair of processes that is not timed."""
+        """Examine both arms in a pair of processes that is not timed."""
         with tempfile.TemporaryDirectory(prefix="frx-trial-") as folder, RunningArms(self._start) as running:
             arms = self._pair(running, tuple(Arm))
             files = {arm: str(Path(folder) / f"{arm}.pt") for arm in Arm}
@@ -232,7 +232,7 @@ class _Run:
                 self._block(arms, arm)
 
     def _cut_short(self, quads: Sequence[MeasuredQuad]) -> Verdict:
-        """The final verdict; where not all quads were measured it says which keys of the policy have ended it."""
+        """Return the final verdict. If not all quads were measured it names the keys of the policy that ended it."""
         verdict = final_verdict(quads, self._rule)
         void = sum(quad.void for quad in quads)
         if len(quads) - void >= self._rule.quads:
@@ -254,8 +254,8 @@ class _Run:
         return Block(arm, found.seconds, found.disturbance)
 
     def _pair(self, running: RunningArms, order: Sequence[Arm]) -> Mapping[Arm, RunningArm]:
-        """Two fresh processes with their workloads loaded, started in this order. Both of the first pair find out about
-        random numbers, and neither of the later ones: a program may keep a state that moves on with every run of it."""
+        """Start two fresh processes in this order, with their workloads loaded. Only the first pair finds out about
+        random numbers: a program may keep a state that every run changes."""
         arms: dict[Arm, RunningArm] = {}
         loaded: dict[Arm, Loaded] = {}
         for arm in order:
@@ -275,7 +275,7 @@ class _Run:
 
 
 class _NotRepeatable(Exception):  # noqa: N818 - not an error: the trial ends
-    """What an arm computes tells nothing of what the other should."""
+    """Raised if an arm's results tell nothing about the other's."""
 
 
 def _failed(failure: CandidateFailed) -> GateResult:

@@ -1,4 +1,4 @@
-"""What a candidate must pass before it is timed: each gate looks at what both arms were seen to do, and says why not.
+"""Check a candidate before it is timed: each gate compares what both arms did, and says what is wrong.
 
 Their order is that of `GATES`; the first that fails ends a trial.
 """
@@ -24,23 +24,23 @@ from frx_graph.trials.trial_run import Gate, GateResult
 _MOST_CHANGES = 12
 """Kernels that are named. Where a compiler lays out a whole network otherwise, hundreds change."""
 _NAMED_FIRST = (Source.DEVICE, Source.ONEDNN, Source.GENERATED, Source.ATEN)
-"""What computes, before what asks for it."""
+"""Kernels that compute come before those that call them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What two arms were seen to do with one workload."""
+    """The observations of two arms with one workload."""
 
     baseline: Examined
     candidate: Examined
     judged: Judged
     wanted: tuple[Candidate, ...]
-    """What was to be made of the program."""
+    """The candidates that were to be applied."""
     policy: TrialPolicy
 
 
 def examine_gates(seen: Comparison) -> Iterator[GateResult]:
-    """The gates between the process and the throughput, up to the first that is not passed."""
+    """Yield the gates between the process and the throughput, up to the first that fails."""
     for name, fault, evidence in _CHECKS:
         found = fault(seen)
         yield GateResult(name, not found, found or evidence(seen))
@@ -50,7 +50,7 @@ def examine_gates(seen: Comparison) -> Iterator[GateResult]:
 
 
 def plan_fault(wanted: Sequence[Candidate], graphs: Sequence[MadeGraph], failures: Sequence[str]) -> str:
-    """What of all that was `wanted` was not made of an arm's graphs, and why; empty where nothing is missing, nor has
+    """Return what is missing of the `wanted` candidates in an arm's graphs, and why; empty if nothing is missing or has
     failed."""
     made = {_named(candidate) for graph in graphs for candidate in graph.applied}
     missing = [candidate for candidate in wanted if _named(candidate) not in made]

@@ -1,4 +1,4 @@
-"""What was measured: blocks of step times, and the quads that they make up. Nothing is dropped: a void quad is kept."""
+"""Record what was measured: blocks of step times, and the quads that they make up. Void quads are kept."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Cause(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Disturbance:
-    """What makes a block void."""
+    """The reason why a block is void."""
 
     cause: Cause
     detail: str = ""
@@ -41,7 +41,7 @@ class Block:
 
     arm: Arm
     seconds: tuple[float, ...]
-    """Of each step; raises `ValueError` unless there are some, all of them finite and above 0."""
+    """Seconds of each step; raises `ValueError` unless there are some, all finite and above 0."""
     disturbance: Disturbance | None = None
 
     def __post_init__(self) -> None:
@@ -56,7 +56,7 @@ class MeasuredQuad:
     quad: Quad
     blocks: tuple[Block, Block, Block, Block]
     log_ratio: float = field(init=False)
-    """Of the arms' block medians, baseline over candidate: above 0 where the candidate is faster.
+    """Log ratio of the arms' block medians, baseline over candidate: above 0 where the candidate is faster.
 
     The median of a block's steps leaves out single slow steps, without judging which times are outliers. The two blocks
     of an arm count the same.

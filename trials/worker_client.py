@@ -1,4 +1,4 @@
-"""How long arms are waited for, and what it says of a trial where one fails.
+"""Ask arms, with a time limit, and turn their failures into the trial's.
 
 A failure that may be the moment's, as where the machine was busy or short of memory, is forgiven each arm once in a
 trial: what it was asked is asked again in fresh processes.
@@ -27,7 +27,7 @@ class RunningArm(Answering, Protocol):
 
     @property
     def limits(self) -> Limits:
-        """What it may use."""
+        """Its limits."""
 
     def stop(self) -> None:
         """End it, with all that it has started."""
@@ -67,9 +67,9 @@ _LEAST_SECONDS = 1.0
 """For an answer, when the time budget is about to end."""
 _TIMES_AS_LONG = 10.0
 _OF_THE_MOMENT = frozenset({Cause.NOT_STARTED, Cause.KILLED, Cause.TIMED_OUT, Cause.OUT_OF_MEMORY})
-"""What another program may be to blame for."""
+"""Causes that may be another program's fault."""
 _MUCH_MEMORY = "to compare takes up to 20 bytes for each parameter, in training up to 80"
-"""Measured: see docs/trials.md."""
+"""Measured: see docs/internals/trials.md."""
 
 
 class BudgetEnded(Exception):  # noqa: N818 - not an error: the trial ends
@@ -108,17 +108,19 @@ class Asking:
 
     @property
     def forgiven(self) -> Mapping[Arm, str]:
-        """How each arm that has failed once has."""
+        """The failure of each arm that was forgiven one."""
         return self._forgiven
 
     def knows(self, question: type[Question]) -> bool:
-        """Whether the baseline has answered the like, and so how long the candidate is to be waited for."""
+        """Return True if the baseline has answered such a question, which tells how long to wait for the candidate."""
         return question in self._took
 
     def ask(self, arms: Mapping[Arm, Answering], arm: Arm, question: Question, answered: type[Answered]) -> Answered:
-        """The answer of `arm`. Raises what `failure` says, and `BudgetEnded` where there is no time to wait for it.
+        """Return the answer of `arm`. Raises what `failure` says, and `BudgetEnded` where there is no time to wait for
+        it.
 
-        The candidate is waited for by how long the baseline took for the like, which is to be asked first."""
+        The candidate is waited for by how long the baseline took for the like, which is to be asked first.
+        """
         began = self._clock()
         left = max(_LEAST_SECONDS, self._deadline - began)
         # Nothing tells how long the baseline should take: it is waited for as long as there is time.
@@ -139,7 +141,7 @@ class Asking:
         return answer
 
     def failure(self, arm: Arm, error: ArmError, why: str = "") -> BaselineError | CandidateFailed:
-        """What an arm's failure says of the trial: without a baseline there is none."""
+        """Return an arm's failure as the trial's: without a baseline there is no trial."""
         if arm is Arm.BASELINE:
             hint = error.hint or "run the program by itself first"
             return self._baseline_failed(f"the baseline does not run: {error.cause}: {error.message}", hint, error)
@@ -147,12 +149,12 @@ class Asking:
         return CandidateFailed(f"{error.cause}: {error}{why}{self._before(arm)}", of_the_moment=of_the_moment)
 
     def not_made(self, fault: str) -> CandidateFailed:
-        """The failure of a candidate that has made its plan in other processes, but not in this one."""
+        """Return the failure of a candidate that has made its plan in other processes, but not in this one."""
         detail = f"{fault}, in a process that was to be timed{self._before(Arm.CANDIDATE)}"
         return CandidateFailed(detail, of_the_moment=True, gate=Gate.PLAN)
 
     def forgive(self, failure: CandidateFailed | BaselineError) -> None:
-        """Once for each arm. Raises `failure` where it is not the moment's, or not the first."""
+        """Forgive each arm once. Raises `failure` if its cause may last, or if it is the second."""
         arm = Arm.BASELINE if isinstance(failure, BaselineError) else Arm.CANDIDATE
         if arm in self._forgiven or not failure.of_the_moment:
             raise failure

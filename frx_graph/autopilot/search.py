@@ -1,4 +1,4 @@
-"""Tries what measured times speak for in a graph that is about to be compiled, and says what has been proved.
+"""Try what measured times favour in a graph that is about to be compiled, and says what has been proved.
 
 Each rewrite is tried alone, the most promising first, and so is each other way to compile the graph: by another inner
 compiler, or with other options. Rewrites that were promoted are tried together, and used together only then. Everything
@@ -112,8 +112,8 @@ class _BudgetEndedError(Exception):
 
 
 class _Search:
-    """What is tried of one graph, and in which order; `names` are those of what is tried alone. Raises `TrialError`
-    where the graph does not run."""
+    """Tries the rewrites and compilers of one graph in order. `names` are those tried alone. Raises `TrialError` if the
+    graph does not run."""
 
     def __init__(self, base: Load, arms: _Arms, policy: TrialPolicy, deadline: float, progress: Progress) -> None:
         self._base = base
@@ -194,7 +194,7 @@ class _Arms:
 def _arms(
     folder: Path, dynamo: fx.GraphModule, inputs: Sequence[Any], policy: TrialPolicy, stack: contextlib.ExitStack
 ) -> _Arms:
-    """How the graph is tried: in other processes if it can travel, else in this one, if the policy allows the risk."""
+    """Return the arms: other processes if the graph can be sent, else this process if the policy allows the risk."""
     try:
         write_graph(folder, dynamo, inputs)
     except TravelError as cannot:
@@ -217,7 +217,7 @@ def _the_only(graphs: Sequence[MadeGraph]) -> MadeGraph:
 
 
 class _Kept:
-    """What trials of one graph have decided, recorded as soon as it is known."""
+    """Records the decisions of one graph's trials as soon as they are known."""
 
     def __init__(self, signature: str, inner: str, train: bool, policy: TrialPolicy, record: Record) -> None:
         self._signature = signature
@@ -230,7 +230,7 @@ class _Kept:
 
     @property
     def fastest(self) -> tuple[Candidate, ...]:
-        """Of what was promoted; none where nothing was."""
+        """The fastest promoted candidates; empty if none."""
         return () if self._promotion is None else self._promotion.candidates
 
     def keep(self, trial: _Trial) -> None:

@@ -1,4 +1,5 @@
-"""The trial of what a target returns: candidates are asked for, tried together or one rewrite alone, and recorded."""
+"""Try a target: ask for candidates, run a trial of all of them or one, and record it. Also the matrix of such
+trials."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ from frx_graph.trials.trial_run import TrialRun
 from frx_graph.trials.verdict import Outcome
 
 Propose = Callable[[Load, Sequence[str]], tuple[MadeGraph, ...]]
-"""What measured times speak for among rewrites in a program."""
+"""Takes a program and rewrites; returns those that measured times favour."""
 _NAMES = frozenset({*ALL_REWRITES, *(choice.name for choice in CHOICES)})
 _LEAST_SECONDS = 1.0
 """For a trial whose time budget has just ended: it says so itself."""
@@ -35,7 +36,7 @@ _LEAST_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What somebody wants tried."""
+    """The request for a trial."""
 
     workload: TargetWorkload
     train: bool
@@ -44,7 +45,7 @@ class Asked:
     """A rewrite, or another way to compile the program; None: all that measured times speak for, together."""
     against_itself: bool
     candidates: int = 1
-    """How many of this program are tried, each by a trial of its own: alpha is divided by it."""
+    """The number of trials of this program, by which alpha is divided."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +67,8 @@ class Tried:
 
     @property
     def promotes(self) -> bool:
-        """Whether what it has found out may be applied. The gain of several graphs proves none of them: one may be
-        slower than it was, and would be applied alone wherever it occurs."""
+        """True if the result may be applied. The gain of several graphs proves none of them: one may have become
+        slower."""
         return self.run.verdict.outcome is Outcome.PROMOTE and len(self.plans) < 2
 
 
@@ -111,8 +112,7 @@ def _proposed(deadline: float, base: Load, rewrites: Sequence[str]) -> tuple[Mad
 
 
 def decisions(tried: Tried, policy: TrialPolicy, document: str, by: Author) -> tuple[Decision, ...]:
-    """What a trial decides about each graph that something was made of; where there are several, only that it was
-    tried."""
+    """Return the decisions about each graph that was rewritten; of several graphs, only that they were tried."""
     environment = tried.run.environment
     if environment is None:
         return ()
@@ -144,7 +144,7 @@ def _alone(
     risk: Risk,
     propose: Propose,
 ) -> tuple[MadeGraph, ...]:
-    """What is made where only this is asked for, of `graphs` that all is made of."""
+    """Return what is proposed for `name` alone. `graphs` are those of the proposal for everything."""
     if name in _NAMES and not allowed((name,), risk):
         raise OptionError(f"candidate {name!r} is of a higher risk than the policy allows", f"risk is {risk}: raise it")
     choices = choices_in(graphs, risk)

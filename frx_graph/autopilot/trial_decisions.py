@@ -1,4 +1,4 @@
-"""What a trial decides about a graph: proposed, tried, and its verdict, as events for the ledger."""
+"""Turn a trial into ledger events: proposed, tried, and the verdict."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ def decisions_about(
 def decisions_without_trial(
     signature: str, environment: str, policy: TrialPolicy, kind: Kind, reason: str, *, by: Author
 ) -> tuple[Decision, ...]:
-    """How the search for a plan of one graph has ended, which is decided about the plan of nothing, without a trial: it
-    is rejected where nothing is left to be tried, and inconclusive where there was no time left to."""
+    """Return the events that end the search for a graph's plan without a trial, about the empty plan: rejected if
+    nothing is left to try, inconclusive if the time is over."""
     proposed = Decision(
         kind=Kind.PROPOSED,
         signature=signature,

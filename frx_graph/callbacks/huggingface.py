@@ -139,7 +139,7 @@ class FrxCallback(TrainerCallback):  # type: ignore[misc]  # its own annotations
 
 
 def _compiled(model: Any, args: Any) -> bool:
-    """Whether hooks would be compiled with the model."""
+    """Return True if hooks would be compiled with the model."""
     return (
         bool(getattr(args, "torch_compile", False))
         or getattr(model, "_compiled_call_impl", None) is not None

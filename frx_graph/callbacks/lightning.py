@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 else:
 
     def _callback_class() -> type:
-        """Of the package that the program uses: both may be there, and each has classes of its own."""
+        """Return the class of the package that the program uses: both may be installed, each with its own classes."""
         packages = ("lightning.pytorch", "pytorch_lightning")
         for name in [*(name for name in packages if name in sys.modules), *packages]:
             try:

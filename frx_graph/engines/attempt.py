@@ -61,32 +61,32 @@ _LAST_BYTES = 4096
 _RAYS_OWN = frozenset({"OMP_NUM_THREADS", "PYTHONBREAKPOINT", "PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED"})
 """Variables that Ray sets in a worker, and that the user has not asked for."""
 _SHORT_OF = frozenset({errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOMEM})
-"""What a node is short of at a moment says nothing about the next."""
+"""The node may have enough of these a moment later."""
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What a node is sent."""
+    """The task that a node receives."""
 
     attempt: str
     job: bytes
     """Pickled."""
     code: str
-    """`trying_code_hash` of whoever asks: a node with other code of ours may not decide for them."""
+    """The asking process's `trying_code_hash`: a node with other code may not decide for it."""
     folder: str | None
     """To run in; None: where the worker is, which Ray has unpacked the user's folder to."""
     variables: tuple[tuple[str, str], ...]
-    """Of whoever asks, all that decide kernels, threads or memory; those of the node do not count."""
+    """All variables of the asking process that decide kernels, threads or memory. They replace the node's own."""
     environment: str | None = None
     """The fingerprint of the one environment that it may run in; None: any."""
     part: ProcessorPart | None = None
     """The processors that it has for itself; None: all that the node's programs may use."""
     gpus: bool = False
-    """Whether it has any GPU for itself; the others it does not see."""
+    """True if it has a GPU for itself; it sees no others."""
 
 
 class Ending(enum.StrEnum):
-    """How an attempt ended."""
+    """The end of an attempt."""
 
     RETURNED = "returned"
     FAILED = "failed"
@@ -101,7 +101,7 @@ class Ending(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What an attempt came to. `value` is the pickled result."""
+    """The result of an attempt. `value` is the pickled result of the job."""
 
     attempt: str
     ending: Ending
@@ -111,7 +111,7 @@ class Answer:
 
 
 def attempt(task: Task) -> Answer:
-    """Make it. Whatever interrupts this, no process of the attempt is left."""
+    """Run the attempt. Whatever interrupts it, none of its processes is left."""
     if task.folder is not None and not Path(task.folder).is_dir():
         return Answer(task.attempt, Ending.UNFIT, f"it has no folder {task.folder}", "--working-dir sends yours")
     try:
@@ -146,7 +146,7 @@ def _made(task: Task) -> Answer:
 
 
 def _decoded(answer: bytes) -> Answer | None:
-    """None where it is not whole: its process ended while it wrote."""
+    """Return None if the answer is cut off: its process ended while it wrote."""
     try:
         found = pickle.loads(answer)
     except Exception:  # noqa: BLE001 - a part of a pickle may raise anything
@@ -155,7 +155,7 @@ def _decoded(answer: bytes) -> Answer | None:
 
 
 def _answer(process: subprocess.Popen[bytes]) -> bytes:
-    """All that it writes until it closes the pipe, which its end does as well."""
+    """Read all that it writes until it closes the pipe, or ends."""
     assert process.stdout is not None
     ready = select.poll()
     ready.register(process.stdout, select.POLLIN)
@@ -189,7 +189,7 @@ def _last_line(output: BinaryIO) -> str:
 
 
 def trying_code_hash() -> str:
-    """Sixteen hexadecimal digits, the same on all machines with the same of it."""
+    """Return sixteen hexadecimal digits that identify the code that decides trials, the same on all machines."""
     digest = hashlib.sha256(code_hash().encode())
     for path in sorted(Path(frx_graph.trials.__path__[0]).glob("*.py")):
         digest.update(path.read_bytes())

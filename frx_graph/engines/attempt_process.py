@@ -1,5 +1,5 @@
-"""The process that an attempt at a job runs in, `python -m frx_graph.engines.attempt_process`: it reads a task, runs
-its job as the local engine does, and answers. It ends with the worker that has started it, whatever ends that."""
+"""Run one attempt's job in a process of its own, `python -m frx_graph.engines.attempt_process`: it reads a task, runs
+it as the local engine does, and answers. It ends with the worker that started it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from frx_graph.support.termination import cleaned_up_when_terminated
 
 
 def main(parent: int) -> None:
-    """Standard input is the task; the answer goes to standard output."""
+    """Read the task from standard input, and write the answer to standard output."""
     # Not killed: it has arms, and folders, to leave in order.
     end_with_parent(parent, signal.SIGTERM)
     # Ray's workers run at a lower priority (`RAY_worker_niceness`, 15), so that whatever else runs there would be
@@ -50,7 +50,7 @@ def _answered(task: Task) -> Answer:
 
 
 def _unfit(task: Task) -> Answer | None:
-    """Where what is measured here would be about something else."""
+    """Return the answer of an unfit node, whose measurements would be about something else; None if it is fit."""
     if trying_code_hash() != task.code:
         return Answer(task.attempt, Ending.UNFIT, "it has other code of frx-graph", "install the same on all nodes")
     if task.environment is not None and node_environment() != task.environment:

@@ -1,4 +1,4 @@
-"""What runs a matrix of trials: the same jobs, with the same results, whichever engine it is."""
+"""Define engines, which run a matrix of jobs with the same results wherever they run; and the one of this machine."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class EngineName(enum.StrEnum):
 
 
 class Holding(enum.StrEnum):
-    """What a job has for itself while it runs, so that nothing of ours disturbs what it measures."""
+    """The part of its node that a job holds alone, so that no other job disturbs its measurements."""
 
     CORES = "cores"
     """All processors of its node."""
@@ -38,7 +38,7 @@ class Job(Protocol[T_co]):
 
     @property
     def label(self) -> str:
-        """What it is, in a few words."""
+        """A short description."""
 
     def __call__(self, progress: Progress) -> T_co:
         """Run it, both arms on the machine that this is called on."""
@@ -46,7 +46,7 @@ class Job(Protocol[T_co]):
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """Where the attempt ran whose result counts."""
+    """The place of the attempt whose result counts."""
 
     attempt: str
     """Its id, which no other attempt has."""
@@ -63,7 +63,7 @@ class NowhereError(TrialError):
 
 @dataclass(frozen=True, slots=True)
 class Finished(Generic[T]):
-    """What became of one job; each job is told of once."""
+    """The result of one job, reported once."""
 
     number: int
     """The job's, in the order in which they were given."""
@@ -76,14 +76,14 @@ class Engine(Protocol):
     """Runs jobs. Closing the generator ends those that run, with all their processes."""
 
     def run(self, jobs: Sequence[Job[T]], progress: Progress) -> Generator[Finished[T]]:
-        """Each as soon as it has finished, in whatever order."""
+        """Yield each result as soon as it is there, in any order."""
 
 
 class LocalEngine:
-    """An `Engine`."""
+    """An `Engine` that runs jobs one after the other in this process."""
 
     def run(self, jobs: Sequence[Job[T]], progress: Progress) -> Generator[Finished[T]]:
-        """In their order."""
+        """Run the jobs in order."""
         for number, job in enumerate(jobs):
             result: T | FrxError
             try:

@@ -1,4 +1,4 @@
-"""Which model a loop trains, by its name."""
+"""Find the name of the model that a loop trains."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _ASSIGNING = _TARGETS | _DEFINITIONS | m.MatchAs() | m.MatchStar() | m.MatchMapp
 
 
 def model_of(loop: cst.For, module: cst.Module) -> str | None:
-    """The dotted name of the one model that the loop's body calls or hands on in every turn; None where there is none,
-    or several and none of them is called `model`. Not one that the loop itself makes: at its beginning it is not there.
-    """
+    """Return the dotted name of the one model that the loop's body calls or hands on in every turn; None where there is
+    none, or several and none of them is called `model`. Not one that the loop itself makes: at its beginning it is not
+    there."""
     body = _Body()
     loop.body.visit(body)
     assigned = _assigned_names(loop.body) | target_names(loop.target)
@@ -32,7 +32,7 @@ def model_of(loop: cst.For, module: cst.Module) -> str | None:
 
 
 def _with_methods_of_models(module: cst.Module) -> frozenset[str]:
-    """Dotted names of which the script asks what only models have."""
+    """Return the dotted names whose methods only models have."""
     calls = m.findall(module, m.Call(func=m.Attribute()))
     parts = [name_parts(call.func) for call in calls if isinstance(call, cst.Call)]
     return frozenset(".".join(name[:-1]) for name in parts if len(name) > 1 and name[-1] in _METHODS_OF_MODELS)

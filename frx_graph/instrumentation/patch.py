@@ -1,4 +1,4 @@
-"""Puts into a script what records its run, and takes it out again, to the byte.
+"""Insert into a script the lines that record its run, and remove them again, byte for byte.
 
 Every line that is put in ends with `MARK`, and by that it is known again; all else stays as it is. The body of each
 training loop goes into a `with`, in which `continue`, `break`, `return`, `yield` and `await` mean what they meant, and
@@ -50,8 +50,8 @@ class Patch:
 
 
 def patch(script: Script) -> Patch | None:
-    """The script with its run recorded; None if it imports frx_graph already. Raises `ScriptError` where no loop
-    trains, or none that can be wrapped, and where what would be put in could not be taken out again."""
+    """Return the script with its run recorded, or None if it imports frx_graph already. Raises `ScriptError` if no loop
+    trains or can be wrapped, and if the insertion could not be removed again."""
     module = parsed(script)
     if is_instrumented(module):
         return None
@@ -86,8 +86,8 @@ def patch(script: Script) -> Patch | None:
 
 
 def unpatch(script: Script) -> str | None:
-    """The script without what `patch` has put in; None if there is nothing of it. Raises `ScriptError` where what would
-    be left is no Python any more."""
+    """Return the script without the lines of `patch`, or None if it has none. Raises `ScriptError` if removing them
+    would leave invalid Python."""
     module = parsed(script)
     taken = _TakingOut()
     text = _visited(module, taken) + script.blank_end
@@ -126,7 +126,7 @@ def _job_name(script: Script) -> str:
 
 
 def _inserted(job_name: str, counter: str | None, config: cst.PartialParserConfig) -> list[cst.BaseStatement]:
-    """The statements behind the imports."""
+    """Return the statements that go behind the imports."""
     begin = f"{_PACKAGE}.init(job_name={json.dumps(job_name)})"
     lines = [f"import {_PACKAGE}", begin]
     if counter is not None:
@@ -142,8 +142,8 @@ def _parsed_line(text: str, config: cst.PartialParserConfig) -> cst.BaseStatemen
 
 
 def _place(module: cst.Module, loop: cst.For) -> int:
-    """The index behind the last import at the top level, but before the statement that holds the first loop; behind the
-    docstring where there is no import."""
+    """Return the index behind the last import at the top level, but before the statement that holds the first loop;
+    behind the docstring where there is no import."""
     at = 1 if module.get_docstring(clean=False) is not None else 0
     for index, statement in enumerate(module.body):
         if m.findall(statement, m.For()) and any(node is loop for node in m.findall(statement, m.For())):
@@ -185,7 +185,8 @@ class _Wrapping(cst.CSTTransformer):
 
 
 def _is_guard(statement: cst.BaseStatement) -> bool:
-    """Whether it only ends the loop or the turn, as `if step == max_steps: break`: such a turn is no step."""
+    """Return True if it only ends the loop or the turn, as `if step == max_steps: break` does: such a turn is no
+    step."""
     if not isinstance(statement, cst.If) or statement.orelse is not None:
         return False
     body = statement.body
@@ -195,8 +196,8 @@ def _is_guard(statement: cst.BaseStatement) -> bool:
 
 
 def _timed(iterable: cst.BaseExpression) -> cst.BaseExpression:
-    """The batches with the waits for them recorded: what yields them goes into a call. Not what is in parentheses,
-    behind which no blank need stand, nor tuples, which may have none."""
+    """Record the waits for the batches for them recorded: what yields them goes into a call. Not what is in
+    parentheses, behind which no blank need stand, nor tuples, which may have none."""
     if iterable.lpar:
         return iterable
     around = passes_on(iterable)
@@ -209,7 +210,7 @@ def _timed(iterable: cst.BaseExpression) -> cst.BaseExpression:
 
 
 def _not_timed(iterable: cst.BaseExpression) -> cst.BaseExpression:
-    """What `_timed` was given."""
+    """Undo `_timed`."""
     if isinstance(iterable, cst.Call) and len(iterable.args) == 1 and iterable.func.deep_equals(_TIMED):
         return iterable.args[0].value
     around = passes_on(iterable)
@@ -262,7 +263,7 @@ class _TakingOut(cst.CSTTransformer):
 
 
 def _our_block(statement: _Statement) -> cst.IndentedBlock | None:
-    """What a `with` of ours holds; None for another statement."""
+    """Return the body of a `with` that `patch` inserted; None for another statement."""
     if not (isinstance(statement, cst.With) and isinstance(statement.body, cst.IndentedBlock)):
         return None
     return statement.body if _marked(statement.body.header) else None
@@ -273,7 +274,6 @@ def _is_our_line(statement: _Statement) -> bool:
 
 
 def _before(statement: _Statement) -> Sequence[cst.EmptyLine]:
-    """The comments and blanks before it."""
     lines = getattr(statement, "leading_lines", ())
     assert isinstance(lines, (list, tuple))
     return lines

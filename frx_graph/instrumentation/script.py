@@ -1,4 +1,4 @@
-"""A Python script as bytes and as text, read and replaced without a change of encoding, line ends or mode."""
+"""Read and replace a Python script without changing its encoding, line ends or mode."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _BLANKS = " \t\f\r\n"
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """What a file holds, `data` byte by byte. `text` is without the mark that some editors put before UTF-8."""
+    """A file's bytes, and its text without the byte order mark."""
 
     path: Path
     data: bytes
@@ -41,14 +41,14 @@ class Script:
         return lines if end else ""
 
     def encoded(self, text: str) -> bytes:
-        """Another text as bytes of such a file."""
+        """Encode another text as this file is encoded."""
         mark = codecs.BOM_UTF8 if self.data.startswith(codecs.BOM_UTF8) else b""
         return mark + text.encode("utf-8")
 
 
 def read_script(path: Path) -> Script:
-    """The script at `path`, in UTF-8, of at most `LONGEST` bytes. Raises `ScriptError` for a link, which names another
-    file than the one that would be replaced, for what is no file, and for what is not in UTF-8."""
+    """Read the script at `path`, in UTF-8, of at most `LONGEST` bytes. Raises `ScriptError` for a link, which names
+    another file than the one that would be replaced, for what is no file, and for what is not in UTF-8."""
     try:
         status = path.lstat()
         if stat.S_ISLNK(status.st_mode):
@@ -74,14 +74,14 @@ def read_script(path: Path) -> Script:
 
 @contextmanager
 def unwarned() -> Iterator[None]:
-    """What Python warns of in a script is for those who run it, and not for those who read it."""
+    """Suppress warnings about the script: they are for those who run it."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
 
 
 def parsed(script: Script) -> cst.Module:
-    """Its syntax, with every blank and comment but for its `blank_end`. Raises `ScriptError` for what is not Python, or
+    """Parse it, with every blank and comment but for its `blank_end`. Raises `ScriptError` for what is not Python, or
     nested too deeply, and for lines that end with a carriage return alone, as none of today's systems ends them."""
     try:
         with unwarned():
@@ -118,7 +118,8 @@ def replace_script(script: Script, text: str) -> None:
 
 
 def declared_encoding(data: bytes) -> str:
-    """`utf-8` where nothing is named; `unknown` for a name that Python does not know."""
+    """Return the encoding that a script's first lines name: `utf-8` by default, `unknown` for a name that Python does
+    not know."""
     try:
         encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
     except (SyntaxError, ValueError):

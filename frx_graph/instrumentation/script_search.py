@@ -1,4 +1,4 @@
-"""Likely training scripts below a folder, found by what they do and not only by their names."""
+"""Find likely training scripts below a folder, by what they do and not only by their names."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ class ScriptsFound:
 
 
 def find_scripts(folder: Path) -> ScriptsFound:
-    """The scripts in and below `folder` that seem to train. Links are not followed; environments, hidden folders and
-    installed packages are left out, and what cannot be read is no script."""
+    """Find the scripts in and below `folder` that seem to train. Links are not followed; environments, hidden folders
+    and installed packages are left out, and what cannot be read is no script."""
     found, parsed_so_far, complete = [], 0, True
     for seen, path in enumerate(_scripts(folder)):
         if seen == MOST_FILES:
@@ -94,7 +94,7 @@ def _searched(folder: Path) -> bool:
 
 
 def _told(path: Path, module: cst.Module) -> FoundScript | None:
-    """What a script does; None for one that does not train."""
+    """Return a description of a script that trains, else None."""
     instrumented = is_instrumented(module)
     loops = training_loops(MetadataWrapper(module, unsafe_skip_copy=True))
     if loops.loops:

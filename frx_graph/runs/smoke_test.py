@@ -1,4 +1,4 @@
-"""A run that is known to wait for its input, taken through all of the pipeline: collected, bundled, analysed.
+"""Collect, bundle and analyse a run that is known to wait for its input.
 
 The workload only writes a profiler's trace that was made by hand, so that it takes neither a GPU nor torch: what is
 tried is this installation, and not the machine.
@@ -24,7 +24,7 @@ from frx_graph.support.termination import cleaned_up_when_terminated
 
 EXPECTED: Final = "input_bound"
 WAITING: Final = 0.6
-"""Of each step of the trace."""
+"""Share of each step of the trace that waits."""
 _STEPS = 6
 _STEP_US, _COMPUTED_US = 100_000, 30_000
 _LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
@@ -53,8 +53,7 @@ class SmokeCheck:
 
 
 def smoke_test() -> tuple[SmokeCheck, ...]:
-    """All checks, in a folder that is gone afterwards. What cannot be looked at since something before it failed has
-    failed, too."""
+    """Run all checks in a temporary folder. Checks behind one that failed, which cannot be made, fail too."""
     with cleaned_up_when_terminated(), tempfile.TemporaryDirectory(prefix="frx-smoke-test-") as folder:
         found: list[SmokeCheck] = []
         try:
@@ -112,7 +111,7 @@ def _collect(folder: Path, trace: Path, artifacts: Path) -> Collected:
 
 
 def synthetic_trace() -> dict[str, Any]:
-    """A trace of steps that wait for their batch 60 % of the time, and compute half of the rest."""
+    """Return a trace of steps that wait for their batch 60 % of the time, and compute for 30 %."""
     host, device = {"pid": 1, "tid": 1}, {"pid": 0, "tid": 7}
     events: list[dict[str, Any]] = []
 

@@ -1,4 +1,4 @@
-"""Makes the folder of a run, and the zip of it.
+"""Make the folder of a run, and its zip.
 
 The folder appears at once, with everything that makes it a bundle: whoever looks sees none, or one that can be
 analysed.
@@ -37,8 +37,8 @@ _CHUNK: Final = 1 << 20
 
 
 def make_folder(folder: Path, texts: Mapping[PurePosixPath, bytes]) -> None:
-    """A folder with these files in it, and with the folders of a bundle. Raises `OptionError` where one is there
-    already, or the zip of one, or where it cannot be made."""
+    """Make a folder with these files and the folders of a bundle. Raises `OptionError` if it, or its zip, exists, and
+    if it cannot be made."""
     for path in (folder, folder.with_name(f"{folder.name}.zip")):
         # An empty folder would be replaced by the one that is renamed.
         if os.path.lexists(path):
@@ -61,8 +61,7 @@ def make_folder(folder: Path, texts: Mapping[PurePosixPath, bytes]) -> None:
 
 
 def bundle_files(folder: Path) -> tuple[PurePosixPath, ...]:
-    """The regular files of the bundle, in the order in which people are told of them. What the workload has put there
-    of its own is none of it."""
+    """Return the regular files of the bundle, in the order of listings. Other files of the workload are left out."""
     profiler = folder / bundle_layout.PROFILER
     # The workload may do away with it.
     traces = sorted(path.name for path in profiler.iterdir()) if profiler.is_dir() else []
@@ -75,7 +74,7 @@ def bundle_files(folder: Path) -> tuple[PurePosixPath, ...]:
 
 
 def sha256_of(path: Path) -> str:
-    """In hexadecimal digits."""
+    """Return the SHA-256 of a file, in hexadecimal digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -96,7 +95,8 @@ def write_zip(archive: Path, folder: Path, files: Iterable[PurePosixPath]) -> No
 
 
 def _expands_well(path: Path) -> bool:
-    """Whether it is left as it is: compressed already, or a line over and over, which would look like a bomb."""
+    """Return True if the zip stores it as it is: compressed already, or so repetitive that it would look like a
+    bomb."""
     if path.suffix == ".gz":
         return True
     size = path.stat().st_size

@@ -1,4 +1,4 @@
-"""Runs a workload and keeps what is to be known of its run in a bundle.
+"""Run a workload and keep its record in a bundle.
 
 At any moment the folder is a bundle that can be analysed, whoever is killed: it appears whole, its metadata say how far
 the run has come, the workload's events and samples are appended row by row, and everything else is replaced at once.
@@ -62,7 +62,7 @@ class Collected:
 
     @property
     def files(self) -> tuple[Artifact, ...]:
-        """Of the bundle, in the order in which people are told of them."""
+        """The files of the bundle, in the order of listings."""
         return self.metadata.artifacts
 
 
@@ -103,7 +103,7 @@ def _begun(settings: RunSettings, host: Host) -> RunMetadata:
 
 @dataclass(slots=True)
 class _Collection:
-    """A run on its way: what is known of it by now."""
+    """A run in progress, and what is known of it."""
 
     settings: RunSettings
     metadata: RunMetadata
@@ -111,7 +111,7 @@ class _Collection:
     imported: dict[PurePosixPath, Path] = field(default_factory=dict)
 
     def run(self, stdout: int | None, stderr: int | None) -> WorkloadEnd:
-        """To its end, whatever that is."""
+        """Run the workload to its end."""
         folder, settings = self.settings.folder, self.settings
         with contextlib.ExitStack() as sampling:
 
@@ -145,7 +145,7 @@ class _Collection:
         return end
 
     def import_profiles(self, since: float) -> None:
-        """What was written since then (seconds since the epoch), and what is in the bundle already."""
+        """Import traces written since then (seconds since the epoch), and gather those in the bundle."""
         with self._warned("traces may be missing"):
             self.warnings += gather_traces(self.settings.folder)
         if not self.settings.import_profiles:
@@ -244,14 +244,14 @@ class _Collection:
         )
 
     def _note(self, **known: object) -> None:
-        """Metadata with what is known by now."""
+        """Update the metadata, and write them."""
         self.metadata = self.metadata.model_copy(update=known)
         with self._warned("the metadata are not up to date"):
             write_atomically(self.settings.folder / bundle_layout.METADATA, _json(self.metadata).decode())
 
     @contextlib.contextmanager
     def _warned(self, what: str) -> Iterator[None]:
-        """An error in the block is a warning."""
+        """Turn an error in the block into a warning."""
         try:
             yield
         except FrxError as error:
@@ -261,7 +261,7 @@ class _Collection:
 
 
 def _remove_unstarted(folder: Path) -> None:
-    """Nothing has run, so that all in it is ours."""
+    """Remove the folder of a workload that was not started: all in it is the collector's."""
     for path in sorted(folder.rglob("*"), reverse=True):
         path.rmdir() if path.is_dir() else path.unlink()
     folder.rmdir()

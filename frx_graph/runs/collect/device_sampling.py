@@ -1,4 +1,4 @@
-"""What NVIDIA devices do and hold, as their driver's library NVML tells: utilisation, memory, clocks.
+"""Sample NVIDIA devices through NVML: utilisation, memory, clocks, temperature, power.
 
 The rows are what `nvidia-smi --query-gpu=... --format=csv,nounits` writes, but for the time, which has its zone.
 """
@@ -19,7 +19,8 @@ _MISSING = "[N/A]"
 
 
 def visible_devices(nvml: ModuleType, environ: Mapping[str, str] = os.environ) -> dict[int, Any]:
-    """Handles of the devices that a program sees, by their number in NVML: all, or those in `CUDA_VISIBLE_DEVICES`.
+    """Return handles of the devices that a program sees, by their number in NVML: all, or those in
+    `CUDA_VISIBLE_DEVICES`.
 
     Numbers there are taken for NVML's, as they are with `CUDA_DEVICE_ORDER=PCI_BUS_ID`, and of devices of one kind.
     """
@@ -43,7 +44,7 @@ def visible_devices(nvml: ModuleType, environ: Mapping[str, str] = os.environ) -
 def device_rows(
     nvml: ModuleType, devices: Mapping[int, Any], now: Callable[[], datetime] = lambda: datetime.now(UTC)
 ) -> Callable[[], bytes]:
-    """Gives a row of `HEADER` for each of `devices` each time that it is called."""
+    """Return a function that gives a row of `HEADER` for each of `devices`."""
 
     def asked(function: str, *arguments: object) -> Any:
         try:

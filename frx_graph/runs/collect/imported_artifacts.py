@@ -1,4 +1,4 @@
-"""Puts what a workload's profiler has written where the bundle of its run has traces."""
+"""Copy the traces of a workload's profiler into the bundle of its run."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ def import_traces(folders: Sequence[Path], bundle: Path, since: float) -> tuple[
 
 
 def gather_traces(bundle: Path) -> tuple[str, ...]:
-    """Put the traces that the workload has written into the bundle where the bundle has them, under names that a zip of
-    it may have; warnings of those that could not be."""
+    """Move traces that the workload wrote into the bundle to where the bundle has them, under names that a zip may
+    have. Return warnings."""
     warnings = []
     profiler = bundle / bundle_layout.PROFILER
     beside = [path for path in bundle.iterdir() if _TRACE.fullmatch(path.name)]
@@ -92,12 +92,12 @@ def _may_be_member(name: str) -> bool:
 
 
 def _plain(name: str) -> str:
-    """The same file's name where it may be shown, and be a member of an archive."""
+    """Return the name without characters that an archive may not have."""
     return _ODD.sub("_", name)[-200:]
 
 
 def _traces(folder: Path, bundle: Path) -> Iterator[Path]:
-    """By name. Links are not followed, and what is in the bundle is not looked at."""
+    """Yield the traces in a folder by name. Links are not followed, and the bundle is left out."""
     for place, folders, names in os.walk(folder):
         here = Path(place)
         depth = len(here.relative_to(folder).parts)
@@ -106,7 +106,7 @@ def _traces(folder: Path, bundle: Path) -> Iterator[Path]:
 
 
 def _free(target: Path) -> Path:
-    """A name that no file has: two processes may give theirs the same."""
+    """Return a name that no file has."""
     stem, dot, suffix = target.name.partition(".")
     number = 2
     while os.path.lexists(target):
@@ -116,7 +116,7 @@ def _free(target: Path) -> Path:
 
 
 def _copied(source: Path, target: Path, size: int) -> int:
-    """How many bytes it has. Raises `OSError` also for one that is not what it was a moment ago."""
+    """Copy a trace, and return its size. Raises `OSError` also if it has changed since it was looked at."""
     # Between a look and an open somebody may put a link, or a pipe that is waited for, in its place.
     descriptor = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     with os.fdopen(descriptor, "rb") as original, replaced_when_written(target) as copy, copy.open("wb") as file:

@@ -1,4 +1,4 @@
-"""What somebody asks `frx collect` for, checked, and how the workload is told of it."""
+"""Check the settings of `frx collect`, and derive the workload's environment."""
 
 from __future__ import annotations
 
@@ -62,12 +62,12 @@ class RunSettings:
 
     @property
     def folder(self) -> Path:
-        """Of the run, absolute."""
+        """The folder of the run, absolute."""
         return (self.out / self.run_id).absolute()
 
     @property
     def archive(self) -> Path:
-        """Beside it."""
+        """The zip, beside the folder."""
         return self.folder.with_name(f"{self.run_id}.zip")
 
     @property
@@ -77,7 +77,7 @@ class RunSettings:
         return tuple(folder.absolute() for folder in given)
 
     def environment(self, inherited: Mapping[str, str] = os.environ) -> dict[str, str]:
-        """The variables that the workload has."""
+        """Return the variables of the workload."""
         return {
             **inherited,
             "FRX_RUN_ID": self.run_id,
@@ -142,7 +142,7 @@ def new_run_id() -> str:
 
 
 def _merged(ours: Mapping[Any, Any], given: Mapping[Any, Any]) -> dict[Any, Any]:
-    """Mappings are merged, and of other values the given one is taken."""
+    """Merge mappings; of other values take the given one."""
     both = {
         key: _merged(ours[key], value) if isinstance(value, dict) and isinstance(ours.get(key), dict) else value
         for key, value in given.items()

@@ -1,4 +1,4 @@
-"""Samples something in the background, a few lines at a time, into a file."""
+"""Append samples to a file in the background."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ HOST_HEADER = b"timestamp, processes, cpu [%], memory.rss [MiB]\n"
 _UNREADABLE = (OSError, psutil.Error)
 
 MOST_BYTES: Final = 64 << 20
-"""Of samples: a day of eight devices, once a second, takes 60 MB."""
+"""Size limit of a file of samples: a day of eight devices, once a second, takes 60 MB."""
 _MOST_OF_TIME: Final = 0.02
-"""Of a processor, that sampling takes. Where looking at thousands of processes takes longer, it is done less often."""
+"""Share of a processor that sampling may take. If looking at thousands of processes takes longer, it is done less
+often."""
 _STOP_SECONDS: Final = 2.0
 """Once it is to stop. A driver that hangs must not keep the whole."""
 
@@ -78,8 +79,8 @@ class Sampler:
 
 
 def host_rows(ancestor: int, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> Callable[[], bytes]:
-    """Gives a row of `HOST_HEADER` each time that it is called, of the processes that descend from `ancestor`. What a
-    process has used of a processor between the last sample and its end is not counted."""
+    """Return a function that gives a row of `HOST_HEADER` for the descendants of `ancestor`. Processor time that a
+    process uses between the last sample and its end is not counted."""
     root = psutil.Process(ancestor)
     used_before: dict[int, float] = {}
     last: datetime | None = None

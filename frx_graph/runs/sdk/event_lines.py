@@ -1,4 +1,4 @@
-"""The lines of `raw/trace.jsonl`, one function for each type of event.
+"""Write the lines of `raw/trace.jsonl`, one function for each type of event.
 
 An event waits in the queue as a tuple: the function that writes its line, when it was (`at_ns`, nanoseconds since the
 epoch), the step's number, and what else the function says that it takes. Making such a tuple costs the program a
@@ -27,7 +27,7 @@ _LONGEST_TEXT = 400
 
 @lru_cache(maxsize=1024)
 def quoted(text: str) -> str:
-    """As a JSON string of a bounded length."""
+    """Return a JSON string of a bounded length."""
     return json.dumps(text[:_LONGEST_TEXT])
 
 
@@ -78,8 +78,8 @@ def sync_wait(process: str, event: Event) -> str:
 
 
 def shape_snapshot(process: str, event: Event) -> str:
-    """What a batch looks like, or those parameters that have changed. Takes `SnapshotOf`, a `Layout`, its number,
-    whether the model is in training mode, and its name; the last three may be None."""
+    """A batch's layout, or the parameters that have changed. Takes `SnapshotOf`, a `Layout`, its number, the model's
+    training mode and its name; the last three may be None."""
     _, _, _, of, tensors, layout, training, model = event
     short = _LONGEST_TEXT
     payload = {
@@ -101,7 +101,7 @@ def profiler_window(process: str, event: Event) -> str:
 
 
 def system_info(process: str, event: Event) -> str:
-    """Where the program runs. Takes the payload."""
+    """The program's system. Takes the payload."""
     return _rare(EventType.SYSTEM, process, event, event[3])
 
 
@@ -114,7 +114,7 @@ def warning(process: str, event: Event) -> str:
 
 
 def loader_payload(stage: str, told: Mapping[str, int | bool | None]) -> str:
-    """What a loader does, and says of itself."""
+    """Return the payload of a loader's event."""
     return json.dumps({"stage": stage, **told}, separators=(",", ":"))
 
 
@@ -128,7 +128,6 @@ def _line(kind: EventType, process: str, event: Event, payload: str, took: int |
 
 
 def _batch_size(tensors: Layout) -> int | None:
-    """The first dimension of all that have one, where they agree."""
     sizes = {shape[0] for _, shape, _, _ in tensors if shape}
     return sizes.pop() if len(sizes) == 1 else None
 

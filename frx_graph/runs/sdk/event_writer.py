@@ -1,4 +1,4 @@
-"""Appends the events of this process to the file of its run, in a thread of its own.
+"""Append the events of this process to the file of its run, in a thread of its own.
 
 The program's threads put events into a queue, which costs them a tenth of a microsecond; when it is full, events are
 dropped and counted. The thread wakes every tenth of a second and appends whole lines by one `write` to a file that was
@@ -38,11 +38,11 @@ _AT_ONCE = 256
 """Lines between two chances for the program's threads to run."""
 _MOST_LATE = 1_024
 _LATE_S = 60.0
-"""How long a value is waited for that a device has yet to compute."""
+"""Time to wait for a value that a device has yet to compute."""
 _PATIENCE_S = 1.0
-"""How long a flush, or the end of the program, waits for such values; and for somebody else's flush."""
+"""Time that a flush, or the end of the program, waits for such values, and for another thread's flush."""
 _PATIENCE_AT_END_S = 5.0
-"""How long the end of the program waits for a disk that does not answer."""
+"""Time that the end of the program waits for a disk that does not answer."""
 
 
 class EventWriter:
@@ -98,7 +98,7 @@ class EventWriter:
         self.put((_AWAITED, event[1], event[2], event, awaited))
 
     def flush(self) -> None:
-        """Write what is in the queue; returns when it is written, or after a second of waiting."""
+        """Write the queue; return when it is written, or after a second."""
         deadline = time.monotonic() + _PATIENCE_S
         self._drain(_PATIENCE_S)
         while self._late and not self._dead and time.monotonic() < deadline:
@@ -198,7 +198,7 @@ class EventWriter:
         self._write_lines(lines)
 
     def _write_late(self, *, everything: bool) -> None:
-        """In their order: what a device computes later also arrives later."""
+        """Write waiting events in order: values computed later also arrive later."""
         now = time.monotonic()
         while self._late:
             event, awaited, deadline = self._late[0]
@@ -244,7 +244,7 @@ class EventWriter:
 
 
 def _ends_in_the_middle(file: int) -> bool:
-    """Whether the file's last line has no end, and nobody is just writing it: a file that grows may be seen so."""
+    """Return True if the file's last line is cut off, and no process is writing it just now."""
     before = -1
     while (size := os.fstat(file).st_size) != before:
         if not size or os.pread(file, 1, size - 1) == b"\n":

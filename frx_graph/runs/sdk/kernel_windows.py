@@ -1,4 +1,4 @@
-"""Profiles some steps of a program with torch's profiler, and leaves the trace where `frx collect` finds it."""
+"""Profile some steps of a program with torch's profiler, and write the trace where `frx collect` finds it."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _WRITTEN: Counter[Path] = Counter()
 
 
 class KernelWindow:
-    """What is profiled, as a context manager. Steps that are told, by `step_context` or by `step()`, are marked in the
-    trace, and after `most_steps` of them the window closes before its block does."""
+    """A profiled part of a program, as a context manager. Steps of `step_context` or `step()` are marked in the trace;
+    after `most_steps` of them the window closes."""
 
     def __init__(self, folder: Path, most_steps: int | None, *, record_shapes: bool, with_stack: bool) -> None:
         self._folder = folder
@@ -53,12 +53,12 @@ class KernelWindow:
         self._close()
 
     def step(self) -> None:
-        """A step has ended and the next begins, in a program that does not use `step_context`."""
+        """End a step and begin the next, in a program that does not use `step_context`."""
         self.end_step()
         self.begin_step()
 
     def begin_step(self) -> None:
-        """What follows is a step."""
+        """Mark the begin of a step."""
         if self._profiler is None or self._mark is not None:
             return
         import torch
@@ -67,7 +67,7 @@ class KernelWindow:
         self._mark.__enter__()
 
     def end_step(self) -> None:
-        """The step has ended, marked or not."""
+        """End the step, marked or not."""
         if self._profiler is None:
             return
         self._leave_mark()
@@ -131,7 +131,6 @@ class KernelWindow:
 
 
 def _trace_name(rank: int | None) -> str:
-    """All ranks of a program have one folder; the first has the name that is looked for first."""
     return f"{PROFILER_TRACE.stem}.rank{rank}{PROFILER_TRACE.suffix}" if rank else PROFILER_TRACE.name
 
 

@@ -1,4 +1,4 @@
-"""Where the events of this process go, as the environment says."""
+"""Read from the environment where this process records its events; and warn once if that fails."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Final
 from frx_graph.evidence.run.bundle_layout import EVENTS
 
 OUTPUT_DIR: Final = "frx-job-run"
-"""Where a program writes what `frx collect` imports, unless `FRX_OUTPUT_DIR` names another folder."""
+"""Folder of the artifacts that `frx collect` imports, unless `FRX_OUTPUT_DIR` names another."""
 MAX_TRACE_BYTES: Final = 256 * 2**20
 """About 250,000 steps with four spans each, which are 1 KB a step."""
 _OFF = frozenset({"0", "false", "no", "off"})
@@ -30,7 +30,7 @@ class RecordingSettings:
 
 
 def settings_from(environment: Mapping[str, str] = os.environ) -> RecordingSettings:
-    """What the environment says."""
+    """Return the settings in the environment."""
     return RecordingSettings(
         path=_path(environment),
         job_name=environment.get("FRX_JOB_NAME") or None,
@@ -39,7 +39,7 @@ def settings_from(environment: Mapping[str, str] = os.environ) -> RecordingSetti
 
 
 def output_dir(environment: Mapping[str, str] = os.environ) -> Path:
-    """Where artifacts of a run go: `FRX_OUTPUT_DIR`, or `frx-job-run`."""
+    """Return the folder of a run's artifacts: `FRX_OUTPUT_DIR`, or `frx-job-run`."""
     return Path(environment.get("FRX_OUTPUT_DIR") or OUTPUT_DIR)
 
 
@@ -69,7 +69,7 @@ _MOST_SAID = 100
 
 
 def say_once(message: str) -> None:
-    """`message` on standard error, unless it was said before. Never raises, whatever has become of standard error."""
+    """Print `message` to standard error, once. Never raises."""
     if message in _SAID or len(_SAID) >= _MOST_SAID:
         return
     _SAID.add(message)

@@ -24,7 +24,7 @@ _DEEPEST = 16
 
 
 class Here(threading.local):
-    """Where a thread of the program is."""
+    """The step and the loader wait that a thread is in."""
 
     step: Step | None = None
     loading = False
@@ -34,7 +34,7 @@ HERE = Here()
 
 
 class Step:
-    """One step. `record` tells its loss and metrics; `describe`, what it works on where the step was begun without."""
+    """One step. `record` notes its loss and metrics; `describe`, its batch and model."""
 
     # On the class, so that they need not be set in each step.
     depth = 0
@@ -105,7 +105,7 @@ class Step:
                 known[name] = reading
 
     def describe(self, batch: Any = None, model: Any = None) -> None:
-        """What the step works on, for a step whose batch comes after it has begun."""
+        """Give the batch and the model of a step that has begun without them."""
         layout = self._recorder.look(self.number, batch, model)
         if layout is not None:
             self._layout = layout

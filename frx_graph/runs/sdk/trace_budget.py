@@ -1,4 +1,4 @@
-"""What is still written of a run whose events have filled their file.
+"""Thin the events of a run that have filled their file.
 
 From then on only some steps are kept, ever fewer, so that the whole run is in the file and the file has a bound: one
 step in 16, then one in twice as many each time that another sixty-fourth of the bound has been written. A kept step
@@ -18,7 +18,7 @@ _HARD_BOUND = 1.5
 
 
 class TraceBudget:
-    """Which events of one process are written into a file that should not grow beyond `max_bytes`."""
+    """Selects the events of one process for a file that should not grow beyond `max_bytes`."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
@@ -32,7 +32,7 @@ class TraceBudget:
         self._missing_since = self._missing_until = 0
 
     def admitted(self, event: Event) -> tuple[Event, ...]:
-        """What to write for this event: itself, nothing, or itself behind a warning about those before it."""
+        """Return what to write for this event: itself, nothing, or a warning about the missing ones and itself."""
         if self.written < self._max_bytes:
             return (event,)
         if self.written >= self._max_bytes * _HARD_BOUND:

@@ -1,4 +1,4 @@
-"""Runs and times configurations, each in its folder; what is there already is read and not measured again."""
+"""Run and time configurations, each in its folder; finished ones are read and not measured again."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class TuneBench:
         self.one_at_a_time = settings.one_at_a_time
 
     def baseline(self) -> RunSeen:
-        """The program as it is. Raises `TrialError` where nothing can be measured of it."""
+        """Run the program as it is. Raises `TrialError` if nothing can be measured of it."""
         seen = self.folder.baseline()
         if seen is None:
             self.folder.begin(self.folder.path / BASELINE, {})
@@ -68,14 +68,12 @@ class TuneBench:
         return seen
 
     def refused(self, kind: Kind, candidate: Configuration, against: Variables, reason: str) -> ConfigurationTrial:
-        """A candidate that is not run has its folder, too."""
+        """Record a candidate that is not run, which has a folder too."""
         self.folder.begin(self.folder.of(kind, candidate.id), dict(against) | dict(candidate.variables), why=reason)
         return self._kept(ConfigurationTrial(kind, candidate, against, Fate.REFUSED, reason))
 
-    def race(self, candidate: Configuration, against: Variables) -> ConfigurationTrial:
-        """One short quad. Its fate is `RACED`, or `REJECT` for one that fails."""
-        if (before := self.before(Kind.RACE, candidate, against)) is not None:
-            return before
+    def _race(self, candidate: Configuration, against: Variables) -> ConfigurationTrial:
+        """Run one short quad. Its fate is `RACED`, or `REJECT` for one that fails."""
         settings = self.settings
         self.folder.begin(self.folder.of(Kind.RACE, candidate.id), dict(against) | dict(candidate.variables))
         by_sample = _other_batch(candidate, against)
@@ -93,12 +91,10 @@ class TuneBench:
             return self._kept(self._with_times(found, Fate.REJECT, timed, by_sample))
         return self._kept(self._with_times(found, Fate.RACED, replace(timed, reason=""), by_sample))
 
-    def trial(
+    def _trial(
         self, kind: Kind, candidate: Configuration, against: Variables, baseline: RunSeen, candidates: int
     ) -> ConfigurationTrial:
-        """A whole one, of one of `candidates`: the gates, then rule R."""
-        if (before := self.before(kind, candidate, against)) is not None:
-            return before
+        """Run a whole trial: the gates, then rule R."""
         place = self.folder.of(kind, candidate.id)
         variables = join_variables(against, candidate.variables)
         self.folder.begin(place, dict(variables))
@@ -138,20 +134,20 @@ class TuneBench:
             quads=timed.quads,
         )
 
-    def races(self, candidates: Iterable[Configuration], against: Variables) -> Iterator[ConfigurationTrial]:
-        """One after the other."""
-        for candidate in candidates:
-            yield self.race(candidate, against)
-
     def trials(
         self, kind: Kind, candidates: Iterable[Configuration], against: Variables, baseline: RunSeen, number: int
     ) -> Iterator[ConfigurationTrial]:
-        """One after the other, each of one of `number`."""
+        """Yield the races, or the whole trials, of `candidates` one after the other, each of one of `number`."""
         for candidate in candidates:
-            yield self.trial(kind, candidate, against, baseline, number)
+            if (before := self.before(kind, candidate, against)) is not None:
+                yield before
+            elif kind is Kind.RACE:
+                yield self._race(candidate, against)
+            else:
+                yield self._trial(kind, candidate, against, baseline, number)
 
     def facts(self, seen: RunSeen) -> WorkloadFacts:
-        """Of this machine."""
+        """Return the facts of this machine."""
         return workload_facts(seen, self.environment, quality_checks=self.settings.quality_checks)
 
     def _examined(self, variables: Variables, place: Path) -> RunSeen:
@@ -175,7 +171,7 @@ class TuneBench:
         warmup: int,
         steps: int,
     ) -> Timed:
-        """Both programs alive, unless that has failed where one at a time did not."""
+        """Measure both programs side by side; if that fails and one at a time does not, one at a time from then on."""
         rule = self.settings.rule(1)
         # Two of each quad, and all void ones may be one pair's.
         blocks = 2 * (rule.quads_per_pair + rule.void_quads_allowed)
@@ -229,7 +225,7 @@ class TuneBench:
         return ArmStart(settings.command, environment, settings.time_budget_s, settings.ignore_load)
 
     def before(self, kind: Kind, candidate: Configuration, against: Variables) -> ConfigurationTrial | None:
-        """The same trial as it was finished before; one of other variables, or against others, is none."""
+        """Return the same trial from an earlier run; None if its variables or its baseline differ."""
         found = self.folder.trial(kind, candidate.id)
         same = found is not None and (found.configuration, found.against) == (candidate, against)
         return found if same else None
@@ -251,12 +247,12 @@ def _other_batch(candidate: Configuration, against: Variables) -> bool:
 
 
 def _other_size(seen: RunSeen, baseline: RunSeen) -> bool:
-    """Whether its steps have, as it tells, another number of samples, by whatever variable."""
+    """Return True if its steps have another number of samples, by whatever variable."""
     return None not in (seen.batch_size, baseline.batch_size) and seen.batch_size != baseline.batch_size
 
 
 def _not_taken(candidate: Configuration, seen: RunSeen) -> list[str]:
-    """What a program has visibly not done of what it was asked for."""
+    """Return what the program visibly did not do of what it was asked for."""
     wanted = dict(candidate.variables)
     found = {"FRX_BATCH_SIZE": seen.batch_size, "FRX_NUM_WORKERS": seen.workers}
     return [

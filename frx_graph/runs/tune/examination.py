@@ -1,4 +1,4 @@
-"""One whole run of a configuration, alone, from its start to its end: does it work, and what is it like?"""
+"""Run a configuration once, alone, from start to end, and describe its run."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ Diagnose = Callable[[Path], str | None]
 def examine(
     start: ArmStart, folder: Path, *, warmup: int, steps: int, sample_seconds: float, diagnose: Diagnose
 ) -> RunSeen:
-    """Run it for `warmup` and `steps`. Raises `TrialError` where it cannot be started."""
+    """Run it for `warmup` and `steps`. Raises `TrialError` if it cannot be started."""
     wanted = warmup + steps + 1
     peak = 0
     sampled = enough_at = 0.0
@@ -102,8 +102,8 @@ def examine(
 
 
 def diagnose(folder: Path) -> str | None:
-    """The label, of its steady state where there is one; None where nothing holds it back, or nobody knows what does.
-    The summary stays in the folder."""
+    """Return the label of a run's diagnosis, of its steady state if there is one; None if nothing is known to hold it
+    back. The summary stays in the folder."""
     try:
         with open_bundle(folder) as bundle:
             result = analyse_files(bundle).result
@@ -121,7 +121,7 @@ def diagnose(folder: Path) -> str | None:
 def devices_sampled(
     folder: Path, interval_seconds: float, environment: Mapping[str, str], nvml: ModuleType | None = None
 ) -> Iterator[None]:
-    """While the block runs, `gpu_metrics.csv` in `folder` is written; not where there is no device."""
+    """Sample the devices, if there are any, into `gpu_metrics.csv` in `folder` while the block runs."""
     nvml = nvml or loaded_nvml()
     devices = visible_devices(nvml, environment) if nvml is not None else {}
     if nvml is None or not devices:
@@ -138,8 +138,8 @@ def devices_sampled(
 
 
 def device_figures(folder: Path) -> tuple[float | None, float | None]:
-    """How busy the devices were on average, 0..100, and the largest part of a device's memory that was in use; None
-    where that was not sampled."""
+    """Return how busy the devices were on average, 0 to 100, and the largest share of a device's memory in use; None
+    for what was not sampled."""
     path = folder / GPU_METRICS
     if not path.exists():
         return None, None

@@ -1,4 +1,4 @@
-"""A workload in processes of its own that can be stopped and continued as a whole."""
+"""Run a workload that can be stopped and continued as a whole."""
 
 from __future__ import annotations
 
@@ -26,8 +26,7 @@ _TERMINATE_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """When the workload was stopped or continued, in nanoseconds since the epoch: before it was, so that a step that
-    ends before a stop has ended without it, and one that begins after a continuation has begun behind it.
+    """The moment just before the workload was stopped or continued, in nanoseconds since the epoch.
 
     `cpu_seconds` is what all of its processes have used of the processors so far; it is counted while they stand.
     """
@@ -77,17 +76,17 @@ class KeptWorkload:
         return self._moment(signal.SIGSTOP, "stopped")
 
     def resume(self) -> Moment:
-        """Let all of its processes go on."""
+        """Let all of its processes continue."""
         return self._moment(signal.SIGCONT, "continued")
 
     def ended(self) -> bool:
-        """Whether the workload has come to its own end; then `exit_code` says how."""
+        """Return True if the workload has ended by itself; then `exit_code` says how."""
         while self.exit_code is None and (words := self._guarded.line(0.0)):
             self._note(words)
         return self.exit_code is not None
 
     def memory_bytes(self) -> int:
-        """Resident memory of all of its processes; pages that they share count in each."""
+        """Return the resident memory of all of its processes; shared pages count in each."""
         with contextlib.suppress(psutil.Error, OSError):
             guard_has = psutil.Process(self._guard.pid).memory_info().rss
             return max(0, self._family.memory_bytes() - guard_has)

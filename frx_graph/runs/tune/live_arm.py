@@ -1,4 +1,4 @@
-"""One arm of a tune's trial as a living process: it stands, but for the blocks of steps that it runs."""
+"""Run one arm of a tune's trial as a process that stands still between its blocks of steps."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ class ArmEndedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ArmStart:
-    """How an arm is started: the command, its whole environment but for what names its files, and how long it may run,
-    in seconds, the time in which it stands not counted."""
+    """The start of an arm: its command, its environment but for the variables that name its files, and how long it may
+    run, in seconds, without the time in which it stands."""
 
     command: Sequence[str]
     environment: Mapping[str, str]
     limit_seconds: float
     ignore_load: bool = False
-    """Whether what was measured beside other programs counts."""
+    """True if measurements beside other programs count."""
 
 
 class LiveArm:
@@ -73,14 +73,14 @@ class LiveArm:
         self.end()
 
     def warm(self, steps: int) -> None:
-        """Let it go on until it has made `steps` in all, and stop it. Raises `ArmEndedError`."""
+        """Let it run until it has made `steps` in all, and stop it. Raises `ArmEndedError`."""
         if self._since is None:
             self._resume()
         self.run_until(lambda: len(self.steps) >= steps)
         self._pause()
 
     def block(self, steps: int) -> StepBlock:
-        """Let it go on for a block of `steps`, and stop it again. Raises `ArmEndedError`."""
+        """Let it run for a block of `steps`, and stop it. Raises `ArmEndedError`."""
         length = block_length(steps, self.stream.workers)
         with self._watched() as (begun, disturbance):
             self.run_until(lambda: self._seen_since(begun) >= length.ends)
@@ -90,11 +90,11 @@ class LiveArm:
             return replace(found, disturbance=disturbance(stopped))
 
     def ended(self) -> int | None:
-        """Its exit code, once it has ended by itself."""
+        """Return its exit code, once it has ended by itself."""
         return self._workload.exit_code if self._workload.ended() else None
 
     def memory_bytes(self) -> int:
-        """Resident memory of all its processes now."""
+        """Return the resident memory of all its processes."""
         return self._workload.memory_bytes()
 
     def end(self) -> None:
@@ -139,8 +139,8 @@ class LiveArm:
 
     @contextlib.contextmanager
     def _watched(self) -> Iterator[tuple[Moment, Callable[[Moment], Disturbance | None]]]:
-        """Since when it runs, and what has disturbed it until it was stopped; other programs' load by the processor
-        time that this process and the arm's have not used."""
+        """Continue the arm, and yield when it did and a function that returns what disturbed it until it was stopped.
+        Load is the processor time that neither this process nor the arm used."""
         hot = processor_state.cpu_throttling()
         used = 0.0
 
@@ -162,7 +162,7 @@ class LiveArm:
 
 
 def own_variables(folder: Path) -> dict[str, str]:
-    """Where a workload that runs in `folder` writes, as under `frx collect`."""
+    """Return the variables by which a workload writes its records to `folder`, as under `frx collect`."""
     place = folder.resolve()
     return {
         "FRX_OUTPUT_DIR": str(place),
@@ -173,7 +173,7 @@ def own_variables(folder: Path) -> dict[str, str]:
 
 
 def ended_how(exit_code: int | None, steps: Sequence[EndedStep]) -> str:
-    """For people."""
+    """Describe how an arm ended, for people."""
     if exit_code:
         what = f"signal {-exit_code} has ended it" if exit_code < 0 else f"it ends with exit code {exit_code}"
         return f"{what}, after {len(steps)} steps"
@@ -181,7 +181,7 @@ def ended_how(exit_code: int | None, steps: Sequence[EndedStep]) -> str:
 
 
 def _heat(state: processor_state.CpuThrottling) -> processor_state.CpuThrottling:
-    """Without what its control group holds back: a workload that wants more than its share always runs like that."""
+    """Drop what its control group holds back: a workload that wants more than its share always runs like that."""
     return replace(state, cgroup_periods=None, cgroup_seconds=None)
 
 

@@ -1,4 +1,4 @@
-"""Where the blocks of a trial come from: two living processes of which one stands, or one process after the other."""
+"""Run the blocks of a trial in two processes of which one stands still, or in one process after the other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The search for the fastest configuration: stage after stage, each on top of what the one before has proved.
+"""Search for the fastest configuration, stage after stage, each on top of what the one before has proved.
 
 A stage is a family of candidates that exclude each other. Its candidates race against the fastest configuration so far,
 the first few get a full trial against it, and the fastest of those that are promoted is what the next stage builds on.
@@ -28,26 +28,24 @@ FINAL_ID = "final"
 
 
 class Bench(Protocol):
-    """What measures."""
+    """Runs and times configurations."""
 
     def baseline(self) -> RunSeen:
-        """The program as it is."""
+        """Run the program as it is."""
 
     def refused(self, kind: Kind, candidate: Configuration, against: Variables, reason: str) -> ConfigurationTrial:
         """Note that a candidate was not run."""
 
-    def races(self, candidates: Iterable[Configuration], against: Variables) -> Iterator[ConfigurationTrial]:
-        """Short ones, each as soon as it has finished. A candidate is taken when it is begun."""
-
     def trials(
         self, kind: Kind, candidates: Iterable[Configuration], against: Variables, baseline: RunSeen, number: int
     ) -> Iterator[ConfigurationTrial]:
-        """Whole ones, each of one of `number`; likewise."""
+        """Yield races or whole trials, each as soon as it has finished. A candidate is taken when it is begun; alpha is
+        divided by `number`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Searched:
-    """What is known so far."""
+    """The results so far."""
 
     baseline: RunSeen | None = None
     trials: tuple[ConfigurationTrial, ...] = ()
@@ -60,7 +58,7 @@ class Searched:
 
     @property
     def winner(self) -> ConfigurationTrial | None:
-        """What is recommended."""
+        """The recommended configuration."""
         return next((t for t in self.trials if t.kind is Kind.FINAL and t.fate is Fate.PROMOTE), None)
 
 
@@ -92,7 +90,7 @@ class Search:
         self._against: Variables = ()
 
     def run(self) -> Searched:
-        """All stages, and the final trial. Raises `TrialError` where the program itself fails."""
+        """Run all stages and the final trial. Raises `TrialError` if the program itself fails."""
         self._say("Running baseline...")
         seen = self._baseline = self._bench.baseline()
         self._say(f"  Baseline: {_speed(seen)} ({_ended(seen)})")
@@ -124,15 +122,15 @@ class Search:
         return not self._settings.families or family.name in self._settings.families
 
     def _able(self, family: Family, seen: RunSeen) -> int:
-        """How many of its candidates may be run."""
+        """Return how many of its candidates may be run."""
         facts = self._facts(seen)
         return sum(self._refusal(family, candidate, facts) is None for candidate in self._proposed(family, facts))
 
     def _next(
         self, wanted: Sequence[Family], decided: Mapping[str, Variables], visits: Mapping[str, int], seen: RunSeen
     ) -> Family | None:
-        """Of those that may help against the bottleneck, the first that was not looked at, or else was before others
-        have changed what holds the program back; all in turn where there is none that a family is for."""
+        """Return the next family among those that may help: the first that is new, or else one that was decided before
+        the bottleneck changed. If no family is for the bottleneck, all may help."""
         if self._tried >= self._settings.max_trials:
             return None
         label = self._label(seen)
@@ -148,11 +146,11 @@ class Search:
         return next(iter((*new, *again)), None)
 
     def _label(self, seen: RunSeen) -> str | None:
-        """What picks families; whoever names families needs no diagnosis to pick them."""
+        """Return the bottleneck that picks families, if the user names no families."""
         return self._settings.bottleneck or (None if self._settings.families else seen.bottleneck)
 
     def _may_help(self, family: Family, label: str | None) -> bool:
-        """Against what holds the program back; nobody knows where no family is for it."""
+        """Return True if the family is for this bottleneck, or if no family is."""
         known = any(label in one.bottlenecks for one in self._families)
         return not known or not family.bottlenecks or label in family.bottlenecks
 
@@ -169,8 +167,7 @@ class Search:
         return f"alpha was divided among {self._candidates - 1} candidates, and as many were tried"
 
     def _proposed(self, family: Family, facts: WorkloadFacts) -> list[Configuration]:
-        """What of a family may be tried under these flags; what does more than they allow is not even named, but for
-        what is risky."""
+        """Return the candidates that these flags allow. Others are not even mentioned, except risky ones."""
         most = Tier.SAFE if self._settings.safe else Tier.RISKY
         return [candidate for candidate in family.propose(facts) if candidate.tier <= most]
 
@@ -180,7 +177,7 @@ class Search:
         return family.refuse(candidate, facts)
 
     def _stage(self, family: Family, seen: RunSeen, *, again: bool) -> ConfigurationTrial | None:
-        """The fastest of those that were promoted."""
+        """Try a family, and return the fastest of its promoted candidates."""
         facts = self._facts(seen)
         able: list[Configuration] = []
         for proposed in self._proposed(family, facts):
@@ -201,14 +198,16 @@ class Search:
         return max(promoted, key=_ratio, default=None)
 
     def _raced(self, family: Family, able: Sequence[Configuration]) -> Sequence[Configuration]:
-        """Those that are worth a full trial, the fastest first."""
+        """Return the candidates worth a full trial, the fastest first."""
         settings = self._settings
         if not settings.race or len(able) <= settings.race_promote_count:
             return able
         window = f"{settings.race_warmup_steps} warmup + {settings.race_measure_steps} measure steps"
         self._say(f"Running quick race stage, {family.name} ({window})...")
         first = len(self._trials)
-        for trial in self._bench.races(self._told("  [{}/{}] race: {} ...", able), self._against):
+        assert self._baseline is not None
+        told = self._told("  [{}/{}] race: {} ...", able)
+        for trial in self._bench.trials(Kind.RACE, told, self._against, self._baseline, self._candidates):
             self._say(f"  [RACE] {self._add(trial).configuration.label} {outcome_text(trial)}")
         ranked = sorted((t for t in self._trials[first:] if t.fate is Fate.RACED), key=_ratio, reverse=True)
         taken = ranked[: settings.race_promote_count]
@@ -227,7 +226,7 @@ class Search:
         return found
 
     def _told(self, words: str, candidates: Sequence[Configuration]) -> Iterator[Configuration]:
-        """Says of each that it is begun, when it is taken."""
+        """Announce each candidate when it is taken."""
         for number, candidate in enumerate(candidates, start=1):
             self._say(words.format(number, len(candidates), candidate.label))
             yield candidate
@@ -263,7 +262,7 @@ class Search:
 
 
 def outcome_text(trial: ConfigurationTrial) -> str:
-    """The gain, and how its whole run ended, in a few words."""
+    """Return the gain, and how its whole run ended, in a few words."""
     parts = []
     if trial.gain is not None:
         parts.append(f"{100 * (trial.gain.ratio - 1):+.1f}%")

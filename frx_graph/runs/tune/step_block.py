@@ -1,4 +1,4 @@
-"""A block of steps of a workload that runs only part of the time: which of its steps count, and how long they took.
+"""Select the steps that count of a workload that runs only part of the time, and their durations.
 
 A step lasts from the end of the one before to its own end: what the program waits for its next batch is part of it. A
 step during which the workload stood does not count. Nor do the first ones behind a stop: while it stands, nobody waits
@@ -38,8 +38,8 @@ class BlockLength:
 
 
 def block_length(steps: int, workers: int | None) -> BlockLength:
-    """At least `steps`, and whole rounds of `workers`, so that a block has as many early batches as late ones; two
-    rounds settle."""
+    """Return at least `steps`, in whole rounds of `workers`, so that a block has as many early batches as late ones;
+    two rounds settle."""
     round_of = max(1, workers or 1)
     return BlockLength(settle=max(FEWEST_SETTLING, 2 * round_of), count=-(-steps // round_of) * round_of)
 
@@ -50,8 +50,8 @@ def step_block(
     running: tuple[int, int],
     length: BlockLength,
 ) -> StepBlock | None:
-    """The block in `steps` that ended between the two moments of `running`, from when the workload went on until it was
-    stopped, in nanoseconds; None where that are too few."""
+    """Return the block of `steps` that ended between the two moments of `running`, from when the workload continued
+    until it was stopped, in nanoseconds; None if there are too few."""
     begin, end = running
     inside = [step for step in steps if begin <= step.end_ns <= end]
     if len(inside) < length.ends:

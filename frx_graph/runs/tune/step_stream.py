@@ -1,4 +1,4 @@
-"""The steps of a workload, read from its event stream while it grows.
+"""Read the steps of a workload from its event stream while it grows.
 
 Only what a tune goes by: when each step ended, how many samples it had, its loss and what the program measured of
 itself. Steps are those of the process that was first to end one; of a distributed program that is one rank.
@@ -42,12 +42,12 @@ class StepStream:
         self._last_batch: int | None = None
         self._loader_batch: int | None = None
         self.workers: int | None = None
-        """Of the data loader, as far as the stream tells."""
+        """The data loader's workers, as far as the stream tells."""
         self.layouts: set[int] = set()
         """Numbers of the layouts that batches have had."""
 
     def read(self) -> list[EndedStep]:
-        """The steps that have come since the last call."""
+        """Return the steps that have come since the last call."""
         try:
             with self._path.open("rb") as file:
                 file.seek(self._offset)

@@ -1,4 +1,4 @@
-"""One candidate timed against a baseline by rule R: quads in pairs of fresh processes, until the verdict is clear.
+"""Time one candidate against a baseline by rule R: quads in pairs of fresh processes, until the verdict is clear.
 
 The rule is that of `frx_graph.trials`; what is here is where its blocks come from, and what happens when a program ends
 in the middle: it is no failure, and goes on in fresh processes.
@@ -24,18 +24,18 @@ Progress = Callable[[str], None]
 
 
 class Arms(Shape):
-    """Where blocks come from. All three raise `ArmEndedError`."""
+    """Runs blocks of both programs. All methods raise `ArmEndedError`."""
 
     def fresh(self, first: Arm) -> None:
         """End what is there, and start both programs anew, `first` first."""
 
     def block(self, arm: Arm) -> StepBlock:
-        """A block of one of them."""
+        """Run a block of one of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """What the quads say. `quads` are all that were measured, void ones included."""
+    """The result of the quads. `quads` are all that were measured, void ones included."""
 
     outcome: Outcome
     reason: str
@@ -52,8 +52,8 @@ def timed_trial(
     progress: Progress = lambda _: None,
     pause: Callable[[float], None] = time.sleep,
 ) -> Timed:
-    """The trial. With `whole` it is not ended early by a promotion: a trial that ends when its gain looks large enough
-    claims more than there is. Raises `TrialError` where the baseline fails."""
+    """Run the trial. With `whole` no promotion ends it early: that would claim more than there is. Raises `TrialError`
+    if the baseline fails."""
     plan = schedule(rule)
     quads: list[MeasuredQuad] = []
     kept: list[StepQuad] = []
@@ -89,7 +89,7 @@ def timed_trial(
 
 
 def raced(arms: Arms, *, by_sample: bool = False) -> Timed:
-    """One quad, which proves nothing. Raises `TrialError` where the baseline fails."""
+    """Run one quad, which proves nothing. Raises `TrialError` if the baseline fails."""
     quad = Quad(0, 0, ABBA)
     try:
         arms.fresh(Arm.BASELINE)
@@ -106,7 +106,7 @@ def raced(arms: Arms, *, by_sample: bool = False) -> Timed:
 
 
 def other_sizes(blocks: Sequence[StepBlock]) -> bool:
-    """Whether the arms' steps, as they tell, have different numbers of samples."""
+    """Return True if the arms' steps have different numbers of samples."""
     sizes: dict[Arm, float] = {}
     for block in blocks:
         if block.samples is None:

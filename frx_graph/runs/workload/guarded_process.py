@@ -1,5 +1,4 @@
-"""A workload that a guard has started, from the side of whoever wants to know of it; `workload_guard` says what the
-guard does."""
+"""Start a workload behind a guard, and talk to it; `workload_guard` describes the guard."""
 
 from __future__ import annotations
 
@@ -16,8 +15,8 @@ from frx_graph.support.supervisor.process import Stream
 
 
 class GuardedProcess:
-    """What is sent before `start` comes to the workload when it is there. To be closed by `close`, which leaves the
-    guard to end what is left."""
+    """A workload behind its guard. Signals sent before `start` reach it once it runs. `close` leaves the guard to end
+    what is left."""
 
     def __init__(self) -> None:
         control_read, control = os.pipe()
@@ -34,7 +33,7 @@ class GuardedProcess:
         stdout: Stream,
         stderr: Stream,
     ) -> subprocess.Popen[bytes]:
-        """The guard, which leads a session of its own. Raises `OSError` or `ValueError` where it cannot be started."""
+        """Start the guard, which leads a session of its own. Raises `OSError` or `ValueError` if that fails."""
         guard = [sys.executable, "-I", "-S", str(Path(workload_guard.__file__)), *map(str, self._theirs)]
         try:
             return subprocess.Popen(
@@ -53,7 +52,7 @@ class GuardedProcess:
             self._theirs = ()
 
     def send(self, number: int) -> None:
-        """A signal for the workload; SIGKILL, SIGSTOP and SIGCONT reach all that it has started."""
+        """Send a signal to the workload; SIGKILL, SIGSTOP and SIGCONT reach all that it has started."""
         # The guard may have ended with the workload.
         with contextlib.suppress(OSError):
             if self._control is not None:
@@ -61,16 +60,16 @@ class GuardedProcess:
 
     @property
     def silent(self) -> bool:
-        """Whether the guard has gone: it says nothing any more."""
+        """True if the guard has gone."""
         return self._said.ended
 
     def line(self, seconds: float) -> list[str]:
-        """The words of what the guard says next; none where it says nothing for so long, or will say nothing."""
+        """Return the words of the guard's next line; none if there is none within `seconds`."""
         line = self._said.next_line(seconds)
         return [] if line is None else line.decode().split()
 
     def close(self) -> None:
-        """Nothing is sent any more."""
+        """Close the connection."""
         if self._control is not None:
             control, self._control = self._control, None
             os.close(control)

@@ -1,5 +1,5 @@
-"""Runs the program that somebody wants to know more of: its output comes through at once, its signals reach it, and
-nothing of it is left in the end, however this process ends.
+"""Run a user's program: its output passes at once, signals reach it, and none of its processes is left in the end,
+however this process ends.
 
 Between the two stands a small guard (`workload_guard`), which ends the workload if this process is killed. The workload
 leads a session of its own: a terminal's Ctrl-C comes to this process, which passes it on; and what is typed at a
@@ -48,7 +48,7 @@ class WorkloadError(FrxError):
 
 @dataclass(frozen=True, slots=True)
 class WorkloadEnd:
-    """How a workload ended. Of `exit_code` and `signal` one is None."""
+    """The end of a workload. One of `exit_code` and `signal` is None."""
 
     exit_code: int | None
     signal: int | None
@@ -158,7 +158,7 @@ def _followed(
 
 
 class _Signals:
-    """Which signals the workload gets."""
+    """Passes signals on to the workload."""
 
     def __init__(self, send: Callable[[int], None], patience_seconds: float) -> None:
         self._send = send
@@ -169,7 +169,7 @@ class _Signals:
 
     @contextlib.contextmanager
     def handled(self) -> Iterator[None]:
-        """Signals of this process are the workload's, while the block runs."""
+        """Pass this process's signals on while the block runs."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -185,7 +185,7 @@ class _Signals:
                 signal.signal(number, before[number])
 
     def look(self) -> None:
-        """Kill it, if it is time to."""
+        """Kill it if its time is over."""
         if time.monotonic() >= self._kill_at:
             self._kill()
 
@@ -195,7 +195,7 @@ class _Signals:
         self._kill_at = time.monotonic() + self._patience
 
     def impatient(self) -> bool:
-        """Whether somebody has said twice that it is to end."""
+        """Return True after a second signal to end."""
         return self._killed
 
     def _came(self, number: int, _frame: FrameType | None) -> None:
@@ -218,15 +218,15 @@ _SECRET = re.compile(
     r"(token|secrets?|passwd|password|passphrase|credentials?|apikey)$|(^|[-_.])(key|keys|auth|authorization|pw)$",
     re.IGNORECASE,
 )
-"""How names of options or variables end whose values are secret: `--hf-token`, `AWS_SECRET_ACCESS_KEY`; neither
+"""Endings of names of options or variables whose values are secret: `--hf-token`, `AWS_SECRET_ACCESS_KEY`; neither
 `--tokenizer` nor `--max-tokens`."""
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _USER_OF_URL = re.compile(r"(?<=://)[^/@\s]*(?=@)")
 
 
 def without_secrets(command: Sequence[str]) -> tuple[str, ...]:
-    """The command, in which the values of `--api-key=X`, `--api-key X` and `API_KEY=X` are not told, nor who logs in to
-    a URL. What is given may be any bytes; this is text that can be encoded."""
+    """Return the command without the values of `--api-key=X`, `--api-key X` and `API_KEY=X`, and without the user of a
+    URL. It may be any bytes; the result can be encoded."""
     shown: list[str] = []
     hide = False
     for word in map(encodable, command):

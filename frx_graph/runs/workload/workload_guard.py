@@ -1,4 +1,4 @@
-"""Stands between whoever runs a workload and the workload: nothing of that one is left when either ends.
+"""Stand between a runner and its workload a workload and the workload: nothing of that one is left when either ends.
 
     python -I -S workload_guard.py CONTROL STATUS PROGRAM [ARGUMENT...]
 
@@ -40,7 +40,7 @@ _STANDS = 0.2
 """Seconds that a process may take to stop, as one that waits for a disk; then it is left to stop when it can."""
 _POLL, _STOPPING_POLL = 0.01, 0.001
 _REPLACED = (signal.SIGPIPE, signal.SIGXFSZ)
-"""What Python ignores, and programs do not expect to be ignored."""
+"""Signals that Python ignores, and programs do not expect to be ignored."""
 
 
 class Process(NamedTuple):
@@ -49,7 +49,7 @@ class Process(NamedTuple):
     number: int
     state: str
     ticks: int
-    """Of processor time, with that of children that it has waited for."""
+    """Processor time, with that of children that it has waited for."""
 
 
 class Guard:
@@ -64,7 +64,7 @@ class Guard:
         self._ended_at = 0.0
 
     def run(self) -> None:
-        """Returns when nothing of it is left."""
+        """Run it; return when no process is left."""
         _prctl(_PR_SET_CHILD_SUBREAPER, 1)
         woken, wake = os.pipe()
         os.set_blocking(wake, False)
@@ -93,7 +93,7 @@ class Guard:
             self._say(f"ended {code} {self._ended_at - begin!r} {_cpu_seconds([])!r}")
 
     def _start(self) -> int:
-        """Fork the workload; the error's number where it cannot be."""
+        """Fork the workload, and return the number of the error if that fails, else 0."""
         guard = os.getpid()
         read, write = os.pipe()
         self._child = os.fork()
@@ -175,7 +175,7 @@ class Guard:
 
 
 def _end_descendants(reap: Callable[[], None]) -> None:
-    """First they are asked to end. Returns when there is none."""
+    """Ask descendants to end, then kill them. Return when there are none."""
     begin = time.monotonic()
     for process in _descendants():
         # One that stands gets a signal when it goes on.
@@ -195,7 +195,7 @@ def _end_descendants(reap: Callable[[], None]) -> None:
 
 
 def _descendants() -> list[Process]:
-    """Of this process, without those that have ended and that their parents have not asked about."""
+    """Return the descendants of this process, without zombies."""
     children = defaultdict(list)
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError, ValueError, IndexError):
@@ -211,7 +211,7 @@ def _descendants() -> list[Process]:
 
 
 def _cpu_seconds(alive: list[Process]) -> float:
-    """Of those, and of those that were waited for."""
+    """Return the processor time of these processes and of those that were waited for."""
     ended = os.times()
     ticks = sum(process.ticks for process in alive)
     return ticks / os.sysconf("SC_CLK_TCK") + ended.children_user + ended.children_system

@@ -1,4 +1,4 @@
-"""What a workload writes, read by a thread of its own: passed on at once, and kept in a log.
+"""Read a workload's output in a thread: pass it on at once, and keep it in a log.
 
 Bytes are neither decoded nor gathered. In what order it has written to both of its streams is not known.
 """
@@ -33,7 +33,7 @@ class WorkloadLog:
         self.problem: str | None = None
 
     def write(self, chunk: bytes) -> None:
-        """At once, so that nothing is lost whatever happens to this process."""
+        """Write at once, so that nothing is lost if this process ends."""
         kept = chunk[: self._room]
         self._room -= len(kept)
         self._put(kept)
@@ -43,7 +43,7 @@ class WorkloadLog:
             self._drop()
 
     def close(self) -> None:
-        """Write the end of what was too much, behind a line that says how much is left out."""
+        """Write the end of the output, behind a line that says how much is left out."""
         self._drop()
         if self._left_out:
             self._put(b"\n[frx: %d bytes of output are left out here]\n" % self._left_out)
@@ -90,14 +90,14 @@ class WorkloadOutput:
         self._thread.start()
 
     def finish(self, impatient: Callable[[], bool]) -> None:
-        """Once the workload has ended: wait until all is passed on, or as long as nobody is `impatient`."""
+        """Wait after the workload's end until all output is passed on, or the user is `impatient`."""
         # A process that has the pipe and is none of the workload's keeps it open for as long as it likes.
         os.write(self._stop, b"x")
         while self._thread.is_alive() and not impatient():
             self._thread.join(_POLL_SECONDS)
 
     def close(self) -> None:
-        """Nothing is read any more."""
+        """Stop reading."""
         with contextlib.suppress(OSError):
             os.write(self._stop, b"x")
         self._thread.join(_POLL_SECONDS)

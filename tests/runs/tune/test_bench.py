@@ -64,7 +64,8 @@ def test_a_program_that_counts_its_steps_lasts_as_long_as_its_processes_may_be_m
     monkeypatch.setattr(bench, "AlternatingArms", arms)
     monkeypatch.setattr(bench, "examine", lambda *_, **__: SEEN)
     monkeypatch.setattr(bench, "timed_trial", functools.partial(timed_trial, pause=lambda _: None))
-    found = TuneBench(settings, new_folder(tmp_path, "tune-1", settings)).trial(Kind.FINAL, CANDIDATE, (), SEEN, 1)
+    bench = TuneBench(settings, new_folder(tmp_path, "tune-1", settings))
+    (found,) = bench.trials(Kind.FINAL, (CANDIDATE,), (), SEEN, 1)
     assert found.quads, found.reason
     assert arms.blocks > 4 * (rule.void_quads_allowed + rule.quads_per_pair)
     assert arms.made <= arms.room
