@@ -1,4 +1,4 @@
-"""Connect an arm to the pipes between it and whoever has started it: see `frx_graph.trials.arm_process`."""
+"""Connect an arm to the pipes to its parent: see `frx_graph.trials.arm_process`."""
 
 from __future__ import annotations
 
@@ -55,6 +55,6 @@ def connection() -> Connection:
 
 def _be_killed_first() -> None:
     """Let the kernel, if it runs out of memory, end this process and its children first."""
-    # proc(5): from -1000, never, to 1000. Whoever may not be told so is on another system, or in a sandbox.
+    # proc(5): from -1000, never, to 1000. It fails on another system, or in a sandbox.
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")

@@ -52,7 +52,7 @@ class Load:
     `candidates` are to be made, each with the signature of its graph for its `graph_id`; with `proposes`, too, what
     measured times speak for among these rewrites, beside a choice of the inner compiler; with neither it is compiled as
     without us. `random` says that the program draws random numbers, which both arms are then to draw alike; None: find
-    out, by running it. Both arms of a pair are told the same, so that a state that the program keeps is the same.
+    out, by running it. Both arms of a pair get the same value, so that a state that the program keeps is the same.
     """
 
     workload: Workload
@@ -96,7 +96,7 @@ class MadeGraph:
 
 @dataclass(frozen=True, slots=True)
 class Warmed:
-    """`seconds` it took until the first step had ended. `failures` of ours have left graphs as they were."""
+    """`seconds` it took until the first step had ended. `failures` left graphs unchanged."""
 
     seconds: float
     graphs: tuple[MadeGraph, ...]
@@ -173,7 +173,7 @@ Answered = TypeVar("Answered", Loaded, Warmed, Examined, Judged, Measured)
 
 
 class Answering(Protocol):
-    """An arm's process, or what stands for one."""
+    """An arm's process, or a substitute."""
 
     def ask(self, message: Mapping[str, Any], *, seconds: float) -> dict[str, Any]:
         """Return its answer. Raises `ArmError`."""

@@ -56,7 +56,7 @@ class Cause(StrEnum):
     CRASHED = "crashed"
     """A signal of its own making has ended it: a segmentation fault, an illegal instruction."""
     KILLED = "killed"
-    """SIGKILL has ended it: the kernel, short of memory, or somebody else."""
+    """SIGKILL has ended it: the kernel, short of memory, or another program."""
     EXITED = "exited"
     """It ended by itself in the middle."""
     TIMED_OUT = "timed out"
@@ -139,7 +139,7 @@ class ArmProcess:
             # Last: what comes before is ended here.
             self._left = weakref.finalize(self, _end_what_is_left, os.getpid(), self._family, ours)
         except BaseException as error:
-            # Also where Ctrl-C comes between: an arm that finds nobody at the other end goes by itself.
+            # Also if Ctrl-C comes between: an arm whose connection is closed ends by itself.
             _close(ours)
             if process is not None:
                 end_process(process)
@@ -211,7 +211,7 @@ class ArmProcess:
             except BlockingIOError:
                 continue
             except OSError:
-                # It has gone: what it is that ended it is told by whoever reads.
+                # It has gone: the next read finds out why.
                 return
 
     def _answer(self, deadline: float, seconds: float) -> dict[str, Any]:

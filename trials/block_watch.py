@@ -25,9 +25,9 @@ import torch
 from frx_graph.measure.inductor.compilations import compilations, compiled_between
 from frx_graph.measure.machine import device_state, processor_state
 from frx_graph.measure.machine.device_state import NvidiaDevice
-from frx_graph.measure.machine.disturbance import DISTURBED_SHARE, OthersLoad, others_load, own_seconds
+from frx_graph.measure.machine.disturbance import DISTURBED_SHARE, others_load, own_seconds
 from frx_graph.measure.machine.nvml_device import nvidia_device
-from frx_graph.trials.samples import Cause, Disturbance
+from frx_graph.trials.samples import Cause, Disturbance, load_disturbance
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +64,8 @@ def block_watch(what: Watched) -> Iterator[Callable[[], Disturbance | None]]:
                     return Disturbance(Cause.THROTTLED, f"the device: {', '.join(reasons)}")
             if slowed := processor_state.throttled_between(held_back, processor_state.cpu_throttling()):
                 return Disturbance(Cause.THROTTLED, slowed)
-            if others is not None and _loaded(others):
-                return Disturbance(Cause.LOADED, others.told)
+            if (loaded := load_disturbance(others)) is not None:
+                return loaded
             if what.device is not None:
                 share = what.device.others_share(started, what.ours)
                 if share is not None and share >= DISTURBED_SHARE:
@@ -73,9 +73,3 @@ def block_watch(what: Watched) -> Iterator[Callable[[], Disturbance | None]]:
             return None
 
         yield disturbance
-
-
-def _loaded(others: OthersLoad) -> bool:
-    """Return True if others had too large a share: in a short block it must also exceed the resolution of a few
-    ticks."""
-    return others.share >= DISTURBED_SHARE and others.used > others.resolution

@@ -54,7 +54,7 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Programs:
-    """The two programs of a trial: what each arm is told to load."""
+    """The two programs of a trial: what each arm loads."""
 
     baseline: Load
     candidate: Load

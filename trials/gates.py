@@ -81,14 +81,6 @@ def _listed(changes: list[WorseCapture]) -> str:
     return "; ".join(f"{change.kind}: {change.detail}" for change in changes)
 
 
-def _numerics(seen: Comparison) -> str:
-    return "; ".join(describe(seen.judged.values))
-
-
-def _strides(seen: Comparison) -> str:
-    return "; ".join(describe(seen.judged.forms))
-
-
 def _kernels(seen: Comparison) -> str:
     return "; ".join(map(str, unexpected_dispatch(seen.baseline.kernels, seen.candidate.kernels)))
 
@@ -174,8 +166,12 @@ _Describe = Callable[[Comparison], str]
 _CHECKS: tuple[tuple[Gate, _Describe, _Describe], ...] = (
     (Gate.PLAN, _plan, lambda seen: describe_plan(seen.wanted)),
     (Gate.CAPTURE, _capture, lambda seen: describe_capture(seen.baseline.capture, seen.candidate.capture)),
-    (Gate.NUMERICS, _numerics, lambda seen: describe_numerics(seen.judged)),
-    (Gate.STRIDES, _strides, lambda seen: f"{seen.judged.placed} outputs and gradients lie as the baseline's"),
+    (Gate.NUMERICS, lambda seen: "; ".join(describe(seen.judged.values)), lambda seen: describe_numerics(seen.judged)),
+    (
+        Gate.STRIDES,
+        lambda seen: "; ".join(describe(seen.judged.forms)),
+        lambda seen: f"{seen.judged.placed} outputs and gradients lie as the baseline's",
+    ),
     (Gate.KERNELS, _kernels, lambda seen: describe_kernels(seen.baseline.kernels, seen.candidate.kernels)),
     (Gate.RECOMPILES, _recompiles, lambda seen: describe_recompiles(seen.baseline.capture, seen.candidate.capture)),
     (Gate.MEMORY, _memory, lambda seen: describe_memory(seen.baseline.memory, seen.candidate.memory)),

@@ -36,7 +36,7 @@ class OutputComparison:
 
     agreement: Agreement
     numbers: int | None = None
-    """That stand at the same places of the same text."""
+    """Numbers at the same places of the same text."""
     numbers_off: int | None = None
     """Number of these beyond the tolerance."""
     largest_absolute: float | None = None

@@ -49,8 +49,8 @@ class Protocol:
 def protocol(policy: TrialPolicy, candidates: int = 1, *, in_process: bool = False) -> Protocol:
     """Return the protocol of one of `candidates` trials, whose best will be used.
 
-    Where arms cannot travel to processes of their own, one process runs as many quads as all pairs would. What is
-    peculiar to that process (where its memory lies, what its allocator has seen) favours one arm in all of them, and no
+    If arms cannot run in processes of their own, one process runs as many quads as all pairs would. What is
+    peculiar to that process (memory addresses, the state of its allocator) favours one arm in all of them, and no
     number of quads shows it; so the threshold is higher by `in_process_extra` instead.
 
     Raises `ValueError` for less than one candidate.

@@ -99,7 +99,7 @@ def observe_step(program: Program, seed: int, within: AbstractContextManager[obj
         if program.model is not None:
             named |= _of_model(program.model, program)
         forms |= {name: str(tuple(t.stride())) for name, t in named.items() if name.startswith("gradient of")}
-        # On the CPU, as what another process has left: all that is compared lies on one device.
+        # On the CPU, as what another process has left: all that is compared is on one device.
         results = StepResults({name: tensor.detach().to("cpu", copy=True) for name, tensor in named.items()}, forms)
     program.forget_gradients()
     return results

@@ -8,6 +8,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from frx_graph.measure.machine.disturbance import DISTURBED_SHARE, OthersLoad
 from frx_graph.trials.protocol import Protocol
 from frx_graph.trials.schedule import Arm, Quad
 
@@ -74,6 +75,14 @@ class MeasuredQuad:
     def void(self) -> bool:
         """True if any of its blocks was disturbed."""
         return any(block.disturbance is not None for block in self.blocks)
+
+
+def load_disturbance(others: OthersLoad | None) -> Disturbance | None:
+    """Return the disturbance by other programs' load, if any. A short block's share is made of a few ticks, so it must
+    also exceed their resolution."""
+    if others is None or others.share < DISTURBED_SHARE or others.used <= others.resolution:
+        return None
+    return Disturbance(Cause.LOADED, others.told)
 
 
 def count_quads(quads: Sequence[MeasuredQuad], protocol: Protocol) -> str:

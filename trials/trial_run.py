@@ -51,4 +51,4 @@ class TrialRun:
     signatures: tuple[str, ...]
     """Signatures of the program's Dynamo graphs."""
     in_process: bool = False
-    """Both arms were in the process of whoever has run the trial."""
+    """Both arms ran in the process that ran the trial."""

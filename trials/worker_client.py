@@ -19,7 +19,7 @@ from frx_graph.trials.trial_run import Gate
 
 
 class RunningArm(Answering, Protocol):
-    """A process, or what stands for one, that answers."""
+    """A process, or a substitute, that answers."""
 
     @property
     def pid(self) -> int:

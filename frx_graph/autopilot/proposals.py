@@ -62,7 +62,7 @@ def choices_in(graphs: Sequence[MadeGraph], highest: Risk, *, isolated: bool = T
 def chosen(
     choice: Candidate, graphs: Sequence[MadeGraph], rewrites: Sequence[str], propose: Propose
 ) -> tuple[MadeGraph, ...]:
-    """A program's graphs compiled as `choice` says, with what measured times then speak for among `rewrites`. Inductor
+    """A program's graphs compiled as `choice` says, with those of `rewrites` that measured times then favour. Inductor
     with other options lays out graphs by itself, and is tried without any."""
     if inner_choice.compiles_otherwise(choice):
         return propose((choice,), rewrites)

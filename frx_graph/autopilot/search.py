@@ -2,7 +2,7 @@
 
 Each rewrite is tried alone, the most promising first, and so is each other way to compile the graph: by another inner
 compiler, or with other options. Rewrites that were promoted are tried together, and used together only then. Everything
-happens in other processes, to which the graph travels as a file; what cannot travel is tried in this one.
+happens in other processes, which read the graph from a file; a graph that cannot be written is tried in this one.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def try_graph(
     tried again. It takes at most `seconds`, by default the policy's time budget.
 
     Raises `TravelError` where the graph cannot be tried in another process, nor in this one, `TrialError` where it does
-    not run there, and what `record` raises: where somebody has decided against a plan meanwhile, what comes after that
+    not run there, and what `record` raises: if a plan was decided against meanwhile, what comes after that
     is not promoted.
     """
     deadline = time.monotonic() + (policy.time_budget_seconds if seconds is None else seconds)
@@ -93,11 +93,11 @@ def try_graph(
         base = Load(GraphWorkload(folder), train, options.inner, policy.seed, options.inner_mode)
         progress("asking for candidates")
         kept = _Kept(signature, options.inner, train, policy, record)
-        kind, reason = Kind.REJECTED, "all was tried that measured times speak for, or that may matter"
+        kind, reason = Kind.REJECTED, "all was tried that measured times favour, or that may matter"
         try:
             search = _Search(base, arms, policy, deadline, progress)
             if not search.names:
-                reason = "measured times speak for no rewrite, and no other way to compile it may matter"
+                reason = "measured times favour no rewrite, and no other way to compile it may matter"
             for trial in search.trials(rejected):
                 kept.keep(trial)
         except _BudgetEndedError:
@@ -125,7 +125,7 @@ class _Search:
         self._portions = portions(self._graph.applied)
         self._choices = choices_in([self._graph], policy.risk, isolated=not arms.in_process)
         predicted = [name for name, seconds in self._portions.items() if seconds > 0]
-        # What nobody can predict anything of comes last, but for what may change the whole program.
+        # What has no prediction comes last, but for what may change the whole program.
         self.names = tuple(dict.fromkeys((*predicted, *self._choices, *self._portions)))
 
     def trials(self, rejected: Collection[str]) -> Iterator[_Trial]:
@@ -234,8 +234,8 @@ class _Kept:
         return () if self._promotion is None else self._promotion.candidates
 
     def keep(self, trial: _Trial) -> None:
-        """Record it. The last promoted plan stands: one that is slower than another is promoted before that, which is
-        promoted once more in the same append."""
+        """Record a trial. The last promoted plan is active, so after a slower one the fastest is promoted once more, in
+        the same append."""
         decisions = self._decisions(trial)
         if not trial.promoted or not decisions:
             self._record(decisions)

@@ -42,7 +42,7 @@ class Asked:
     train: bool
     inner: str
     candidate: str | None
-    """A rewrite, or another way to compile the program; None: all that measured times speak for, together."""
+    """A rewrite, or another way to compile the program; None: all that measured times favour, together."""
     against_itself: bool
     candidates: int = 1
     """The number of trials of this program, by which alpha is divided."""
@@ -76,7 +76,7 @@ def try_target(asked: Asked, policy: TrialPolicy, progress: Progress) -> Tried |
     """Run the trial; None where there is nothing to try. All of it together has the policy's time budget.
 
     Raises `TrialError` where the program does not run, or the budget ends before there is something to try, and
-    `OptionError` for a candidate that nothing speaks for."""
+    `OptionError` for a candidate that is not proposed."""
     deadline = time.monotonic() + policy.time_budget_seconds
     propose = functools.partial(_proposed, deadline)
     base = Load(asked.workload, asked.train, asked.inner, policy.seed)
@@ -154,7 +154,7 @@ def _alone(
     if name not in found:
         known = sorted({*found, *choices})
         near = difflib.get_close_matches(name, known, n=1)
-        listed = f"candidates: {', '.join(known)}" if known else "nothing speaks for any rewrite here"
+        listed = f"candidates: {', '.join(known)}" if known else "measured times favour no rewrite here"
         raise OptionError(f"no candidate {name!r}", f"did you mean {near[0]!r}?" if near else listed)
     return graphs if len(found) == 1 else propose(base, rewrites_of(name))
 

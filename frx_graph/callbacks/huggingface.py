@@ -112,7 +112,7 @@ class FrxCallback(TrainerCallback):  # type: ignore[misc]  # its own annotations
             self._losses.append(loss.detach())
 
     def _loss(self) -> Any:
-        """The step's loss, as a tensor that nobody waits for."""
+        """Return the step's loss, as a tensor that is not waited for."""
         losses = self._losses
         try:
             if len(losses) < 2:

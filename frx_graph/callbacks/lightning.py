@@ -49,7 +49,7 @@ class FrxCallback(Callback):  # type: ignore[misc]  # its own annotations are no
         self._on_cpu = True
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
-        """Begin to listen to what the profiler is told."""
+        """Begin to listen to the calls of the profiler."""
         session = AutopilotSession.from_env()
         if session.recorder is None:
             return
@@ -65,7 +65,7 @@ class FrxCallback(Callback):  # type: ignore[misc]  # its own annotations are no
             self._step.__enter__()
 
     def on_before_optimizer_step(self, trainer: Any, pl_module: Any, optimizer: Any) -> None:
-        """The optimizer begins; what its profiler is told begins before the forward pass, which runs inside of it."""
+        """The optimizer begins; the profiler's own span begins before the forward pass, which runs inside of it."""
         if self._session is not None:
             self._begin(_OPTIMIZER, self._session.optimizer_span())
 

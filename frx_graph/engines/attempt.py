@@ -2,7 +2,7 @@
 
 This is what the cluster's worker runs. It imports nothing of torch, and only waits: what measures is a fresh process,
 as it would be on the user's machine. That has none of the variables that Ray has set for its workers, such as
-`OMP_NUM_THREADS`, but those of whoever asks that decide kernels and threads.
+`OMP_NUM_THREADS`, but those of the asking process that decide kernels and threads.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Ending(enum.StrEnum):
     LOST = "lost"
     """The process ended before it could say anything."""
     BROKEN = "broken"
-    """A defect of ours; `text` is the traceback."""
+    """A defect of frx-graph; `text` is the traceback."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +171,7 @@ def _answer(process: subprocess.Popen[bytes]) -> bytes:
 def _environment(task: Task) -> Mapping[str, str]:
     decisive = {name for name, _ in decisive_variables(os.environ)}
     own = {name: value for name, value in os.environ.items() if name not in _RAYS_OWN | decisive}
-    # Ray hides those that somebody else may hold only from who holds some.
+    # Ray hides the GPUs of other tasks only from tasks that hold some.
     hidden = {} if task.gpus else {"CUDA_VISIBLE_DEVICES": ""}
     return {**own, **dict(task.variables), **hidden, **package_pythonpath(own)}
 

@@ -22,7 +22,7 @@ def main(parent: int) -> None:
     # Not killed: it has arms, and folders, to leave in order.
     end_with_parent(parent, signal.SIGTERM)
     # Ray's workers run at a lower priority (`RAY_worker_niceness`, 15), so that whatever else runs there would be
-    # measured, too. Whoever may not raise it has started the node with another one, or lives with that.
+    # measured, too. Without the permission it stays.
     with contextlib.suppress(PermissionError):
         os.setpriority(os.PRIO_PROCESS, 0, 0)
     with claim_stdout() as pipe:
@@ -32,7 +32,7 @@ def main(parent: int) -> None:
             task.part.take()
         with cleaned_up_when_terminated():
             answer = _answered(task)
-        # Whoever has gone does not wait for it.
+        # The worker may have gone.
         with contextlib.suppress(BrokenPipeError):
             pickle.dump(answer, pipe)
 

@@ -10,7 +10,7 @@ from frx_graph.engines.engine import Holding
 
 
 class MeasuringSlots:
-    """Reserves a place on every node that has one, since nobody knows which of them others will leave first."""
+    """Reserves a place on every node that has one, since any of them may be free first."""
 
     def __init__(self, cluster: Cluster, holding: Holding) -> None:
         self._cluster = cluster

@@ -1,8 +1,8 @@
 """Run jobs on a cluster: each runs alone in its place, and counts once, by the one attempt that has returned.
 
 An attempt that was lost, with its node or its process, is made again, on another node if there is one, a bounded
-number of times; then the job is void. What an attempt has measured before it was lost is nobody's: it had told nobody.
-One that goes on where nobody can reach it, on a node that was given up for dead, is not listened to any more.
+number of times; then the job is void. Measurements of a lost attempt do not
+count, and the answer of one that continues on a node that was given up for dead is ignored.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from frx_graph.errors import TrialError
 from frx_graph.trials.decisive_variables import decisive_variables
 
 GONE_SECONDS = 10.0
-"""That a node has to be gone before nobody listens to it any more: the cluster itself may know better what was lost."""
+"""Time after which a gone node is given up: before, the cluster itself may report what was lost."""
 
 
 class GoneNodes:
@@ -60,7 +60,7 @@ class _Open:
 
 
 class RayEngine:
-    """An `Engine`. `folder` is where jobs run, None where the user's folder travels; `environment` the one that a node
+    """An `Engine`. `folder` is where jobs run, None if Ray sends the user's folder; `environment` the one that a node
     must have, None: any."""
 
     def __init__(
@@ -88,7 +88,9 @@ class RayEngine:
         try:
             while waiting or running:
                 nodes = self._cluster.nodes()
-                answers = self._lost_with(gone.among(_at_work(running), {node.id for node in nodes}), running)
+                answers = self._lost_with(
+                    gone.among({one.reservation.node.id for one in running}, {node.id for node in nodes}), running
+                )
                 if not answers:
                     if not waiting:
                         slots.leave()
@@ -164,10 +166,6 @@ def _judged(one: Running, job: _Open, answer: Answer, slots: MeasuringSlots) -> 
         return Finished(job.number, result, placed)
     text = answer.text if answer.ending is Ending.FAILED else f"internal error on {node.address}: {answer.text}"
     return Finished(job.number, TrialError(text, answer.hint), placed)
-
-
-def _at_work(running: Collection[Running]) -> frozenset[str]:
-    return frozenset(one.reservation.node.id for one in running)
 
 
 def _all_unfit(nodes: Collection[Node], slots: MeasuringSlots) -> bool:

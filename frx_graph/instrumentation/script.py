@@ -94,7 +94,7 @@ def parsed(script: Script) -> cst.Module:
         line = getattr(error, "lineno", None) or getattr(error, "raw_line", None)
         where = "" if line is None else f", line {line}"
         said = error.msg if isinstance(error, SyntaxError) else first_line(error)
-        raise ScriptError(f"{script.path}{where}: not Python: {said}", "mend it first") from error
+        raise ScriptError(f"{script.path}{where}: not Python: {said}", "fix it first") from error
     except (RecursionError, MemoryError) as error:
         raise ScriptError(f"{script.path} is nested too deeply", "instrument it by hand") from error
     if not same and "\r" in script.text.replace("\r\n", ""):

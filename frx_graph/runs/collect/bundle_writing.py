@@ -1,7 +1,6 @@
 """Make the folder of a run, and its zip.
 
-The folder appears at once, with everything that makes it a bundle: whoever looks sees none, or one that can be
-analysed.
+The folder appears at once, with everything that makes it a bundle.
 """
 
 from __future__ import annotations

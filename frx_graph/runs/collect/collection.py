@@ -1,7 +1,7 @@
 """Run a workload and keep its record in a bundle.
 
-At any moment the folder is a bundle that can be analysed, whoever is killed: it appears whole, its metadata say how far
-the run has come, the workload's events and samples are appended row by row, and everything else is replaced at once.
+At any moment the folder is a bundle that can be analysed, even if the collector is killed: it appears whole, its metadata
+say how far the run has come, events and samples are appended row by row, and everything else is replaced at once.
 """
 
 from __future__ import annotations

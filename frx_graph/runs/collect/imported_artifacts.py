@@ -59,7 +59,7 @@ def import_traces(folders: Sequence[Path], bundle: Path, since: float) -> tuple[
                 )
                 continue
             target = _free(bundle / bundle_layout.PROFILER / _plain(found.name))
-            room -= _copied(found, target, state.st_size)
+            room -= _copy(found, target, state.st_size)
         except OSError as error:
             warnings.append(f"{found} is not imported: {error.strerror or error}")
             continue
@@ -76,7 +76,9 @@ def gather_traces(bundle: Path) -> tuple[str, ...]:
     profiler = bundle / bundle_layout.PROFILER
     beside = [path for path in bundle.iterdir() if _TRACE.fullmatch(path.name)]
     # The workload may have done away with the folder.
-    odd = [path for path in profiler.iterdir() if not _may_be_member(path.name)] if profiler.is_dir() else []
+    inside = profiler.iterdir() if profiler.is_dir() else ()
+    # A zip has neither unprintable names nor backslashes.
+    odd = [path for path in inside if not path.name.isprintable() or "\\" in path.name]
     for path in sorted((*beside, *odd)):
         try:
             if stat.S_ISREG(path.lstat().st_mode):
@@ -85,10 +87,6 @@ def gather_traces(bundle: Path) -> tuple[str, ...]:
         except OSError as error:
             warnings.append(f"{path} is not in the bundle: {error.strerror or error}")
     return tuple(warnings)
-
-
-def _may_be_member(name: str) -> bool:
-    return name.isprintable() and "\\" not in name
 
 
 def _plain(name: str) -> str:
@@ -115,16 +113,12 @@ def _free(target: Path) -> Path:
     return target
 
 
-def _copied(source: Path, target: Path, size: int) -> int:
-    """Copy a trace, and return its size. Raises `OSError` also if it has changed since it was looked at."""
-    # Between a look and an open somebody may put a link, or a pipe that is waited for, in its place.
-    descriptor = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    with os.fdopen(descriptor, "rb") as original, replaced_when_written(target) as copy, copy.open("wb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError("it is no regular file any more")
-        shutil.copyfileobj(original, file)
-        if file.tell() > size:
-            raise OSError("somebody still writes to it")
+def _copy(source: Path, target: Path, size: int) -> int:
+    """Copy a trace of `size` bytes, and return its size. Raises `OSError` also if it has grown since."""
+    with replaced_when_written(target) as copy:
+        shutil.copyfile(source, copy, follow_symlinks=False)
+        if copy.stat(follow_symlinks=False).st_size > size:
+            raise OSError("another process still writes to it")
     with contextlib.suppress(OSError):
         shutil.copystat(source, target, follow_symlinks=False)
     return size

@@ -117,7 +117,7 @@ class EventWriter:
     def abandon(self) -> None:
         """Take and write nothing any more: after a fork, the child's copy of its parent's writer."""
         self._dead, self._room = True, 0
-        # So that nobody begins any more, not even in a child that was forked while somebody did, with his lock.
+        # No thread begins any more, not even in a child that was forked while one held the lock.
         self._thread = self._thread or threading.main_thread()
         self._queue.clear()
         self._late.clear()
@@ -183,7 +183,7 @@ class EventWriter:
         lines = []
         budget = self._budget
         for event in events:
-            # The end of a step that waits for nothing comes behind those that do: whoever reads while the file grows
+            # The end of a step that waits for nothing comes behind those that do: a reader of the growing file
             # takes ends that follow each other for steps that do.
             if event[0] is _AWAITED or (event[0] is step_end and self._late and not late):
                 end, awaited = (event[3], event[4]) if event[0] is _AWAITED else (event, ())
@@ -228,13 +228,13 @@ class EventWriter:
         if self._file is not None:
             return self._file
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        # Not blocking: a pipe that nobody reads would hold us up here.
+        # Not blocking: a pipe without a reader would block here.
         file = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, 0o666)
         self._file = file
         if not stat.S_ISREG(os.fstat(file).st_mode):
             raise OSError(f"{self._path} is not a regular file")
         if _ends_in_the_middle(file):
-            # Somebody was killed while writing; the line that follows should not be lost with his.
+            # A process was killed while writing; the line that follows must not be lost with its line.
             os.write(file, b"\n")
         return file
 

@@ -1,7 +1,7 @@
 """Time how long a program waits for its loader's batches.
 
 What is timed is a call of `next`, as the program makes it. Batches pass as they are and are not kept. That the program
-has begun to iterate (which starts workers), and that there was no further batch, are told as other stages.
+has begun to iterate (which starts workers), and that there was no further batch, are recorded as other stages.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Read the losses and metrics of a step without making the program wait for a device.
 
 A number, and a tensor on the CPU, is read at once. For a tensor on a CUDA (or ROCm) device, waiting for its value would
-empty the device's queue of work. So its one element is copied into page-locked memory of ours, on the program's own
-stream, and nobody waits: the place held a certain NaN before, and as soon as its bits have changed the value has
+empty the device's queue of work. So its one element is copied into page-locked memory, on the program's own
+stream, without waiting: the place held a certain NaN before, and as soon as its bits have changed the value has
 arrived. To look is an ordinary read of memory. The thread that writes the events makes no CUDA call at all, since that
 would end a capture of a CUDA graph that the program might be making; nor is anything copied while the program does so.
 

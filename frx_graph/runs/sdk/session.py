@@ -150,14 +150,10 @@ class _Process:
         with self._making:
             settings = settings_from()
             if self.session is None or self.session.settings != settings:
-                self.close()
+                if self.session is not None:
+                    self.session.close()
                 self.session = AutopilotSession(settings)
             return self.session
-
-    def close(self) -> None:
-        """Write all."""
-        if self.session is not None:
-            self.session.close()
 
     def begin_anew(self) -> None:
         """In a child that was forked."""

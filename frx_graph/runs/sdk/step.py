@@ -20,7 +20,7 @@ from frx_graph.runs.sdk.scalar_reading import PendingScalar, Reading, read_scala
 
 _MOST_METRICS = 32
 _DEEPEST = 16
-"""Steps within steps; beyond, somebody enters steps and never leaves them."""
+"""Steps within steps; a program that exceeds it enters steps and never leaves them."""
 
 
 class Here(threading.local):

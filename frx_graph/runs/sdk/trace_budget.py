@@ -2,7 +2,7 @@
 
 From then on only some steps are kept, ever fewer, so that the whole run is in the file and the file has a bound: one
 step in 16, then one in twice as many each time that another sixty-fourth of the bound has been written. A kept step
-comes with the end of the step before it, so that its time from end to end is known, and a warning stands before these,
+comes with the end of the step before it, so that its time from end to end is known, and a warning precedes these,
 which says how many events are missing there. What batches look like is always written, since steps refer to it.
 """
 
@@ -23,7 +23,7 @@ class TraceBudget:
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self.written = 0
-        """Bytes, which whoever writes adds up."""
+        """Bytes; the writer adds them up."""
         self._stride = 0
         self._next_stride_at = max_bytes
         self._steps = 0
@@ -46,7 +46,8 @@ class TraceBudget:
         self._steps += ends
         if ends and self._steps >= self._thinned():
             since = self._missing_since or event[1]
-            gap = warning, since, None, self._message(), self._missing, max(since, self._missing_until)
+            message = f"the events have filled their file ({self._max_bytes} bytes); only some steps are kept"
+            gap = warning, since, None, message, self._missing, max(since, self._missing_until)
             self._keeping = True
             self._steps = self._missing = 0
             return gap, event
@@ -61,6 +62,3 @@ class TraceBudget:
             self._stride = self._stride * 2 or _FIRST_STRIDE
             self._next_stride_at += max(self._max_bytes // _SHARE, 1)
         return self._stride
-
-    def _message(self) -> str:
-        return f"the events have filled their file ({self._max_bytes} bytes); only some steps are kept"

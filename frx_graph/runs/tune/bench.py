@@ -106,7 +106,9 @@ class TuneBench:
         found = ConfigurationTrial(kind, candidate, against, Fate.REJECT, "; ".join(reasons), seen)
         if reasons:
             return self._kept(found)
-        by_sample = _other_batch(candidate, against) or _other_size(seen, baseline)
+        sizes = {seen.batch_size, baseline.batch_size}
+        # Programs may change the batch size by any variable.
+        by_sample = _other_batch(candidate, against) or (None not in sizes and len(sizes) > 1)
         if by_sample and (seen.samples is None or baseline.samples is None):
             reason = "how many samples a step has is not told, and another batch size is compared by samples"
             return self._kept(replace(found, reason=reason))
@@ -244,11 +246,6 @@ def _other_batch(candidate: Configuration, against: Variables) -> bool:
     name = "FRX_BATCH_SIZE"
     wanted = dict(candidate.variables).get(name)
     return wanted is not None and wanted != dict(against).get(name)
-
-
-def _other_size(seen: RunSeen, baseline: RunSeen) -> bool:
-    """Return True if its steps have another number of samples, by whatever variable."""
-    return None not in (seen.batch_size, baseline.batch_size) and seen.batch_size != baseline.batch_size
 
 
 def _not_taken(candidate: Configuration, seen: RunSeen) -> list[str]:

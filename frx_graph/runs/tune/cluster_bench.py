@@ -161,7 +161,7 @@ class ClusterBench:
             if isinstance(finished.result, FrxError):
                 if finished.placed is not None:
                     raise finished.result
-                # It is not kept as finished: whoever goes on with this tune tries it again.
+                # It is not kept as finished, so that a resumed tune tries it again.
                 self._folder.begin(place, dict(against) | dict(candidate.variables), why=str(finished.result))
                 yield ConfigurationTrial(kind, candidate, against, Fate.INCONCLUSIVE, str(finished.result))
                 continue

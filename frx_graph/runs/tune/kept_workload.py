@@ -21,7 +21,7 @@ from frx_graph.support.supervisor.process import defer_signals, finish_ending
 
 _ANSWER_SECONDS = 10.0
 _TERMINATE_SECONDS = 1.0
-"""For whoever cleans up on SIGTERM, such as a data loader that has shared memory."""
+"""Time to clean up on SIGTERM, as a data loader with shared memory does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class KeptWorkload:
                 raise TrialError(f"{name} cannot be started: it says nothing")
 
     def pause(self) -> Moment:
-        """Stop all of its processes; returns when they stand."""
+        """Stop all of its processes; return when they have stopped."""
         return self._moment(signal.SIGSTOP, "stopped")
 
     def resume(self) -> Moment:
@@ -127,8 +127,8 @@ class KeptWorkload:
                 case [said, at, cpu_seconds] if said == answer:
                     return Moment(int(at), float(cpu_seconds))
                 case []:
-                    raise TrialError("what holds the workload's processes has gone", "somebody has ended it: try again")
-        # It has ended by itself, and stands for ever.
+                    raise TrialError("the guard of the workload's processes was killed", "try again")
+        # It has ended by itself.
         return Moment(time.time_ns(), self._cpu_seconds)
 
     def _note(self, words: Sequence[str]) -> None:

@@ -9,12 +9,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from frx_graph.measure.machine import processor_state
-from frx_graph.measure.machine.disturbance import DISTURBED_SHARE, OthersLoad, others_load
+from frx_graph.measure.machine.disturbance import others_load
 from frx_graph.runs.tune.kept_workload import KeptWorkload, Moment
-from frx_graph.runs.tune.step_block import block_length, step_block
-from frx_graph.runs.tune.step_stream import EndedStep, StepStream
+from frx_graph.runs.tune.step_stream import EndedStep, StepStream, block_length, step_block
 from frx_graph.trials.configuration_trial import StepBlock
-from frx_graph.trials.samples import Cause, Disturbance
+from frx_graph.trials.samples import Cause, Disturbance, load_disturbance
 from frx_graph.trials.schedule import Arm
 
 EVENTS = Path("raw/trace.jsonl")
@@ -156,7 +155,7 @@ class LiveArm:
                 others = load()
                 if slowed := processor_state.throttled_between(_heat(hot), _heat(processor_state.cpu_throttling())):
                     return Disturbance(Cause.THROTTLED, slowed)
-                return None if self._start.ignore_load else _loaded(others)
+                return None if self._start.ignore_load else load_disturbance(others)
 
             yield begun, disturbance
 
@@ -183,10 +182,3 @@ def ended_how(exit_code: int | None, steps: Sequence[EndedStep]) -> str:
 def _heat(state: processor_state.CpuThrottling) -> processor_state.CpuThrottling:
     """Drop what its control group holds back: a workload that wants more than its share always runs like that."""
     return replace(state, cgroup_periods=None, cgroup_seconds=None)
-
-
-def _loaded(others: OthersLoad | None) -> Disturbance | None:
-    # A short block's share is made of a few ticks: less than their error says nothing.
-    if others is None or others.share < DISTURBED_SHARE or others.used <= others.resolution:
-        return None
-    return Disturbance(Cause.LOADED, others.told)

@@ -94,7 +94,8 @@ class Search:
         self._say("Running baseline...")
         seen = self._baseline = self._bench.baseline()
         self._say(f"  Baseline: {_speed(seen)} ({_ended(seen)})")
-        wanted = [family for family in self._families if self._wanted(family)]
+        named = self._settings.families
+        wanted = [family for family in self._families if not named or family.name in named]
         able = {family.name: self._able(family, seen) for family in wanted}
         # What may be looked at again counts twice, and the trial that is claimed once more.
         twice = sum(able[family.name] for family in wanted if family.bottlenecks and len(wanted) > 1)
@@ -117,9 +118,6 @@ class Search:
         if self._against:
             self._final()
         return self._tell(complete=True)
-
-    def _wanted(self, family: Family) -> bool:
-        return not self._settings.families or family.name in self._settings.families
 
     def _able(self, family: Family, seen: RunSeen) -> int:
         """Return how many of its candidates may be run."""
@@ -211,7 +209,9 @@ class Search:
             self._say(f"  [RACE] {self._add(trial).configuration.label} {outcome_text(trial)}")
         ranked = sorted((t for t in self._trials[first:] if t.fate is Fate.RACED), key=_ratio, reverse=True)
         taken = ranked[: settings.race_promote_count]
-        self._trials[first:] = [_screened(t) if t in ranked and t not in taken else t for t in self._trials[first:]]
+        for place, trial in enumerate(self._trials[first:], start=first):
+            if trial in ranked and trial not in taken:
+                self._trials[place] = replace(trial, fate=Fate.SCREENED, reason="screened out by quicker candidates")
         self._tell()
         self._say(f"  Quick race promoted {len(taken)} of {len(able)} candidates")
         return [trial.configuration for trial in taken]
@@ -233,14 +233,12 @@ class Search:
 
     def _final(self) -> None:
         assert self._baseline is not None
-        label = "+".join(t.configuration.label for t in self._trials if t.kind is Kind.FULL and self._is_part(t))
+        promoted = [t.configuration for t in self._trials if t.kind is Kind.FULL and t.fate is Fate.PROMOTE]
+        label = "+".join(one.label for one in promoted if set(one.variables) <= set(self._against))
         candidate = Configuration(FINAL_ID, label, FINAL_ID, Tier.VALIDATED, self._against)
         self._say(f"Final: {label} against the program as it was ...")
         for trial in self._bench.trials(Kind.FINAL, (candidate,), (), self._baseline, self._candidates):
             self._say_verdict(self._add(trial))
-
-    def _is_part(self, trial: ConfigurationTrial) -> bool:
-        return trial.fate is Fate.PROMOTE and set(trial.configuration.variables) <= set(self._against)
 
     def _say_verdict(self, trial: ConfigurationTrial) -> None:
         mark = "PASS" if trial.fate is Fate.PROMOTE else "FAIL"
@@ -271,10 +269,6 @@ def outcome_text(trial: ConfigurationTrial) -> str:
     if trial.kind is Kind.RACE and trial.fate is Fate.REJECT:
         parts.append(trial.reason)
     return " ".join(parts)
-
-
-def _screened(trial: ConfigurationTrial) -> ConfigurationTrial:
-    return replace(trial, fate=Fate.SCREENED, reason="screened out by quicker candidates")
 
 
 def _ratio(trial: ConfigurationTrial) -> float:

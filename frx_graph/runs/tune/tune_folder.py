@@ -65,7 +65,7 @@ class TuneFolder:
                     f"{self.path}: another frx tune goes on with it", "wait for its end, or begin a new tune"
                 ) from None
             except OSError as error:
-                # Some network file systems know no locks; whoever has his folder there goes without.
+                # Some network file systems have no locks.
                 if error.errno not in (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS):
                     raise
             yield

@@ -1,7 +1,7 @@
 """Run a user's program: its output passes at once, signals reach it, and none of its processes is left in the end,
 however this process ends.
 
-Between the two stands a small guard (`workload_guard`), which ends the workload if this process is killed. The workload
+A small guard process (`workload_guard`) ends the workload if this process is killed. The workload
 leads a session of its own: a terminal's Ctrl-C comes to this process, which passes it on; and what is typed at a
 terminal is not the workload's to read. A pipe or a file on standard input is.
 """

@@ -1,4 +1,4 @@
-"""Stand between a runner and its workload a workload and the workload: nothing of that one is left when either ends.
+"""Guard a workload: when it or its runner ends, none of its processes is left.
 
     python -I -S workload_guard.py CONTROL STATUS PROGRAM [ARGUMENT...]
 
@@ -7,8 +7,8 @@ the descriptor CONTROL: each byte is a signal for the workload's process group, 
 SIGKILL, SIGSTOP or SIGCONT; and the end of the file says that the parent has gone. It writes lines to STATUS:
 
     started PID                  or `failed ERRNO`, which is the last one
-    stopped NS CPU_SECONDS       all of its processes stand; NS since the epoch is before the first did
-    continued NS CPU_SECONDS     they go on; NS is before the first did
+    stopped NS CPU_SECONDS       all of its processes are stopped; NS since the epoch is before the first was
+    continued NS CPU_SECONDS     they continue; NS is before the first did
     ended CODE SECONDS CPU_SECONDS
 
 CODE is minus the signal that has ended it. It is said when all that the workload has left behind has ended, too.
@@ -53,7 +53,7 @@ class Process(NamedTuple):
 
 
 class Guard:
-    """Runs `command`, once, and is told of it through the descriptors `control` and `status`."""
+    """Runs `command`, once, and communicates through the descriptors `control` and `status`."""
 
     def __init__(self, control: int, status: int, command: list[str]) -> None:
         self._control = control
@@ -114,7 +114,7 @@ class Guard:
         os.close(write)
         with os.fdopen(read, "rb") as said:
             number = said.read()
-        # Whoever holds these keeps the reader waiting for more of the workload's output.
+        # An open copy would keep the reader waiting for more of the workload's output.
         nowhere = os.open(os.devnull, os.O_RDWR)
         for descriptor in range(3):
             os.dup2(nowhere, descriptor)
@@ -132,7 +132,7 @@ class Guard:
             self._send_group(number)
 
     def _send_group(self, number: int) -> None:
-        # A group's number is nobody else's while one process is in it, and the leader is until it is reaped.
+        # A group keeps its number while a process is in it, and the leader is until it is reaped.
         if self._wait_status is None:
             with contextlib.suppress(OSError):
                 os.killpg(self._child, number)
@@ -169,7 +169,7 @@ class Guard:
                     self._wait_status, self._ended_at = status, time.monotonic()
 
     def _say(self, line: str) -> None:
-        # Nobody may be left to read it.
+        # The reader may have gone.
         with contextlib.suppress(OSError):
             os.write(self._status, line.encode() + b"\n")
 
@@ -178,7 +178,7 @@ def _end_descendants(reap: Callable[[], None]) -> None:
     """Ask descendants to end, then kill them. Return when there are none."""
     begin = time.monotonic()
     for process in _descendants():
-        # One that stands gets a signal when it goes on.
+        # A stopped process gets a signal when it continues.
         _kill(process.number, signal.SIGTERM)
         _kill(process.number, signal.SIGCONT)
     while left := _descendants():

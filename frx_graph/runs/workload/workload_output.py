@@ -65,7 +65,7 @@ class WorkloadLog:
         except OSError as error:
             self.problem = f"the workload's output is not kept from some point on: {error.strerror or error}"
         except ValueError:
-            # It is closed, and nobody has waited for all of the output.
+            # It was closed before all of the output was read.
             self.problem = "the end of the workload's output is not kept"
 
 
@@ -85,7 +85,7 @@ class WorkloadOutput:
         self._passed_on = {stream.fileno(): target for stream, target in streams.items()}
         self._log = log
         self._enough, self._stop = os.pipe()
-        # Where somebody has stopped reading our output it waits, and must not keep this process.
+        # It blocks if the reader of our output has stopped, and must not keep this process alive.
         self._thread = threading.Thread(target=self._read_all, name="frx-workload-output", daemon=True)
         self._thread.start()
 
@@ -102,7 +102,7 @@ class WorkloadOutput:
             os.write(self._stop, b"x")
         self._thread.join(_POLL_SECONDS)
         if self._thread.is_alive():
-            # It waits for somebody who does not read; what it has open is closed with the process.
+            # It waits for a reader that does not read; the process closes what it has open.
             return
         for stream in self._streams:
             stream.close()
@@ -148,7 +148,7 @@ def _written(target: int, chunk: bytes) -> bool:
             try:
                 view = view[os.write(target, view) :]
             except BlockingIOError:
-                # Whoever shares it has made it so.
+                # Another process that shares it made it non-blocking.
                 select.select([], [target], [])
     except OSError:
         return False
