@@ -61,10 +61,6 @@ def plan_fault(wanted: Sequence[Candidate], graphs: Sequence[MadeGraph], failure
     return f"{missing[0].rewrite} was not made: {why}" if missing else why
 
 
-def _plan(seen: Comparison) -> str:
-    return plan_fault(seen.wanted, seen.candidate.graphs, seen.candidate.failures)
-
-
 def _capture(seen: Comparison) -> str:
     return _listed([change for change in _changes(seen) if change.kind not in _LATER])
 
@@ -164,7 +160,11 @@ _LATER = frozenset({CaptureChange.RECOMPILE, CaptureChange.CUDAGRAPH_SKIP})
 
 _Describe = Callable[[Comparison], str]
 _CHECKS: tuple[tuple[Gate, _Describe, _Describe], ...] = (
-    (Gate.PLAN, _plan, lambda seen: describe_plan(seen.wanted)),
+    (
+        Gate.PLAN,
+        lambda seen: plan_fault(seen.wanted, seen.candidate.graphs, seen.candidate.failures),
+        lambda seen: describe_plan(seen.wanted),
+    ),
     (Gate.CAPTURE, _capture, lambda seen: describe_capture(seen.baseline.capture, seen.candidate.capture)),
     (Gate.NUMERICS, lambda seen: "; ".join(describe(seen.judged.values)), lambda seen: describe_numerics(seen.judged)),
     (

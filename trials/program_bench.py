@@ -18,7 +18,7 @@ from frx_graph.support.supervisor.run import ProgramRun, run_program
 from frx_graph.trials.program_outputs import OutputComparison, compare_outputs
 from frx_graph.trials.program_times import ProgramComparison, compare_programs, program_schedule
 from frx_graph.trials.samples import Block, MeasuredQuad
-from frx_graph.trials.schedule import Arm, Quad
+from frx_graph.trials.schedule import Arm
 
 Progress = Callable[[str], None]
 
@@ -200,13 +200,9 @@ def _measured(runs: int, seconds: Callable[[Arm], float], what: str, progress: P
     found = []
     for number, quad in enumerate(plan, start=1):
         progress(f"{what}, quad {number} of {len(plan)}")
-        found.append(_quad(quad, seconds))
+        first, second, third, fourth = (Block(arm, (seconds(arm),)) for arm in quad.arms)
+        found.append(MeasuredQuad(quad, (first, second, third, fourth)))
     return found
-
-
-def _quad(quad: Quad, seconds: Callable[[Arm], float]) -> MeasuredQuad:
-    first, second, third, fourth = (Block(arm, (seconds(arm),)) for arm in quad.arms)
-    return MeasuredQuad(quad, (first, second, third, fourth))
 
 
 def _with_problem(run: BenchRun, error: _RunError) -> BenchRun:

@@ -20,13 +20,13 @@ import tempfile
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
 
 import frx_graph.trials
 from frx_graph.compiler.code_fingerprint import code_hash
 from frx_graph.errors import first_line
 from frx_graph.measure.machine.processor_siblings import siblings
 from frx_graph.support.package_path import package_pythonpath
+from frx_graph.support.supervisor.lines import OutputTail
 from frx_graph.support.supervisor.process import supervise, wait_for_exit
 from frx_graph.trials.decisive_variables import decisive_variables
 
@@ -57,7 +57,6 @@ _POLL_SECONDS = 0.2
 _UNWINDING_SECONDS = 10.0
 """For a trial that ends its arms, and removes its folders."""
 _CHUNK = 2**16
-_LAST_BYTES = 4096
 _RAYS_OWN = frozenset({"OMP_NUM_THREADS", "PYTHONBREAKPOINT", "PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED"})
 """Variables that Ray sets in a worker, and that the user has not asked for."""
 _SHORT_OF = frozenset({errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOMEM})
@@ -123,26 +122,30 @@ def attempt(task: Task) -> Answer:
 
 
 def _made(task: Task) -> Answer:
-    with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as output:
+    with tempfile.TemporaryFile() as given:
         pickle.dump(task, given)
         given.seek(0)
         with supervise(
             [sys.executable, "-m", "frx_graph.engines.attempt_process", str(os.getpid())],
             stdin=given,
             stdout=subprocess.PIPE,
-            stderr=output,
+            stderr=subprocess.PIPE,
             environment=_environment(task),
             folder=task.folder,
             # It has arms to end.
             stop_signal=signal.SIGTERM,
             patience=_UNWINDING_SECONDS,
         ) as process:
+            assert process.stderr is not None
+            output = OutputTail(process.stderr)
             answer = _answer(process)
             # Who does not end by itself has answered all the same.
             wait_for_exit(process, _UNWINDING_SECONDS)
+            output.join()
         if (found := _decoded(answer)) is not None:
             return found
-        return Answer(task.attempt, Ending.LOST, f"its process {_how(process)}{_last_line(output)}")
+        last = output.text().strip().splitlines()[-1:]
+        return Answer(task.attempt, Ending.LOST, ": ".join((f"its process {_how(process)}", *last)))
 
 
 def _decoded(answer: bytes) -> Answer | None:
@@ -179,13 +182,6 @@ def _environment(task: Task) -> Mapping[str, str]:
 def _how(process: subprocess.Popen[bytes]) -> str:
     code = process.returncode
     return f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
-
-
-def _last_line(output: BinaryIO) -> str:
-    output.seek(0, os.SEEK_END)
-    output.seek(max(0, output.tell() - _LAST_BYTES))
-    lines = output.read().decode(errors="replace").strip().splitlines()
-    return f": {lines[-1]}" if lines else ""
 
 
 def trying_code_hash() -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -17,7 +17,6 @@ from typing import Any, Final
 from frx_graph.analyze.run import analyze_bundle
 from frx_graph.errors import FrxError, first_line
 from frx_graph.evidence.run import bundle_layout
-from frx_graph.reports.runs.run_parts import RunResult
 from frx_graph.runs.collect.collection import NO_GPU, Collected, collect_run
 from frx_graph.runs.collect.run_settings import RunSettings
 from frx_graph.support.termination import cleaned_up_when_terminated
@@ -82,19 +81,15 @@ def _checks(folder: Path) -> Iterator[SmokeCheck]:
     yield check((run / bundle_layout.MANIFEST).is_file(), "it is not there")
     yield check(archive is not None and archive.is_file(), "it is not there")
     result = analyze_bundle(run).document.result
-    yield from _diagnosis(result, check)
-    zipped = None if archive is None else analyze_bundle(archive).document.result
-    yield check(zipped == result, "it says something else")
-    unexpected = [warning for warning in collected.metadata.warnings if warning != NO_GPU]
-    yield check(not unexpected, "; ".join(unexpected))
-
-
-def _diagnosis(result: RunResult, check: Callable[[bool, str], SmokeCheck]) -> Iterator[SmokeCheck]:
     found = result.steady_state
     told, share = found.diagnosis.user_facing_bottleneck, found.run_summary.loader_wait_share
     yield check(told == EXPECTED, f"it is {told}")
     yield check(share is not None and abs(share - WAITING) < 1e-9, f"{share} and not {WAITING}")
     yield check(bool(found.diagnosis.recommendations), "there is none")
+    zipped = None if archive is None else analyze_bundle(archive).document.result
+    yield check(zipped == result, "it says something else")
+    unexpected = [warning for warning in collected.metadata.warnings if warning != NO_GPU]
+    yield check(not unexpected, "; ".join(unexpected))
 
 
 def _collect(folder: Path, trace: Path, artifacts: Path) -> Collected:

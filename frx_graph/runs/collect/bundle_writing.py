@@ -11,7 +11,7 @@ import secrets
 import shutil
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Final
 
@@ -103,11 +103,7 @@ def _expands_well(path: Path) -> bool:
         return False
     # The fastest compression is not half as good as the usual one; the factor is to be sure.
     compressor = zlib.compressobj(1)
-    small = sum(len(compressor.compress(chunk)) for chunk in _chunks(path)) + len(compressor.flush())
-    return size > MOST_EXPANSION / 5 * small
-
-
-def _chunks(path: Path) -> Iterator[bytes]:
     with path.open("rb") as file:
-        while chunk := file.read(_CHUNK):
-            yield chunk
+        chunks = iter(lambda: file.read(_CHUNK), b"")
+        small = sum(len(compressor.compress(chunk)) for chunk in chunks) + len(compressor.flush())
+    return size > MOST_EXPANSION / 5 * small

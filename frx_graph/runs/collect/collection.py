@@ -1,7 +1,7 @@
 """Run a workload and keep its record in a bundle.
 
-At any moment the folder is a bundle that can be analysed, even if the collector is killed: it appears whole, its metadata
-say how far the run has come, events and samples are appended row by row, and everything else is replaced at once.
+At any moment the folder is a bundle that can be analysed, even if the collector is killed. It appears whole, and its
+metadata say how far the run has come. Events and samples are appended row by row, other files replaced at once.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ from frx_graph.runs.collect.bundle_writing import bundle_files, make_folder, sha
 from frx_graph.runs.collect.imported_artifacts import gather_traces, import_traces
 from frx_graph.runs.collect.run_metadata import (
     Artifact,
-    Host,
     Manifest,
     ManifestFile,
     RunMetadata,
@@ -71,7 +70,15 @@ def collect_run(settings: RunSettings, *, stdout: int | None = STDOUT, stderr: i
     `FrxError`, with nothing left behind, where the folder cannot be made or the workload not be started. What goes
     wrong afterwards is a warning in the metadata: the run is worth more than what is made of it."""
     host = this_host()
-    collection = _Collection(settings, _begun(settings, host))
+    metadata = RunMetadata(
+        run_id=settings.run_id,
+        job_name=settings.name,
+        command=without_secrets(settings.command),
+        state=State.RUNNING,
+        started_at=datetime.now(UTC),
+        host=host,
+    )
+    collection = _Collection(settings, metadata)
     make_folder(
         settings.folder,
         {
@@ -88,17 +95,6 @@ def collect_run(settings: RunSettings, *, stdout: int | None = STDOUT, stderr: i
         document = collection.analyse()
         archive = collection.finish()
     return Collected(settings.folder, archive, collection.metadata, end, document)
-
-
-def _begun(settings: RunSettings, host: Host) -> RunMetadata:
-    return RunMetadata(
-        run_id=settings.run_id,
-        job_name=settings.name,
-        command=without_secrets(settings.command),
-        state=State.RUNNING,
-        started_at=datetime.now(UTC),
-        host=host,
-    )
 
 
 @dataclass(slots=True)

@@ -15,7 +15,6 @@ HEADER = (
     b"timestamp, index, utilization.gpu [%], utilization.memory [%], memory.used [MiB], memory.total [MiB], "
     b"clocks.current.sm [MHz], clocks.current.memory [MHz], temperature.gpu, power.draw [W]\n"
 )
-_MISSING = "[N/A]"
 
 
 def visible_devices(nvml: ModuleType, environ: Mapping[str, str] = os.environ) -> dict[int, Any]:
@@ -58,16 +57,17 @@ def device_rows(
         clocks = [asked("nvmlDeviceGetClockInfo", handle, kind) for kind in (nvml.NVML_CLOCK_SM, nvml.NVML_CLOCK_MEM)]
         heat = asked("nvmlDeviceGetTemperature", handle, nvml.NVML_TEMPERATURE_GPU)
         milliwatts = asked("nvmlDeviceGetPowerUsage", handle)
-        return (
-            str(number),
-            _MISSING if busy is None else str(busy.gpu),
-            _MISSING if busy is None else str(busy.memory),
-            _MISSING if memory is None else str(memory.used >> 20),
-            _MISSING if memory is None else str(memory.total >> 20),
-            *(_MISSING if clock is None else str(clock) for clock in clocks),
-            _MISSING if heat is None else str(heat),
-            _MISSING if milliwatts is None else f"{milliwatts / 1000:.2f}",
+        figures = (
+            number,
+            None if busy is None else busy.gpu,
+            None if busy is None else busy.memory,
+            None if memory is None else memory.used >> 20,
+            None if memory is None else memory.total >> 20,
+            *clocks,
+            heat,
+            None if milliwatts is None else f"{milliwatts / 1000:.2f}",
         )
+        return ["[N/A]" if figure is None else str(figure) for figure in figures]
 
     def rows() -> bytes:
         when = now().isoformat(timespec="microseconds")

@@ -94,7 +94,9 @@ class Recorder:
         return layout
 
     def _opening(self) -> tuple[Event, ...] | None:
-        return None if _is_loader_worker() else (self._system_info(),)
+        # A worker process of a data loader makes batches for its parent, which records.
+        data = sys.modules.get("torch.utils.data")
+        return None if data is not None and data.get_worker_info() is not None else (self._system_info(),)
 
     def _system_info(self) -> Event:
         torch = sys.modules.get("torch")
@@ -112,12 +114,6 @@ class Recorder:
 def _training(model: Any) -> bool | None:
     training = getattr(model, "training", None)
     return training if isinstance(training, bool) else None
-
-
-def _is_loader_worker() -> bool:
-    """Return True in a worker process of a data loader, whose parent records."""
-    data = sys.modules.get("torch.utils.data")
-    return data is not None and data.get_worker_info() is not None
 
 
 def _device_name(torch: Any) -> str | None:

@@ -156,7 +156,8 @@ class ClusterBench:
         if not wanted:
             return
         for finished in self._ran(self._machine.environment, wanted):
-            candidate = _candidate(wanted[finished.number])
+            candidate = wanted[finished.number].candidate
+            assert candidate is not None
             place = self._folder.of(kind, candidate.id)
             if isinstance(finished.result, FrxError):
                 if finished.placed is not None:
@@ -195,11 +196,6 @@ class ClusterBench:
 
 _LAST = "metrics.json"
 _MACHINE = TypeAdapter(Machine)
-
-
-def _candidate(job: TuneJob) -> Configuration:
-    assert job.candidate is not None
-    return job.candidate
 
 
 def _files(folder: Path) -> tuple[tuple[str, bytes], ...]:

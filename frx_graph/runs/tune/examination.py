@@ -57,7 +57,7 @@ def examine(
             nonlocal peak, sampled, enough_at
             now = time.monotonic()
             if now - sampled >= sample_seconds:
-                sampled, peak = now, max(peak, living.memory_bytes())
+                sampled, peak = now, max(peak, living.workload.memory_bytes())
             if len(living.steps) >= wanted and not enough_at:
                 enough_at = now
             return bool(enough_at) and now - enough_at >= _ENDING_SECONDS
@@ -69,7 +69,7 @@ def examine(
         except ArmEndedError as ended:
             in_time = ended.exit_code is not None
             ending = ended.detail if not in_time else ended_how(ended.exit_code, living.steps)
-        exit_code = living.ended()
+        exit_code = living.workload.exit_code if living.workload.ended() else None
         stream = living.stream
     busy, device_ratio = device_figures(folder)
     whole = before if before is not None else psutil.virtual_memory().total

@@ -63,7 +63,7 @@ class LiveArm:
         self.steps: list[EndedStep] = []
         self._used = 0.0
         self._since: float | None = clock()
-        self._workload = KeptWorkload(start.command, {**start.environment, **own_variables(folder)}, folder)
+        self.workload = KeptWorkload(start.command, {**start.environment, **own_variables(folder)}, folder)
 
     def __enter__(self) -> LiveArm:
         return self
@@ -88,17 +88,9 @@ class LiveArm:
             assert found is not None
             return replace(found, disturbance=disturbance(stopped))
 
-    def ended(self) -> int | None:
-        """Return its exit code, once it has ended by itself."""
-        return self._workload.exit_code if self._workload.ended() else None
-
-    def memory_bytes(self) -> int:
-        """Return the resident memory of all its processes."""
-        return self._workload.memory_bytes()
-
     def end(self) -> None:
         """End all its processes."""
-        self._workload.end()
+        self.workload.end()
         self.steps += self.stream.read()
 
     def _seen_since(self, begun: Moment) -> int:
@@ -112,12 +104,12 @@ class LiveArm:
     def run_until(self, enough: Callable[[], bool]) -> None:
         """Let it run until `enough()` is true. Raises `ArmEndedError`."""
         while True:
-            over = self._workload.ended()
+            over = self.workload.ended()
             self.steps += self.stream.read()
             if enough():
                 return
             if over:
-                raise ArmEndedError(self.arm, self._workload.exit_code, ended_how(self._workload.exit_code, self.steps))
+                raise ArmEndedError(self.arm, self.workload.exit_code, ended_how(self.workload.exit_code, self.steps))
             if self._running_seconds() >= self._start.limit_seconds:
                 raise ArmEndedError(
                     self.arm, None, f"it has run for {self._start.limit_seconds:g} s, all it may: --time-budget-s"
@@ -128,13 +120,13 @@ class LiveArm:
         return self._used + (0.0 if self._since is None else self._clock() - self._since)
 
     def _pause(self) -> Moment:
-        stopped = self._workload.pause()
+        stopped = self.workload.pause()
         self._used, self._since = self._running_seconds(), None
         return stopped
 
     def _resume(self) -> Moment:
         self._since = self._clock()
-        return self._workload.resume()
+        return self.workload.resume()
 
     @contextlib.contextmanager
     def _watched(self) -> Iterator[tuple[Moment, Callable[[Moment], Disturbance | None]]]:

@@ -85,7 +85,10 @@ def run_workload(
     they are not handled outside the main thread. Raises `WorkloadError` where it cannot be started.
     """
     with contextlib.ExitStack() as stack:
-        kept = _opened_log(log)
+        try:
+            kept = None if log is None else WorkloadLog(log)
+        except OSError as error:
+            raise WorkloadError(f"{log} cannot be written: {error.strerror or error}") from None
         guarded = GuardedProcess()
         signals = _Signals(guarded.send, patience_seconds)
         stack.enter_context(signals.handled())
@@ -108,13 +111,6 @@ def run_workload(
         return end
     kept.close()
     return dataclasses.replace(end, log_problem=kept.problem)
-
-
-def _opened_log(path: Path | None) -> WorkloadLog | None:
-    try:
-        return None if path is None else WorkloadLog(path)
-    except OSError as error:
-        raise WorkloadError(f"{path} cannot be written: {error.strerror or error}") from None
 
 
 def _started_guard(
