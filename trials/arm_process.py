@@ -42,7 +42,6 @@ what they shared, and nothing else tells."""
 _QUOTED_LINES = 3
 """A traceback's last ones say what was raised, and where."""
 _QUOTED_CHARACTERS = 160
-"""Characters of a line."""
 _ESCAPE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 """Colours, and what else steers a terminal, as ECMA-48 writes it."""
 NO_ANSWER = "an arm answered something that is no answer"
@@ -58,7 +57,6 @@ class Cause(StrEnum):
     KILLED = "killed"
     """SIGKILL has ended it: the kernel, short of memory, or another program."""
     EXITED = "exited"
-    """It ended by itself in the middle."""
     TIMED_OUT = "timed out"
     FLOODED = "flooded its output"
     OUT_OF_MEMORY = "ran out of memory"

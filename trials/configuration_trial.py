@@ -96,7 +96,6 @@ class RunSeen:
     exit_code: int | None
     """None for one that was ended here, after its steps or its time."""
     ending: str
-    """Its end, for people."""
     in_time: bool
     """True if its steps were made within its time."""
     steps: int
@@ -111,14 +110,12 @@ class RunSeen:
     """Figures of the outputs in the last step; None for one that is not finite."""
     workers: int | None
     batch_layouts: int
-    """Number of different layouts of its batches."""
     peak_bytes: int | None
     """Resident memory of all its processes."""
     memory_ratio: float | None
     """The peak's part of all memory there is; of the device's where there is one."""
     device_busy_percent: float | None
     bottleneck: str | None
-    """The label of its diagnosis."""
 
     @property
     def seconds_per_step(self) -> float | None:
@@ -169,7 +166,6 @@ class ConfigurationTrial:
     kind: Kind
     configuration: Configuration
     against: tuple[tuple[str, str], ...]
-    """The variables of the baseline of this trial."""
     fate: Fate
     reason: str
     seen: RunSeen | None = None
@@ -177,5 +173,4 @@ class ConfigurationTrial:
     by_sample: bool = False
     """True if times are those of a sample, as batch sizes differ."""
     one_at_a_time: bool = False
-    """True if each block was a process of its own."""
     quads: tuple[StepQuad, ...] = ()

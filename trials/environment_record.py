@@ -26,7 +26,6 @@ class TrialSetup:
     interop_threads: int
     triton: str | None
     driver: str | None
-    """Version of the NVIDIA driver."""
     cuda: str | None
     """That torch was built with; like the next two None for a trial on the processor."""
     cudnn: int | None

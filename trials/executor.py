@@ -149,7 +149,6 @@ class _Run:
         yield from examine_gates(seen)
 
     def _once_more(self, failure: CandidateFailed | BaselineError) -> None:
-        """Forgive `failure`, or raise it."""
         self._asking.forgive(failure)
         arm = Arm.BASELINE if isinstance(failure, BaselineError) else Arm.CANDIDATE
         self._progress(f"once more, in fresh processes: the {arm} {failure.detail}")

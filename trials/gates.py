@@ -35,7 +35,6 @@ class Comparison:
     candidate: Examined
     judged: Judged
     wanted: tuple[Candidate, ...]
-    """The candidates that were to be applied."""
     policy: TrialPolicy
 
 

@@ -196,7 +196,6 @@ def _share(error: float, allowed: float) -> float:
 
 
 def _rounded(own: Errors, size: float, dtype: torch.dtype, times: float, noise: Errors | None) -> bool:
-    """Return True if rounding explains the baseline's own error."""
     plain = _OWN.get(dtype, _HALF_OWN) * size
     moved = noise or Errors(0.0, 0.0)
     return own.mean <= max(plain, times * moved.mean) and own.largest <= _LARGEST * max(plain, times * moved.largest)

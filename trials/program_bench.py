@@ -37,7 +37,6 @@ class BenchOptions:
     arch: str | None = None
     """"sm_90"; None: the GPUs that are here."""
     flags: tuple[str, ...] = ()
-    """Flags of nvcc."""
     limit_seconds: float = 120.0
     """For one run."""
 
@@ -51,7 +50,6 @@ class BenchSide:
     problem: str | None = None
     """The failure of one of its runs, which ended all."""
     errors: bytes = b""
-    """The standard error of that run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +154,6 @@ class _Programs:
 def _wall_times(
     programs: _Programs, options: BenchOptions, progress: Progress
 ) -> tuple[ProgramComparison, tuple[Arm, ...]]:
-    """Time whole programs; return the comparison and the order of the runs."""
     for number in range(options.warmup):
         progress(f"warming up, {number + 1} of {options.warmup}")
         for arm in Arm:

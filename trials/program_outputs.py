@@ -38,7 +38,6 @@ class OutputComparison:
     numbers: int | None = None
     """Numbers at the same places of the same text."""
     numbers_off: int | None = None
-    """Number of these beyond the tolerance."""
     largest_absolute: float | None = None
     largest_relative: float | None = None
     """Relative to the greater of the two; infinite if one of them is too great for a float."""

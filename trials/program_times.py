@@ -46,7 +46,6 @@ class ProgramComparison:
     """In the order they were run; so are those of the other."""
     after_seconds: tuple[float, ...]
     ratio_median: float
-    """Median of the quads' ratios."""
     ci_low: float
     ci_high: float
     """Infinite where the quads are too few and too far apart for a bound."""

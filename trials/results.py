@@ -253,7 +253,6 @@ def _of_model(model: nn.Module, program: Program) -> Tensors:
 
 @contextlib.contextmanager
 def _optimizer_kept(optimizer: torch.optim.Optimizer | None) -> Iterator[torch.optim.Optimizer | None]:
-    """Restore the optimizer's state behind the block."""
     before = None if optimizer is None else copy.deepcopy(optimizer.state_dict())
     yield optimizer
     if optimizer is not None and before is not None:

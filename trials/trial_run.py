@@ -21,7 +21,6 @@ class Gate(enum.StrEnum):
     """No graph break, graph or guard more."""
     NUMERICS = "numerics"
     STRIDES = "strides"
-    """Strides of outputs and gradients, and shared memory."""
     KERNELS = "kernels"
     """Nothing left its fast implementation."""
     RECOMPILES = "recompiles"
@@ -49,6 +48,5 @@ class TrialRun:
     quads: tuple[MeasuredQuad, ...]
     environment: TrialEnvironment | None
     signatures: tuple[str, ...]
-    """Signatures of the program's Dynamo graphs."""
     in_process: bool = False
     """Both arms ran in the process that ran the trial."""

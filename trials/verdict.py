@@ -49,13 +49,11 @@ class TrialStatistics:
     """Ratios are times of the baseline over times of the candidate: 1.1 is 10 % faster."""
 
     ratio_median: float
-    """Median ratio of all undisturbed quads."""
     ci_low: float
     """Bound that the ratio exceeds; that it does not has at most the probability alpha over candidates."""
     ci_high: float
     """The same for the other side; infinity before there are quads enough to say."""
     quads: int
-    """Undisturbed ones."""
     processes: int
     """Pairs of processes in which they were measured."""
     pair_medians: tuple[float, ...]
@@ -132,17 +130,14 @@ def _log_ratios(quads: Sequence[MeasuredQuad]) -> list[list[float]]:
 
 
 def _medians(pairs: Sequence[Sequence[float]]) -> list[float]:
-    """Return the median log ratio of each process pair."""
     return [statistics.median(pair) for pair in pairs]
 
 
 def _agree(medians: Sequence[float], protocol: Protocol) -> bool:
-    """Return True if every process pair by itself shows the gain."""
     return all(median > 0 and median >= protocol.agreement for median in medians)
 
 
 def _prove(medians: Sequence[float], protocol: Protocol) -> bool:
-    """Return True if the process pairs agree, and are many and alike enough."""
     return _agree(medians, protocol) and pairs_bound(medians, protocol.process_bias, protocol.pairs_alpha) > 0
 
 

@@ -139,7 +139,6 @@ class FrxCallback(TrainerCallback):  # type: ignore[misc]  # its own annotations
 
 
 def _compiled(model: Any, args: Any) -> bool:
-    """Return True if hooks would be compiled with the model."""
     return (
         bool(getattr(args, "torch_compile", False))
         or getattr(model, "_compiled_call_impl", None) is not None

@@ -158,7 +158,6 @@ def _decoded(answer: bytes) -> Answer | None:
 
 
 def _answer(process: subprocess.Popen[bytes]) -> bytes:
-    """Read all that it writes until it closes the pipe, or ends."""
     assert process.stdout is not None
     ready = select.poll()
     ready.register(process.stdout, select.POLLIN)

@@ -28,7 +28,6 @@ class Share:
     gpus: float
     slot: float
     part: ProcessorPart | None = None
-    """The part of the node's processors; None: all of them."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -25,11 +25,9 @@ class Holding(enum.StrEnum):
     """The part of its node that a job holds alone, so that no other job disturbs its measurements."""
 
     CORES = "cores"
-    """All processors of its node."""
     GPU = "gpu"
     """One GPU, and an equal share of its node's processors for each."""
     NODE = "node"
-    """All processors and all GPUs of its node."""
 
 
 class Job(Protocol[T_co]):
@@ -49,9 +47,7 @@ class Placed:
     """The place of the attempt whose result counts."""
 
     attempt: str
-    """Its id, which no other attempt has."""
     node: str
-    """The cluster's id of the node."""
     address: str
     lost: tuple[str, ...]
     """Earlier attempts that came to no result, each with its id and the reason. Nothing of them counts."""

@@ -42,7 +42,6 @@ class GoneNodes:
 
 
 MOST_ATTEMPTS = 3
-"""Attempts at one job."""
 _WAIT_SECONDS = 1.0
 """Between looks at which nodes there are."""
 _NO_NODE_SECONDS = 60.0
@@ -148,7 +147,6 @@ class RayEngine:
 
 
 def _judged(one: Running, job: _Open, answer: Answer, slots: MeasuringSlots) -> Finished[T] | _Open:
-    """Return the result of a job, or the job if it has to start again."""
     node = one.reservation.node
     if answer.ending is Ending.UNFIT:
         slots.unfit[node.id] = f"{node.address}: {answer.text}{f' ({answer.hint})' if answer.hint else ''}"

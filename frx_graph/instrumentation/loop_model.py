@@ -32,7 +32,6 @@ def model_of(loop: cst.For, module: cst.Module) -> str | None:
 
 
 def _with_methods_of_models(module: cst.Module) -> frozenset[str]:
-    """Return the dotted names whose methods only models have."""
     calls = m.findall(module, m.Call(func=m.Attribute()))
     parts = [name_parts(call.func) for call in calls if isinstance(call, cst.Call)]
     return frozenset(".".join(name[:-1]) for name in parts if len(name) > 1 and name[-1] in _METHODS_OF_MODELS)

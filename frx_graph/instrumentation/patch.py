@@ -126,7 +126,6 @@ def _job_name(script: Script) -> str:
 
 
 def _inserted(job_name: str, counter: str | None, config: cst.PartialParserConfig) -> list[cst.BaseStatement]:
-    """Return the statements that go behind the imports."""
     begin = f"{_PACKAGE}.init(job_name={json.dumps(job_name)})"
     lines = [f"import {_PACKAGE}", begin]
     if counter is not None:
@@ -210,7 +209,6 @@ def _timed(iterable: cst.BaseExpression) -> cst.BaseExpression:
 
 
 def _not_timed(iterable: cst.BaseExpression) -> cst.BaseExpression:
-    """Undo `_timed`."""
     if isinstance(iterable, cst.Call) and len(iterable.args) == 1 and iterable.func.deep_equals(_TIMED):
         return iterable.args[0].value
     around = passes_on(iterable)

@@ -18,7 +18,6 @@ from frx_graph.instrumentation.training_loop import framework_of, training_loops
 DEEPEST = 4
 """Folders below the one that is searched."""
 MOST_FILES = 2000
-"""Scripts that are looked at."""
 MOST_PARSED = 100
 """Scripts that are parsed, which takes a tenth of a second for a long one."""
 _LEFT_OUT = frozenset(
@@ -94,7 +93,6 @@ def _searched(folder: Path) -> bool:
 
 
 def _told(path: Path, module: cst.Module) -> FoundScript | None:
-    """Return a description of a script that trains, else None."""
     instrumented = is_instrumented(module)
     loops = training_loops(MetadataWrapper(module, unsafe_skip_copy=True))
     if loops.loops:

@@ -14,7 +14,6 @@ from frx_graph.instrumentation.loop_model import model_of
 from frx_graph.instrumentation.training_step import Evidence, Loop, evidence_by_loop, loops_within, name_parts
 
 _COUNTERS = frozenset({"range", "trange", "count"})
-"""Names of calls that yield numbers, not batches."""
 _AROUND = frozenset({"enumerate", "tqdm", "track", "islice", "iter", "cycle", "notebook_tqdm", "progress_bar"})
 """Names of calls that yield what their first argument yields."""
 _LONGEST_SHOWN = 60

@@ -240,14 +240,12 @@ class _Collection:
         )
 
     def _note(self, **known: object) -> None:
-        """Update the metadata, and write them."""
         self.metadata = self.metadata.model_copy(update=known)
         with self._warned("the metadata are not up to date"):
             write_atomically(self.settings.folder / bundle_layout.METADATA, _json(self.metadata).decode())
 
     @contextlib.contextmanager
     def _warned(self, what: str) -> Iterator[None]:
-        """Turn an error in the block into a warning."""
         try:
             yield
         except FrxError as error:

@@ -90,7 +90,6 @@ def gather_traces(bundle: Path) -> tuple[str, ...]:
 
 
 def _plain(name: str) -> str:
-    """Return the name without characters that an archive may not have."""
     return _ODD.sub("_", name)[-200:]
 
 
@@ -104,7 +103,6 @@ def _traces(folder: Path, bundle: Path) -> Iterator[Path]:
 
 
 def _free(target: Path) -> Path:
-    """Return a name that no file has."""
     stem, dot, suffix = target.name.partition(".")
     number = 2
     while os.path.lexists(target):

@@ -249,7 +249,6 @@ def _other_batch(candidate: Configuration, against: Variables) -> bool:
 
 
 def _not_taken(candidate: Configuration, seen: RunSeen) -> list[str]:
-    """Return what the program visibly did not do of what it was asked for."""
     wanted = dict(candidate.variables)
     found = {"FRX_BATCH_SIZE": seen.batch_size, "FRX_NUM_WORKERS": seen.workers}
     return [

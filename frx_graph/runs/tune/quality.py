@@ -13,7 +13,7 @@ from frx_graph.trials.configuration_trial import RunSeen
 
 FEWEST_STEPS = 3
 MOST_MEMORY = 0.9
-"""Share of the memory."""
+"""Share of the memory that a run may use."""
 _FINAL_SHARE = 4
 """The final loss is the mean of the last quarter: that of one batch says what was in the batch."""
 _DRIFT = ("output_abs_drift", "output_max_abs_diff")

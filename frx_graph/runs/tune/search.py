@@ -120,7 +120,6 @@ class Search:
         return self._tell(complete=True)
 
     def _able(self, family: Family, seen: RunSeen) -> int:
-        """Return how many of its candidates may be run."""
         facts = self._facts(seen)
         return sum(self._refusal(family, candidate, facts) is None for candidate in self._proposed(family, facts))
 
@@ -144,7 +143,6 @@ class Search:
         return next(iter((*new, *again)), None)
 
     def _label(self, seen: RunSeen) -> str | None:
-        """Return the bottleneck that picks families, if the user names no families."""
         return self._settings.bottleneck or (None if self._settings.families else seen.bottleneck)
 
     def _may_help(self, family: Family, label: str | None) -> bool:
@@ -226,7 +224,6 @@ class Search:
         return found
 
     def _told(self, words: str, candidates: Sequence[Configuration]) -> Iterator[Configuration]:
-        """Announce each candidate when it is taken."""
         for number, candidate in enumerate(candidates, start=1):
             self._say(words.format(number, len(candidates), candidate.label))
             yield candidate

@@ -20,7 +20,6 @@ from frx_graph.trials.configuration_trial import StepBlock
 from frx_graph.trials.schedule import Arm
 
 _AT_ONCE = 1 << 24
-"""Bytes that are read at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +47,6 @@ class StepStream:
         self.workers: int | None = None
         """The data loader's workers, as far as the stream tells."""
         self.layouts: set[int] = set()
-        """Numbers of the layouts that batches have had."""
 
     def read(self) -> list[EndedStep]:
         """Return the steps that have come since the last call."""

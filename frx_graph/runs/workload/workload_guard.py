@@ -195,7 +195,6 @@ def _end_descendants(reap: Callable[[], None]) -> None:
 
 
 def _descendants() -> list[Process]:
-    """Return the descendants of this process, without zombies."""
     children = defaultdict(list)
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError, ValueError, IndexError):
@@ -211,7 +210,6 @@ def _descendants() -> list[Process]:
 
 
 def _cpu_seconds(alive: list[Process]) -> float:
-    """Return the processor time of these processes and of those that were waited for."""
     ended = os.times()
     ticks = sum(process.ticks for process in alive)
     return ticks / os.sysconf("SC_CLK_TCK") + ended.children_user + ended.children_system
