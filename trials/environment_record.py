@@ -60,8 +60,3 @@ class TrialEnvironment:
     processor: ProcessorState
     device: DeviceState | None
     """None on the processor, and where NVML does not know the device."""
-
-    @property
-    def fingerprint(self) -> str:
-        """The setup's."""
-        return self.setup.fingerprint

@@ -9,7 +9,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from frx_graph.trials.arm_messages import (
@@ -85,29 +85,24 @@ def run_trial(
     return replace(run, in_process=in_process)
 
 
+@dataclass(slots=True)
 class _Run:
-    def __init__(
-        self,
-        programs: Programs,
-        policy: TrialPolicy,
-        rule: Rule,
-        start: StartArm,
-        progress: Progress,
-        clock: Callable[[], float],
-        pause: Callable[[float], None],
-    ) -> None:
-        self._clock = clock
-        self._pause = pause
-        self._deadline = clock() + policy.time_budget_seconds
-        self._asking = Asking(policy, self._deadline, clock)
-        self._programs = programs
-        self._policy = policy
-        self._rule = rule
-        self._start = start
-        self._progress = progress
-        self._environment: TrialEnvironment | None = None
-        self._signatures: tuple[str, ...] = ()
-        self._random: bool | None = None
+    programs: Programs
+    policy: TrialPolicy
+    rule: Rule
+    start: StartArm
+    progress: Progress
+    clock: Callable[[], float]
+    pause: Callable[[float], None]
+    environment: TrialEnvironment | None = None
+    signatures: tuple[str, ...] = ()
+    random: bool | None = None
+    deadline: float = field(init=False)
+    asking: Asking = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.deadline = self.clock() + self.policy.time_budget_seconds
+        self.asking = Asking(self.policy, self.deadline, self.clock)
 
     def all(self) -> TrialRun:
         try:
@@ -137,7 +132,7 @@ class _Run:
         return self._ended((self._ran(), *gates[1:], throughput), verdict, quads)
 
     def _ended(self, gates: tuple[GateResult, ...], verdict: Verdict, quads: Sequence[MeasuredQuad]) -> TrialRun:
-        return TrialRun(gates, verdict, tuple(quads), self._environment, self._signatures)
+        return TrialRun(gates, verdict, tuple(quads), self.environment, self.signatures)
 
     def _gates(self) -> Iterator[GateResult]:
         try:
@@ -149,13 +144,13 @@ class _Run:
         yield from examine_gates(seen)
 
     def _once_more(self, failure: CandidateFailed | BaselineError) -> None:
-        self._asking.forgive(failure)
+        self.asking.forgive(failure)
         arm = Arm.BASELINE if isinstance(failure, BaselineError) else Arm.CANDIDATE
-        self._progress(f"once more, in fresh processes: the {arm} {failure.detail}")
+        self.progress(f"once more, in fresh processes: the {arm} {failure.detail}")
 
     def _ran(self) -> GateResult:
         who = {Arm.CANDIDATE: "it", Arm.BASELINE: "the baseline"}
-        once = (f"; once {who[arm]} did not: {how}" for arm, how in self._asking.forgiven.items())
+        once = (f"; once {who[arm]} did not: {how}" for arm, how in self.asking.forgiven.items())
         return GateResult(Gate.PROCESS, True, "".join(("ran to its end", *once)))
 
     def _compared_at_last(self) -> Comparison:
@@ -167,16 +162,16 @@ class _Run:
 
     def _compared(self) -> Comparison:
         """Examine both arms in a pair of processes that is not timed."""
-        with tempfile.TemporaryDirectory(prefix="frx-trial-") as folder, RunningArms(self._start) as running:
+        with tempfile.TemporaryDirectory(prefix="frx-trial-") as folder, RunningArms(self.start) as running:
             arms = self._pair(running, tuple(Arm))
             files = {arm: str(Path(folder) / f"{arm}.pt") for arm in Arm}
             seen = {}
             for arm in Arm:
-                self._progress(f"looking at the {arm}")
-                seen[arm] = self._asking.ask(arms, arm, Examine(files[arm], DRAWS), Examined)
-            self._signatures = tuple(graph.signature for graph in seen[Arm.BASELINE].graphs)
-            self._progress("comparing their results")
-            policy = self._policy
+                self.progress(f"looking at the {arm}")
+                seen[arm] = self.asking.ask(arms, arm, Examine(files[arm], DRAWS), Examined)
+            self.signatures = tuple(graph.signature for graph in seen[Arm.BASELINE].graphs)
+            self.progress("comparing their results")
+            policy = self.policy
             question = Judge(
                 files[Arm.BASELINE],
                 files[Arm.CANDIDATE],
@@ -184,16 +179,16 @@ class _Run:
                 policy.numerics_multiplier,
                 policy.numerics_multiplier_half,
             )
-            judged = self._asking.ask(arms, Arm.BASELINE, question, Judged)
-        wanted = self._programs.candidate.candidates
+            judged = self.asking.ask(arms, Arm.BASELINE, question, Judged)
+        wanted = self.programs.candidate.candidates
         return Comparison(seen[Arm.BASELINE], seen[Arm.CANDIDATE], judged, wanted, policy)
 
     def _measured(self, quads: list[MeasuredQuad]) -> Verdict:
-        plan = schedule(self._rule)
+        plan = schedule(self.rule)
         pair: int | None = None
-        with RunningArms(self._start) as running:
+        with RunningArms(self.start) as running:
             arms: Mapping[Arm, RunningArm] = {}
-            while (quad := next_quad(plan, [q.void for q in quads], self._rule.void_quads_allowed)) is not None:
+            while (quad := next_quad(plan, [q.void for q in quads], self.rule.void_quads_allowed)) is not None:
                 try:
                     if quad.pair != pair:
                         running.stop()
@@ -207,40 +202,40 @@ class _Run:
                     pair = None
                     continue
                 quads.append(measured)
-                self._progress(count_quads(quads, self._rule))
-                if self._clock() >= self._deadline:
+                self.progress(count_quads(quads, self.rule))
+                if self.clock() >= self.deadline:
                     break
                 if quads[-1].void:
-                    self._pause(min(pause_seconds(quads), max(0.0, self._deadline - self._clock())))
-                if (verdict := early_verdict(quads, self._rule)) is not None:
+                    self.pause(min(pause_seconds(quads), max(0.0, self.deadline - self.clock())))
+                if (verdict := early_verdict(quads, self.rule)) is not None:
                     return verdict
         return self._cut_short(quads)
 
     def _warm(self, arms: Mapping[Arm, RunningArm], quad: Quad) -> None:
         # Of the first pair the baseline first, and a block of each that is not kept: they tell how long the candidate
         # is to be waited for.
-        first = not self._asking.knows(Measure)
+        first = not self.asking.knows(Measure)
         for arm in Arm if first else dict.fromkeys(quad.arms):
-            self._progress(f"process pair {quad.pair + 1} of {self._rule.process_pairs}: compiling the {arm}")
-            warmed = self._asking.ask(arms, arm, Warm(_WARM_STEPS), Warmed)
+            self.progress(f"process pair {quad.pair + 1} of {self.rule.process_pairs}: compiling the {arm}")
+            warmed = self.asking.ask(arms, arm, Warm(_WARM_STEPS), Warmed)
             # Else the program without the plan would be timed as the candidate.
-            if fault := plan_fault(self._programs.of(arm).candidates, warmed.graphs, warmed.failures):
-                raise self._asking.not_made(fault)
+            if fault := plan_fault(self.programs.of(arm).candidates, warmed.graphs, warmed.failures):
+                raise self.asking.not_made(fault)
         if first:
             for arm in Arm:
                 self._block(arms, arm)
 
     def _cut_short(self, quads: Sequence[MeasuredQuad]) -> Verdict:
         """Return the final verdict. If not all quads were measured it names the keys of the policy that ended it."""
-        verdict = final_verdict(quads, self._rule)
+        verdict = final_verdict(quads, self.rule)
         void = sum(quad.void for quad in quads)
-        if len(quads) - void >= self._rule.quads:
+        if len(quads) - void >= self.rule.quads:
             return verdict
         ends = []
-        if self._clock() >= self._deadline:
+        if self.clock() >= self.deadline:
             ends.append("the time budget ended: raise time_budget_seconds")
-        if void > self._rule.void_quads_allowed:
-            ends.append(f"no more than {self._rule.void_quads_allowed} may be void: raise void_quads_allowed")
+        if void > self.rule.void_quads_allowed:
+            ends.append(f"no more than {self.rule.void_quads_allowed} may be void: raise void_quads_allowed")
         return replace(verdict, reason="; ".join((verdict.reason, *ends)))
 
     def _quad(self, arms: Mapping[Arm, RunningArm], quad: Quad) -> MeasuredQuad:
@@ -249,7 +244,7 @@ class _Run:
 
     def _block(self, arms: Mapping[Arm, RunningArm], arm: Arm) -> Block:
         others = tuple(other.pid for name, other in arms.items() if name is not arm)
-        found = self._asking.ask(arms, arm, Measure(self._rule.steps_per_block, others), Measured)
+        found = self.asking.ask(arms, arm, Measure(self.rule.steps_per_block, others), Measured)
         return Block(arm, found.seconds, found.disturbance)
 
     def _pair(self, running: RunningArms, order: Sequence[Arm]) -> Mapping[Arm, RunningArm]:
@@ -261,15 +256,15 @@ class _Run:
             try:
                 arms[arm] = running.start()
             except ArmError as error:
-                raise self._asking.failure(arm, error) from error
-            load = replace(self._programs.of(arm), random=self._random)
-            loaded[arm] = self._asking.ask(arms, arm, load, Loaded)
-            self._environment = self._environment or loaded[arm].environment
+                raise self.asking.failure(arm, error) from error
+            load = replace(self.programs.of(arm), random=self.random)
+            loaded[arm] = self.asking.ask(arms, arm, load, Loaded)
+            self.environment = self.environment or loaded[arm].environment
             if not loaded[arm].repeats:
                 raise _NotRepeatable
         if loaded[Arm.BASELINE].random is not loaded[Arm.CANDIDATE].random:
             raise _NotRepeatable
-        self._random = loaded[Arm.BASELINE].random
+        self.random = loaded[Arm.BASELINE].random
         return arms
 
 

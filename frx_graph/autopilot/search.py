@@ -216,42 +216,42 @@ def _the_only(graphs: Sequence[MadeGraph]) -> MadeGraph:
     return graphs[0]
 
 
+@dataclass(slots=True)
 class _Kept:
     """Records the decisions of one graph's trials as soon as they are known."""
 
-    def __init__(self, signature: str, inner: str, train: bool, policy: TrialPolicy, record: Record) -> None:
-        self._signature = signature
-        self._inner = inner
-        self._train = train
-        self._policy = policy
-        self._record = record
-        self._ratio = 0.0
-        self._promotion: Decision | None = None
+    signature: str
+    inner: str
+    train: bool
+    policy: TrialPolicy
+    record: Record
+    ratio: float = 0.0
+    promotion: Decision | None = None
 
     @property
     def fastest(self) -> tuple[Candidate, ...]:
         """The fastest promoted candidates; empty if none."""
-        return () if self._promotion is None else self._promotion.candidates
+        return () if self.promotion is None else self.promotion.candidates
 
     def keep(self, trial: _Trial) -> None:
         """Record a trial. The last promoted plan is active, so after a slower one the fastest is promoted once more, in
         the same append."""
         decisions = self._decisions(trial)
         if not trial.promoted or not decisions:
-            self._record(decisions)
-        elif self._promotion is None or trial.ratio >= self._ratio:
-            self._record(decisions)
-            self._promotion, self._ratio = decisions[-1], trial.ratio
+            self.record(decisions)
+        elif self.promotion is None or trial.ratio >= self.ratio:
+            self.record(decisions)
+            self.promotion, self.ratio = decisions[-1], trial.ratio
         else:
-            self._record((*decisions, self._once_more(self._promotion)))
+            self.record((*decisions, self._once_more(self.promotion)))
 
     def _once_more(self, promotion: Decision) -> Decision:
         return promotion.followed_by(
             Kind.PROMOTED,
-            reason=f"once more, so that it stands: of what was promoted so far it is the fastest, {self._ratio:.3f}",
+            reason=f"once more, so that it stands: of what was promoted so far it is the fastest, {self.ratio:.3f}",
             by=this_process(AUTOPILOT),
             at=datetime.now(UTC),
-            policy=self._policy.hash,
+            policy=self.policy.hash,
         )
 
     def _decisions(self, trial: _Trial) -> tuple[Decision, ...]:
@@ -259,19 +259,19 @@ class _Kept:
             return ()
         document = trial_document(
             trial.run,
-            target=f"graph {self._signature}",
-            train=self._train,
-            inner=self._inner,
+            target=f"graph {self.signature}",
+            train=self.train,
+            inner=self.inner,
             candidates=trial.candidates,
-            policy=self._policy,
+            policy=self.policy,
             decision="recorded by the autopilot",
         )
         return decisions_about(
-            self._signature,
+            self.signature,
             trial.candidates,
             trial.run.verdict,
             environment=trial.run.environment,
-            policy=self._policy,
+            policy=self.policy,
             document=json.dumps(to_json(document), allow_nan=False),
             by=this_process(AUTOPILOT),
         )

@@ -54,17 +54,14 @@ class _Calls(cst.CSTVisitor):
         self.loops.pop()
         self.functions.pop()
 
-    def visit_For_body(self, node: cst.For) -> None:  # noqa: N802
+    def visit_For_body(self, node: Loop) -> None:  # noqa: N802
         self.loops[-1] += (node,)
 
-    def leave_For_body(self, node: cst.For) -> None:  # noqa: ARG002, N802
+    def leave_For_body(self, node: Loop) -> None:  # noqa: ARG002, N802
         self.loops[-1] = self.loops[-1][:-1]
 
-    def visit_While_body(self, node: cst.While) -> None:  # noqa: N802
-        self.loops[-1] += (node,)
-
-    def leave_While_body(self, node: cst.While) -> None:  # noqa: ARG002, N802
-        self.loops[-1] = self.loops[-1][:-1]
+    visit_While_body = visit_For_body  # noqa: N815
+    leave_While_body = leave_For_body  # noqa: N815
 
     def visit_Call(self, node: cst.Call) -> None:  # noqa: N802
         parts = name_parts(node.func)

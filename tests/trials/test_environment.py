@@ -41,8 +41,8 @@ def test_every_kind_of_environment_travels_as_json() -> None:
     for found in (here, other):
         assert ADAPTER.validate_json(ADAPTER.dump_json(found)) == found
         assert ADAPTER.validate_python(json.loads(json.dumps(ADAPTER.dump_python(found, mode="json")))) == found
-    assert len(here.fingerprint) == 16
-    int(here.fingerprint, 16)
+    assert len(here.setup.fingerprint) == 16
+    int(here.setup.fingerprint, 16)
 
 
 def test_of_this_process() -> None:

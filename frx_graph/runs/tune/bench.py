@@ -70,26 +70,27 @@ class TuneBench:
     def refused(self, kind: Kind, candidate: Configuration, against: Variables, reason: str) -> ConfigurationTrial:
         """Record a candidate that is not run, which has a folder too."""
         self.folder.begin(self.folder.of(kind, candidate.id), dict(against) | dict(candidate.variables), why=reason)
-        return self._kept(ConfigurationTrial(kind, candidate, against, Fate.REFUSED, reason))
+        trial = ConfigurationTrial(kind, candidate, against, Fate.REFUSED, reason)
+        self.folder.keep(trial)
+        return trial
 
     def _race(self, candidate: Configuration, against: Variables) -> ConfigurationTrial:
         """Run one short quad. Its fate is `RACED`, or `REJECT` for one that fails."""
-        settings = self.settings
-        self.folder.begin(self.folder.of(Kind.RACE, candidate.id), dict(against) | dict(candidate.variables))
-        by_sample = _other_batch(candidate, against)
         place = self.folder.of(Kind.RACE, candidate.id)
+        self.folder.begin(place, dict(against) | dict(candidate.variables))
+        by_sample = _other_batch(candidate, against)
         found = ConfigurationTrial(Kind.RACE, candidate, against, Fate.REJECT, "")
-        warmup, steps = settings.race_warmup_steps, settings.race_measure_steps
+        warmup, steps = self.settings.race_warmup_steps, self.settings.race_measure_steps
         try:
             timed = self._alternately(
                 candidate, against, place, lambda arms: raced(arms, by_sample=by_sample), warmup=warmup, steps=steps
             )
         except ValueError as error:
-            return self._kept(replace(found, reason=str(error)))
+            return replace(found, reason=str(error))
         by_sample = by_sample or bool(timed.quads and other_sizes(timed.quads[0].blocks))
         if timed.gain is None:
-            return self._kept(self._with_times(found, Fate.REJECT, timed, by_sample))
-        return self._kept(self._with_times(found, Fate.RACED, replace(timed, reason=""), by_sample))
+            return self._with_times(found, Fate.REJECT, timed, by_sample)
+        return self._with_times(found, Fate.RACED, replace(timed, reason=""), by_sample)
 
     def _trial(
         self, kind: Kind, candidate: Configuration, against: Variables, baseline: RunSeen, candidates: int
@@ -105,13 +106,13 @@ class TuneBench:
             reasons = tuple(_not_taken(candidate, seen))
         found = ConfigurationTrial(kind, candidate, against, Fate.REJECT, "; ".join(reasons), seen)
         if reasons:
-            return self._kept(found)
+            return found
         sizes = {seen.batch_size, baseline.batch_size}
         # Programs may change the batch size by any variable.
         by_sample = _other_batch(candidate, against) or (None not in sizes and len(sizes) > 1)
         if by_sample and (seen.samples is None or baseline.samples is None):
             reason = "how many samples a step has is not told, and another batch size is compared by samples"
-            return self._kept(replace(found, reason=reason))
+            return replace(found, reason=reason)
 
         def decide(arms: Arms) -> Timed:
             rule = self.settings.rule(candidates, successive=self.one_at_a_time)
@@ -122,8 +123,8 @@ class TuneBench:
             timed = self._alternately(candidate, against, place, decide, warmup=warmup, steps=steps)
         except ValueError as error:
             # Some of its steps told their samples, others did not.
-            return self._kept(replace(found, reason=str(error)))
-        return self._kept(self._with_times(found, Fate(timed.outcome), timed, by_sample))
+            return replace(found, reason=str(error))
+        return self._with_times(found, Fate(timed.outcome), timed, by_sample)
 
     def _with_times(self, trial: ConfigurationTrial, fate: Fate, timed: Timed, by_sample: bool) -> ConfigurationTrial:
         return replace(
@@ -143,10 +144,13 @@ class TuneBench:
         for candidate in candidates:
             if (before := self.before(kind, candidate, against)) is not None:
                 yield before
-            elif kind is Kind.RACE:
-                yield self._race(candidate, against)
+                continue
+            if kind is Kind.RACE:
+                trial = self._race(candidate, against)
             else:
-                yield self._trial(kind, candidate, against, baseline, number)
+                trial = self._trial(kind, candidate, against, baseline, number)
+            self.folder.keep(trial)
+            yield trial
 
     def facts(self, seen: RunSeen) -> WorkloadFacts:
         """Return the facts of this machine."""
@@ -231,10 +235,6 @@ class TuneBench:
         found = self.folder.trial(kind, candidate.id)
         same = found is not None and (found.configuration, found.against) == (candidate, against)
         return found if same else None
-
-    def _kept(self, trial: ConfigurationTrial) -> ConfigurationTrial:
-        self.folder.keep(trial)
-        return trial
 
 
 def join_variables(against: Variables, variables: Variables) -> Variables:

@@ -22,10 +22,10 @@ import json
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from frx_graph.errors import EvidenceError, OptionError
 from frx_graph.runs.tune.settings import TuneSettings
@@ -39,6 +39,17 @@ _SETTINGS = "settings.json"
 _METRICS = "metrics.json"
 _SEEN = TypeAdapter(RunSeen)
 _TRIAL = TypeAdapter(ConfigurationTrial)
+
+
+class _BaselineMetrics(BaseModel):
+    seen: RunSeen
+
+
+class _TrialMetrics(BaseModel):
+    trial: ConfigurationTrial
+
+
+_Metrics = TypeVar("_Metrics", _BaselineMetrics, _TrialMetrics)
 
 
 class TuneFolder:
@@ -101,8 +112,8 @@ class TuneFolder:
 
     def baseline(self) -> RunSeen | None:
         """Read the baseline, if it is there."""
-        found = _read(self.path / BASELINE / _METRICS)
-        return None if found is None else _checked(_SEEN, found.get("seen"), self.path / BASELINE)
+        found = _read(self.path / BASELINE / _METRICS, _BaselineMetrics)
+        return None if found is None else found.seen
 
     def keep_baseline(self, seen: RunSeen) -> None:
         """Keep the finished baseline."""
@@ -111,9 +122,8 @@ class TuneFolder:
 
     def trial(self, kind: Kind, candidate: str) -> ConfigurationTrial | None:
         """Read a trial, if it was finished."""
-        folder = self.of(kind, candidate)
-        found = _read(folder / _METRICS)
-        return None if found is None else _checked(_TRIAL, found.get("trial"), folder)
+        found = _read(self.of(kind, candidate) / _METRICS, _TrialMetrics)
+        return None if found is None else found.trial
 
     def keep(self, trial: ConfigurationTrial) -> None:
         """Keep a finished trial."""
@@ -175,20 +185,10 @@ def _write(path: Path, figures: Mapping[str, Any]) -> None:
     write_atomically(path, json.dumps(figures, indent=2, allow_nan=False) + "\n")
 
 
-def _read(path: Path) -> dict[str, Any] | None:
+def _read(path: Path, model: type[_Metrics]) -> _Metrics | None:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        return model.model_validate_json(path.read_bytes())
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValidationError) as error:
         raise EvidenceError(f"{path} cannot be read", "delete its folder: the trial is then made again") from error
-    return found if isinstance(found, dict) else {}
-
-
-def _checked(adapter: TypeAdapter[Any], given: object, folder: Path) -> Any:
-    try:
-        return adapter.validate_python(given, strict=False)
-    except ValidationError as error:
-        raise EvidenceError(
-            f"{folder / _METRICS} is none that a tune writes", "delete its folder: the trial is then made again"
-        ) from error
