@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import threading
 from time import perf_counter_ns
-from types import TracebackType
 from typing import Any
 
 from frx_graph.errors import first_line
@@ -64,9 +63,7 @@ class Step:
             say_once(f"a step is not recorded: {first_line(error)}")
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, _error: BaseException | None, _traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         end = perf_counter_ns()
         start = self._start
         if start is None:
@@ -130,10 +127,8 @@ class MarkedStep(Step):
             self._marks.begin_step()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        super().__exit__(kind, error, traceback)
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        super().__exit__(kind, *rest)
         if not self.depth:
             self._marks.end_step()
 
@@ -152,9 +147,7 @@ class Span:
     def __enter__(self) -> None:
         self._start = perf_counter_ns()
 
-    def __exit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, _kind: type[BaseException] | None, *_: object) -> None:
         end = perf_counter_ns()
         start = self._start
         if start is None:
@@ -179,13 +172,11 @@ class LoaderSpan(Span):
         HERE.loading = True
         super().__enter__()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
         HERE.loading = self._was_loading
         if kind is StopIteration:
             self._told = self._told_at_end
-        super().__exit__(kind, error, traceback)
+        super().__exit__(kind, *rest)
 
 
 class NoStep(Step):
@@ -197,9 +188,7 @@ class NoStep(Step):
     def __enter__(self) -> Step:
         return self
 
-    def __exit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         return
 
     def record(self, loss: Any = None, **metrics: Any) -> None:
