@@ -143,30 +143,28 @@ class ClusterBench:
     ) -> Iterator[ConfigurationTrial]:
         """Yield races, or whole trials, beside each other, as they finish."""
         assert self._machine is not None
-        wanted = []
+        begun = []
         for candidate in candidates:
             before = self._here.before(kind, candidate, against)
             if before is not None:
                 yield before
-                continue
-            once = self._machine.one_at_a_time
-            wanted.append(
-                TuneJob(self._settings, str(self._folder.path), kind, candidate, against, baseline, number, once)
-            )
-        if not wanted:
+            else:
+                begun.append(candidate)
+        if not begun:
             return
-        for finished in self._ran(self._machine.environment, wanted):
-            candidate = wanted[finished.number].candidate
-            assert candidate is not None
-            place = self._folder.of(kind, candidate.id)
+        place, once = str(self._folder.path), self._machine.one_at_a_time
+        jobs = [TuneJob(self._settings, place, kind, candidate, against, baseline, number, once) for candidate in begun]
+        for finished in self._ran(self._machine.environment, jobs):
+            candidate = begun[finished.number]
+            folder = self._folder.of(kind, candidate.id)
             if isinstance(finished.result, FrxError):
                 if finished.placed is not None:
                     raise finished.result
                 # It is not kept as finished, so that a resumed tune tries it again.
-                self._folder.begin(place, dict(against) | dict(candidate.variables), why=str(finished.result))
+                self._folder.begin(folder, dict(against) | dict(candidate.variables), why=str(finished.result))
                 yield ConfigurationTrial(kind, candidate, against, Fate.INCONCLUSIVE, str(finished.result))
                 continue
-            self._keep(str(place.relative_to(self._folder.path)), finished.result.files, finished.placed)
+            self._keep(str(folder.relative_to(self._folder.path)), finished.result.files, finished.placed)
             assert isinstance(finished.result.found, ConfigurationTrial)
             yield finished.result.found
 

@@ -52,17 +52,16 @@ class LiveArm:
     """Started, and running, when it is made; `folder` is made for its output and its events. A context manager that
     leaves no process behind."""
 
-    def __init__(self, arm: Arm, start: ArmStart, folder: Path, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, arm: Arm, start: ArmStart, folder: Path) -> None:
         self.arm = arm
         self._start = start
-        self._clock = clock
         (folder / EVENTS).parent.mkdir(parents=True, exist_ok=True)
         # One that is begun again begins its files again.
         (folder / EVENTS).unlink(missing_ok=True)
         self.stream = StepStream(folder / EVENTS)
         self.steps: list[EndedStep] = []
         self._used = 0.0
-        self._since: float | None = clock()
+        self._since: float | None = time.monotonic()
         self.workload = KeptWorkload(start.command, {**start.environment, **own_variables(folder)}, folder)
 
     def __enter__(self) -> LiveArm:
@@ -117,7 +116,7 @@ class LiveArm:
             time.sleep(_POLL_SECONDS)
 
     def _running_seconds(self) -> float:
-        return self._used + (0.0 if self._since is None else self._clock() - self._since)
+        return self._used + (0.0 if self._since is None else time.monotonic() - self._since)
 
     def _pause(self) -> Moment:
         stopped = self.workload.pause()
@@ -125,7 +124,7 @@ class LiveArm:
         return stopped
 
     def _resume(self) -> Moment:
-        self._since = self._clock()
+        self._since = time.monotonic()
         return self.workload.resume()
 
     @contextlib.contextmanager

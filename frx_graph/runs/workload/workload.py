@@ -55,8 +55,6 @@ class WorkloadEnd:
     """That has ended it."""
     seconds: float
     """From its start to its end, without what it has left behind."""
-    timed_out: bool
-    """It was ended since it had not within its time."""
     log_problem: str | None = None
     """Why its log is not whole, for people."""
 
@@ -71,13 +69,12 @@ def run_workload(
     *,
     log: Path | None = None,
     environment: Mapping[str, str] | None = None,
-    limit_seconds: float | None = None,
     patience_seconds: float = _PATIENCE,
     stdout: int | None = STDOUT,
     stderr: int | None = STDERR,
     started: Callable[[int], None] | None = None,
 ) -> WorkloadEnd:
-    """Run `command`, by no shell, to its end, or to the end of all that it has started after `limit_seconds`.
+    """Run `command`, by no shell, to its end.
 
     What it writes goes to the descriptors `stdout` and `stderr`, None for nowhere, and all of it to the file `log`.
     `environment` is what it gets instead of this process's own. `started` is called with the number of a process whose
@@ -100,7 +97,7 @@ def run_workload(
             output = WorkloadOutput({guard.stdout: stdout, guard.stderr: stderr}, kept)
             stack.callback(output.close)
             tell = functools.partial(started or (lambda _: None), guard.pid)
-            end = _followed(guarded, command[0], signals, limit_seconds, tell)
+            end = _followed(guarded, command[0], signals, tell)
             output.finish(signals.impatient)
         finally:
             # The guard ends whatever is left, and then itself.
@@ -124,16 +121,8 @@ def _started_guard(
         raise WorkloadError(f"{command[0]} cannot be started: {error}") from None
 
 
-def _followed(
-    guarded: GuardedProcess,
-    name: str,
-    signals: _Signals,
-    limit_seconds: float | None,
-    started: Callable[[], None],
-) -> WorkloadEnd:
+def _followed(guarded: GuardedProcess, name: str, signals: _Signals, started: Callable[[], None]) -> WorkloadEnd:
     begin = time.monotonic()
-    deadline = math.inf if limit_seconds is None else begin + limit_seconds
-    timed_out = False
     while True:
         match guarded.line(_POLL_SECONDS):
             case ["started", _]:
@@ -143,13 +132,10 @@ def _followed(
             case ["ended", said, seconds, _]:
                 code = int(said)
                 exit_code, killer = (code, None) if code >= 0 else (None, -code)
-                return WorkloadEnd(exit_code, killer, float(seconds), timed_out)
+                return WorkloadEnd(exit_code, killer, float(seconds))
             case _ if guarded.silent:
                 # The workload was killed with its guard.
-                return WorkloadEnd(None, signal.SIGKILL, time.monotonic() - begin, timed_out)
-        if not timed_out and time.monotonic() >= deadline:
-            timed_out = True
-            signals.end()
+                return WorkloadEnd(None, signal.SIGKILL, time.monotonic() - begin)
         signals.look()
 
 
@@ -184,11 +170,6 @@ class _Signals:
         """Kill it if its time is over."""
         if time.monotonic() >= self._kill_at:
             self._kill()
-
-    def end(self) -> None:
-        """Ask it to end, and kill it when its patience is over."""
-        self._send(signal.SIGTERM)
-        self._kill_at = time.monotonic() + self._patience
 
     def impatient(self) -> bool:
         """Return True after a second signal to end."""
