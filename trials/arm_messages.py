@@ -68,7 +68,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """The workload is there. `repeats` is False where it was run and did not compute the same twice from one seed."""
+    """The workload is there. `repeats` is False if it was run and did not compute the same twice from one seed."""
 
     random: bool
     environment: TrialEnvironment
@@ -139,7 +139,7 @@ class Judge:
 @dataclass(frozen=True, slots=True)
 class Judged:
     """The differences among so many `compared` results, and so many `placed` outputs and gradients. `exact` is False
-    where the program does not run in float64; `share` is the largest part of what is allowed that an error takes."""
+    if the program does not run in float64; `share` is the largest part of what is allowed that an error takes."""
 
     values: tuple[Difference, ...]
     forms: tuple[Difference, ...]

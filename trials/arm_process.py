@@ -35,7 +35,7 @@ _POLL_SECONDS = 0.05
 _TERMINATE_SECONDS = 0.5
 """Time to clean up on SIGTERM."""
 _ENDING_SECONDS = 0.5
-"""Between an arm's closing its pipe and its end, where it ends: the kernel does one after the other."""
+"""Between an arm's closing its pipe and its end: the kernel does one after the other."""
 _SHARED_SECONDS = 1.0
 """Between two looks at how much of what is resident is shared, which hold up the arm: forked processes may come to own
 what they shared, and nothing else tells."""
@@ -75,7 +75,7 @@ class Limits:
 
 class ArmError(FrxError):
     """An arm has failed: its trial has, and nothing else. `output` is the end of what it printed, whose last lines the
-    message quotes, but where the arm itself has said what is wrong."""
+    message quotes, unless the arm itself has said what is wrong."""
 
     def __init__(self, cause: Cause, message: str, output: str = "", hint: str = "") -> None:
         last = "" if cause is Cause.RAISED else last_lines(output)
@@ -92,10 +92,10 @@ def raised(answer: Mapping[str, Any], output: str = "") -> ArmError:
 
 class ArmProcess:
     """Starts `command` in a session of its own; a context manager that leaves no process behind. So is one that nobody
-    holds any more ended, as where Ctrl-C comes before it is kept anywhere.
+    holds any more ended, as if Ctrl-C comes before it is kept anywhere.
 
     `environment` is added to this process's own. The command finds the pipes through `arm_connection.connection()`.
-    Raises `ArmError` where it cannot be started.
+    Raises `ArmError` if it cannot be started.
     """
 
     def __init__(

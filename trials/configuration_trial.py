@@ -40,7 +40,7 @@ class StepBlock:
     arm: Arm
     step_seconds: tuple[float, ...]
     samples: int | None = None
-    """In all of these steps together; None where the program does not tell."""
+    """In all of these steps together; None if the program does not tell."""
     disturbance: Disturbance | None = None
 
     @property
@@ -50,7 +50,7 @@ class StepBlock:
 
     @property
     def seconds_per_sample(self) -> float | None:
-        """None where samples are not told."""
+        """None if samples are not told."""
         return None if not self.samples else sum(self.step_seconds) / self.samples
 
     def block(self, *, by_sample: bool) -> Block:
@@ -113,7 +113,7 @@ class RunSeen:
     peak_bytes: int | None
     """Resident memory of all its processes."""
     memory_ratio: float | None
-    """The peak's part of all memory there is; of the device's where there is one."""
+    """The peak's share of all memory; of the device's if there is one."""
     device_busy_percent: float | None
     bottleneck: str | None
 

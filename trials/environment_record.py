@@ -56,7 +56,7 @@ class TrialEnvironment:
     setup: TrialSetup
     host: str
     affinity: tuple[int, ...] | None
-    """Numbers of the processors that this process may use; None where the system does not tell."""
+    """Numbers of the processors that this process may use; None if the system does not tell."""
     processor: ProcessorState
     device: DeviceState | None
-    """None on the processor, and where NVML does not know the device."""
+    """None on the processor, and if NVML does not know the device."""

@@ -142,7 +142,7 @@ def judge_value(
     least_size: float = 0.0,
 ) -> Judgement:
     """Judge if and how `theirs`, the candidate's, is worse than `ours`, the baseline's, if it is. `exact` is the same
-    in float64, where that could be had, and is what `ours` was rounded from: else both may differ by the tolerance.
+    in float64, if that could be had, and is what `ours` was rounded from: else both may differ by the tolerance.
     `noise` is by how much rounding may move the baseline's: that counts as its own error, but in half precision, where
     a single run shows what rounding does. `least_size` is the size of results that this one is small beside, if it
     is."""

@@ -74,7 +74,7 @@ class BenchRun:
     wall: ProgramComparison | None = None
     kernels: KernelComparison | None = None
     no_kernel_times: str | None = None
-    """Why `kernels` is None, where `wall` is not."""
+    """The reason why `kernels` is None, if `wall` is not."""
     outputs: OutputComparison | None = None
     varying: tuple[Arm, ...] = ()
     """Programs whose output changed from run to run."""

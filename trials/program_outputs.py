@@ -32,7 +32,7 @@ class Agreement(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class OutputComparison:
-    """Two outputs. What is about numbers is None where they were not compared one by one."""
+    """Two outputs. What is about numbers is None if they were not compared one by one."""
 
     agreement: Agreement
     numbers: int | None = None
@@ -44,7 +44,7 @@ class OutputComparison:
     first_line: int | None = None
     """Counted from 1, where the outputs first differ."""
     before_line: bytes | None = None
-    """The beginning of that line; None where there is none any more."""
+    """The beginning of that line; None if there is none any more."""
     after_line: bytes | None = None
 
 

@@ -48,7 +48,7 @@ class ProgramComparison:
     ratio_median: float
     ci_low: float
     ci_high: float
-    """Infinite where the quads are too few and too far apart for a bound."""
+    """Infinite if the quads are too few and too far apart for a bound."""
     quads: int
 
     @property

@@ -1,7 +1,7 @@
 """Derive the rules of one trial, in the units of its measurements, from the policy and the way it is run.
 
-Speed-ups are compared as logarithms of ratios of times, where a gain and the loss that undoes it differ by their sign
-alone: `log(1 + speed-up)`.
+Speed-ups are compared as logarithms of ratios of times, `log(1 + speed-up)`: a gain and the loss that undoes it differ
+by their sign alone.
 """
 
 from __future__ import annotations

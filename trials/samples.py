@@ -57,7 +57,7 @@ class MeasuredQuad:
     quad: Quad
     blocks: tuple[Block, Block, Block, Block]
     log_ratio: float = field(init=False)
-    """Log ratio of the arms' block medians, baseline over candidate: above 0 where the candidate is faster.
+    """Log ratio of the arms' block medians, baseline over candidate: above 0 if the candidate is faster.
 
     The median of a block's steps leaves out single slow steps, without judging which times are outliers. The two blocks
     of an arm count the same.

@@ -7,7 +7,7 @@ At the end of a trial, with all its quads measured, the log ratios of times (bas
 - **equivalent**: both bounds lie within plus and minus the minimum: no difference that matters (two one-sided tests,
   Schuirmann 1987);
 - **reject**: otherwise, the upper bound is below the minimum: slower, or not as fast as was asked for;
-- **inconclusive**: all else, also where too many quads were void. It is not a milder promotion: nothing is used.
+- **inconclusive**: all else, also if too many quads were void. It is not a milder promotion: nothing is used.
 
 A trial is over earlier when the safe t-test has seen enough. It ends without promotion when the mean is below the
 minimum, in two pairs of processes at least. It promotes when the mean exceeds the minimum, and only in the last of the
@@ -69,7 +69,7 @@ class Verdict:
     outcome: Outcome
     reason: str
     statistics: TrialStatistics | None
-    """None where no quad was undisturbed."""
+    """None if no quad was undisturbed."""
     early: bool
     """True if it ended before all quads had been measured."""
 

@@ -1,6 +1,6 @@
 """Ask arms, with a time limit, and turn their failures into the trial's.
 
-A failure that may be the moment's, as where the machine was busy or short of memory, is forgiven each arm once in a
+A failure that may be the moment's, as of a machine that is busy or short of memory, is forgiven each arm once in a
 trial: what it was asked is asked again in fresh processes.
 """
 
@@ -38,7 +38,7 @@ StartArm = Callable[[Limits | None], RunningArm]
 
 
 class RunningArms:
-    """Starts arms; a context manager that stops them all, also where Ctrl-C comes as soon as one has started."""
+    """Starts arms; a context manager that stops them all, also if Ctrl-C comes as soon as one has started."""
 
     def __init__(self, start: StartArm) -> None:
         self._start = start
@@ -116,7 +116,7 @@ class Asking:
         return question in self._took
 
     def ask(self, arms: Mapping[Arm, Answering], arm: Arm, question: Question, answered: type[Answered]) -> Answered:
-        """Return the answer of `arm`. Raises what `failure` says, and `BudgetEnded` where there is no time to wait for
+        """Return the answer of `arm`. Raises what `failure` says, and `BudgetEnded` if there is no time to wait for
         it.
 
         The candidate is waited for by how long the baseline took for the like, which is to be asked first.

@@ -43,7 +43,7 @@ def proposed(
 
 def portions(candidates: Sequence[Candidate]) -> dict[str, float]:
     """The names by which `candidates` are tried one by one, with the seconds that each is predicted to save, most
-    first; 0 where nothing was predicted. What is made under another inner compiler is tried with it."""
+    first; 0 if nothing was predicted. What is made under another inner compiler is tried with it."""
     chosen = [candidate.choices[0] for candidate in candidates if candidate.rewrite == inner_choice.NAME]
     found: dict[str, float] = {}
     for candidate in candidates:

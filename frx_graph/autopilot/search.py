@@ -74,13 +74,13 @@ def try_graph(
     rejected: frozenset[str] = frozenset(),
     seconds: float | None = None,
 ) -> tuple[Candidate, ...]:
-    """The candidates that were proved for `dynamo`, with its real `inputs`; none where nothing was. What each trial has
+    """The candidates that were proved for `dynamo`, with its real `inputs`; none if nothing was. What each trial has
     decided about the graph with this signature goes to `record` at once, so that whenever this process ends, the
     fastest plan that was proved is the last promoted. When all was tried, or the time was over, that goes there, too,
     under this `environment`: a search that has not said so has not ended. Plans whose hash is in `rejected` are not
     tried again. It takes at most `seconds`, by default the policy's time budget.
 
-    Raises `TravelError` where the graph cannot be tried in another process, nor in this one, `TrialError` where it does
+    Raises `TravelError` if the graph cannot be tried in another process, nor in this one, `TrialError` if it does
     not run there, and what `record` raises: if a plan was decided against meanwhile, what comes after that
     is not promoted.
     """
@@ -130,7 +130,7 @@ class _Search:
 
     def trials(self, rejected: Collection[str]) -> Iterator[_Trial]:
         """One after the other. What each of them finds decides what is tried at last. Plans whose hash is in `rejected`
-        are left out. Raises `_BudgetEndedError` where there is more to try, and no time."""
+        are left out. Raises `_BudgetEndedError` if there is more to try, and no time."""
         kept: list[str] = []
         for name in self.names:
             alone = self._alone(name)

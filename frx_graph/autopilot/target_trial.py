@@ -73,9 +73,9 @@ class Tried:
 
 
 def try_target(asked: Asked, policy: TrialPolicy, progress: Progress) -> Tried | None:
-    """Run the trial; None where there is nothing to try. All of it together has the policy's time budget.
+    """Run the trial; None if there is nothing to try. All of it together has the policy's time budget.
 
-    Raises `TrialError` where the program does not run, or the budget ends before there is something to try, and
+    Raises `TrialError` if the program does not run, or the budget ends before there is something to try, and
     `OptionError` for a candidate that is not proposed."""
     deadline = time.monotonic() + policy.time_budget_seconds
     propose = functools.partial(_proposed, deadline)

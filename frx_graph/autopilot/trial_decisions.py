@@ -38,7 +38,7 @@ def decisions_about(
 ) -> tuple[Decision, ...]:
     """In the order in which they may follow each other, and belong into one append. `document` is the trial's.
 
-    `others` is how many other plans the same trial was about. Where there are any, its verdict is about all together,
+    `others` is how many other plans the same trial was about. If there are any, its verdict is about all together,
     and says nothing of one: then none follows."""
     reason = as_reason(verdict.reason)
     why = _TRIAL_ONLY if any(one.rewrite == INNER_CHOICE for one in candidates) else _TIMES

@@ -2,7 +2,7 @@
 
 A step is one of the optimizer. Waits for batches, and what they look like, are seen as the Trainer iterates its loader;
 the loss, and how long forward passes take, through hooks of the model. A compiled model gets no hooks, since they would
-become part of what is compiled: the losses of its steps are unknown. So they are where the Trainer computes the loss
+become part of what is compiled: the losses of its steps are unknown. So they are if the Trainer computes the loss
 itself and not the model, as it does with `label_smoothing_factor`.
 """
 
@@ -27,7 +27,7 @@ except ImportError as error:
 
 
 class FrxCallback(TrainerCallback):  # type: ignore[misc]  # its own annotations are not read
-    """Tells of the steps of a `Trainer.train()`. Records where the `FRX_` variables say so, and else does nothing."""
+    """Records the steps of a `Trainer.train()` if the `FRX_` variables say so, and else does nothing."""
 
     def __init__(self) -> None:
         self._session: AutopilotSession | None = None

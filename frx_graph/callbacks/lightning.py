@@ -39,7 +39,7 @@ _OPTIMIZER = ".optimizer_step"
 
 
 class FrxCallback(Callback):  # type: ignore[misc]  # its own annotations are not read
-    """Tells of the batches of a `Trainer.fit()`. Records where the `FRX_` variables say so, and else does nothing."""
+    """Records the batches of a `Trainer.fit()` if the `FRX_` variables say so, and else does nothing."""
 
     def __init__(self) -> None:
         self._session: AutopilotSession | None = None

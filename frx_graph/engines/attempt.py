@@ -47,7 +47,7 @@ class ProcessorPart:
         return frozenset(ordered[begin : begin + size])
 
     def take(self) -> None:
-        """From now on the process, and what it starts, uses no others, where the system can see to that."""
+        """Pin this process, and what it starts, to its processors, if the system can."""
         if hasattr(os, "sched_setaffinity"):
             os.sched_setaffinity(0, self.of(os.sched_getaffinity(0)))
 
@@ -73,7 +73,7 @@ class Task:
     code: str
     """The asking process's `trying_code_hash`: a node with other code may not decide for it."""
     folder: str | None
-    """To run in; None: where the worker is, which Ray has unpacked the user's folder to."""
+    """Folder to run in; None: the worker's, to which Ray has unpacked the user's folder."""
     variables: tuple[tuple[str, str], ...]
     """All variables of the asking process that decide kernels, threads or memory. They replace the node's own."""
     environment: str | None = None

@@ -45,7 +45,7 @@ def _answered(task: Task) -> Answer:
         return Answer(task.attempt, Ending.RETURNED, value=pickle.dumps(job(lambda _: None)))
     except FrxError as error:
         return Answer(task.attempt, Ending.FAILED, error.message, error.hint)
-    except Exception:  # noqa: BLE001 - said where it was asked for
+    except Exception:  # noqa: BLE001 - reported by the asking process
         return Answer(task.attempt, Ending.BROKEN, traceback.format_exc())
 
 

@@ -31,7 +31,7 @@ class Holding(enum.StrEnum):
 
 
 class Job(Protocol[T_co]):
-    """A trial with all it needs, which another process can be sent by pickle. It raises `FrxError` where it comes to
+    """A trial with all it needs, which another process can be sent by pickle. It raises `FrxError` if it comes to
     nothing."""
 
     @property

@@ -49,7 +49,7 @@ class MeasuringSlots:
         self.free.append(reservation)
 
     def take(self, avoided: frozenset[str]) -> Reservation | None:
-        """One that is free, on a node that is not `avoided`. Where there is any such node, and none of its places is
+        """One that is free, on a node that is not `avoided`. If there is any such node, and none of its places is
         free, None: one of them will be."""
         elsewhere = {place.node.id for place in self.all} - avoided - self.unfit.keys()
         best = next((place for place in self.free if not elsewhere or place.node.id in elsewhere), None)

@@ -35,7 +35,7 @@ def ray_cluster(address: str | None, working_dir: Path | None = None) -> Iterato
     """The cluster at `address`; None: that of `RAY_ADDRESS`, or else one of this machine alone, which ends with the
     block. `working_dir` is sent to all nodes.
 
-    Raises `OptionError` where Ray is not installed, or there is no such cluster."""
+    Raises `OptionError` if Ray is not installed, or there is no such cluster."""
     # Before the import, which reads them: nothing is sent to anybody, in no cluster that is begun here.
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     address = address or os.environ.get("RAY_ADDRESS") or _LOCAL

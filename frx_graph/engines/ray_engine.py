@@ -59,8 +59,8 @@ class _Open:
 
 
 class RayEngine:
-    """An `Engine`. `folder` is where jobs run, None if Ray sends the user's folder; `environment` the one that a node
-    must have, None: any."""
+    """An `Engine`. Jobs run in `folder`, None if Ray sends the user's folder. Nodes must have `environment`; None:
+    any."""
 
     def __init__(
         self,

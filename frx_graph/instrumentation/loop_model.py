@@ -18,7 +18,7 @@ _ASSIGNING = _TARGETS | _DEFINITIONS | m.MatchAs() | m.MatchStar() | m.MatchMapp
 
 
 def model_of(loop: cst.For, module: cst.Module) -> str | None:
-    """Return the dotted name of the one model that the loop's body calls or hands on in every turn; None where there is
+    """Return the dotted name of the one model that the loop's body calls or hands on in every turn; None if there is
     none, or several and none of them is called `model`. Not one that the loop itself makes: at its beginning it is not
     there."""
     body = _Body()

@@ -142,7 +142,7 @@ def _parsed_line(text: str, config: cst.PartialParserConfig) -> cst.BaseStatemen
 
 def _place(module: cst.Module, loop: cst.For) -> int:
     """Return the index behind the last import at the top level, but before the statement that holds the first loop;
-    behind the docstring where there is no import."""
+    behind the docstring if there is no import."""
     at = 1 if module.get_docstring(clean=False) is not None else 0
     for index, statement in enumerate(module.body):
         if m.findall(statement, m.For()) and any(node is loop for node in m.findall(statement, m.For())):

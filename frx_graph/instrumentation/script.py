@@ -105,8 +105,8 @@ def parsed(script: Script) -> cst.Module:
 
 
 def replace_script(script: Script, text: str) -> None:
-    """Put `text` into the file, whole or not at all, with the mode that it has. Raises `ScriptError` where it has
-    changed since it was read, and where it cannot be written."""
+    """Put `text` into the file, whole or not at all, with the mode that it has. Raises `ScriptError` if it has
+    changed since it was read, and if it cannot be written."""
     if read_script(script.path).data != script.data:
         raise ScriptError(f"{script.path} has changed in between", "try again")
     try:
@@ -123,6 +123,6 @@ def declared_encoding(data: bytes) -> str:
     try:
         encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
     except (SyntaxError, ValueError):
-        # Also where the first lines are no UTF-8, which decoding them will say.
+        # Also if the first lines are no UTF-8, which decoding them will say.
         return "utf-8" if b"coding" not in b"".join(data.splitlines()[:2]) else "unknown"
     return encoding.removesuffix("-sig")

@@ -30,7 +30,7 @@ _USUAL_NAMES = ("train", "main", "run", "finetune", "pretrain")
 @dataclass(frozen=True, slots=True)
 class FoundScript:
     """A script that seems to train. `line` is that of the first loop that can be wrapped, which is over `over`; None
-    where the loop is a framework's, or has to be wrapped by hand, for the reason in `note`."""
+    if the loop is a framework's, or has to be wrapped by hand, for the reason in `note`."""
 
     path: Path
     line: int | None
@@ -41,7 +41,7 @@ class FoundScript:
 
 @dataclass(frozen=True, slots=True)
 class ScriptsFound:
-    """The likeliest first. `complete` is False where a limit ended the search."""
+    """The likeliest first. `complete` is False if a limit ended the search."""
 
     scripts: tuple[FoundScript, ...]
     complete: bool

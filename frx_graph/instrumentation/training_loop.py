@@ -21,8 +21,8 @@ _LONGEST_SHOWN = 60
 
 @dataclass(frozen=True, slots=True)
 class TrainingLoop:
-    """A loop whose every turn is a step. `batch`, `step` and `model` are what to hand over, as source; None where it is
-    not known, and `step` also where it begins anew in every epoch."""
+    """A loop whose every turn is a step. `batch`, `step` and `model` are what to hand over, as source; None if it is
+    not known, and `step` also if it begins anew in every epoch."""
 
     node: cst.For
     line: int

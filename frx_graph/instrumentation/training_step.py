@@ -72,7 +72,7 @@ class _Calls(cst.CSTVisitor):
 
 def name_parts(node: cst.BaseExpression) -> tuple[str, ...]:
     """Return the parts of a dotted name: `self.model` has two, and so have `optimizers[0].step` and `loss().backward`.
-    The first is empty where it is no name, as in `(a + b).backward`; there is none of what is no name at all."""
+    The first is empty if it is no name, as in `(a + b).backward`; there is none of what is no name at all."""
     if isinstance(node, cst.Name):
         return (node.value,)
     if isinstance(node, cst.Attribute):

@@ -50,7 +50,7 @@ NO_PROFILE = "no trace of torch.profiler was found, in the bundle or in --artifa
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """A run that has ended, and its bundle. `archive` is None where there is none, `document` where the run could not
+    """A run that has ended, and its bundle. `archive` is None if there is none, `document` if the run could not
     be analysed; `metadata.warnings` say why."""
 
     folder: Path
@@ -67,7 +67,7 @@ class Collected:
 
 def collect_run(settings: RunSettings, *, stdout: int | None = STDOUT, stderr: int | None = STDERR) -> Collected:
     """Run the workload and make its bundle. Its output goes to the descriptors `stdout` and `stderr`. Raises
-    `FrxError`, with nothing left behind, where the folder cannot be made or the workload not be started. What goes
+    `FrxError`, with nothing left behind, if the folder cannot be made or the workload not be started. What goes
     wrong afterwards is a warning in the metadata: the run is worth more than what is made of it."""
     host = this_host()
     metadata = RunMetadata(
@@ -154,7 +154,7 @@ class _Collection:
         self.warnings += warnings
 
     def analyse(self) -> RunDocument | None:
-        """Write `derived/summary.json`, and the explanation if it is wanted; None where that cannot be done."""
+        """Write `derived/summary.json`, and the explanation if it is wanted; None if that cannot be done."""
         document = None
         with self._warned("the run could not be analysed"):
             with open_bundle(self.settings.folder) as bundle:

@@ -32,7 +32,7 @@ _ODD = re.compile(r"[^\w.+-]", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """A file that was copied: where it is in the bundle, and where it was."""
+    """A file that was copied: its path in the bundle, and its source."""
 
     path: PurePosixPath
     source: Path

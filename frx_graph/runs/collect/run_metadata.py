@@ -41,7 +41,7 @@ class Host(_Part):
 
 
 class Artifact(_Part):
-    """A file of the bundle, by its path in it. `imported_from` is where it was copied from, if it was."""
+    """A file of the bundle, by its path in it. `imported_from` is the path of its source, if it was copied."""
 
     path: str
     bytes: int

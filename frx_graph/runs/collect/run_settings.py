@@ -89,7 +89,7 @@ class RunSettings:
         }
 
     def config_text(self, host: Host) -> str:
-        """`run_config.yaml`: the settings and where the run is, and what the user has added, which comes first. Raises
+        """`run_config.yaml`: the settings, the machine, and what the user has added, which comes first. Raises
         `OptionError` for a --config that is none."""
         ours: dict[str, Any] = {
             "collector": {

@@ -1,7 +1,7 @@
 """Read the names, shapes, strides and dtypes of a batch's tensors, in the program's own time.
 
 A batch may be a tensor, or any nesting of mappings (also Hugging Face's `BatchEncoding`), lists, tuples, named tuples
-and dataclasses; other things in it are passed over. It is never held, written to or iterated where that could use it
+and dataclasses; other things in it are passed over. It is never held, written to or iterated if that could use it
 up, and only so much of it is looked at: `MOST_TENSORS`, `MOST_THINGS`, `DEEPEST`. Reading a tensor takes 0.4
 microseconds, so two are less than one.
 """

@@ -44,7 +44,7 @@ class Recorder:
         self._models = WatchedModels()
         self._numbering = threading.RLock()
         self.bundle = path.parents[1] if path.parts[-len(EVENTS.parts) :] == EVENTS.parts else None
-        """The folder of the run, where the file is one's."""
+        """The folder of the run, if the file belongs to one."""
         self.window: Marks | None = None
         """The profile in progress, which marks steps."""
         self.writer = EventWriter(path, max_bytes=max_bytes, opening=self._opening)

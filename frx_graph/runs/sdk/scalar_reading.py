@@ -72,7 +72,7 @@ class DeviceScalars:
         self._lock = threading.Lock()
 
     def fetch(self, tensor: Any) -> PendingScalar | None:
-        """Begin to copy a tensor of one element, behind what its device has to do; None where that cannot be done."""
+        """Begin to copy a tensor of one element, behind what its device has to do; None if that cannot be done."""
         import torch
 
         if tensor.numel() != 1 or (self._pinned and torch.cuda.is_current_stream_capturing()):

@@ -1,6 +1,6 @@
 """Record a training script's run: its steps, their parts, its loaders.
 
-A process has one session. It records where the environment says so, as `frx collect` does, and else does nothing. It
+A process has one session. It records if the environment says so, as under `frx collect`, and else does nothing. It
 never breaks the program: whatever fails here is one line on standard error.
 """
 
@@ -43,7 +43,7 @@ class AutopilotSession:
 
     @property
     def recorder(self) -> Recorder | None:
-        """None where nothing is recorded."""
+        """None if nothing is recorded."""
         return self._recorder
 
     def step(self, step_id: Any = None, step_kind: str | None = None, *, batch: Any = None, model: Any = None) -> Step:

@@ -238,7 +238,7 @@ class TuneBench:
 
 
 def join_variables(against: Variables, variables: Variables) -> Variables:
-    """Return both, with the values of `variables` where a name is in both."""
+    """Return both; a name in both has its value of `variables`."""
     return tuple((dict(against) | dict(variables)).items())
 
 

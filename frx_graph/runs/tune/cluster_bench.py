@@ -61,7 +61,7 @@ class TuneJob:
 
     settings: TuneSettings
     place: str
-    """The tune's folder, where it was asked for; the last part is its id."""
+    """The tune's folder on the machine that started it; the last part is its id."""
     kind: Kind | None = None
     """None: the baseline."""
     candidate: Configuration | None = None
@@ -169,7 +169,7 @@ class ClusterBench:
             yield finished.result.found
 
     def _ran(self, environment: str | None, jobs: Sequence[TuneJob]) -> Iterator[Finished[Brought]]:
-        """Raises `NowhereError` where there is no node to go on with: what the rest would come to says nothing."""
+        """Raises `NowhereError` if there is no node to go on with: what the rest would come to says nothing."""
         with contextlib.closing(self._engine(environment).run(jobs, self._progress)) as finished:
             for one in finished:
                 if isinstance(one.result, NowhereError):

@@ -2,7 +2,7 @@
 
 A stage is a family of candidates that exclude each other. Its candidates race against the fastest configuration so far,
 the first few get a full trial against it, and the fastest of those that are promoted is what the next stage builds on.
-What a model gains is hidden where the program waits for its data, so data come first; where a faster model waits for
+A program that waits for its data hides what a model gains, so data come first; if a faster model waits for
 them again, they come once more.
 
 At the end all that was found, together, is tried against the program as it was, with fresh processes and to the end:

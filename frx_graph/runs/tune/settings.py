@@ -11,7 +11,7 @@ from frx_graph.trials.protocol import Protocol, protocol
 _QUADS = 4
 """In each pair of processes: blocks are longer than those of other trials."""
 _SUCCESSIVE_QUADS = 2
-"""In each group of processes where each block is a process: twelve quads in all, where nine are as few as can end in a
+"""In each group of processes if each block is a process: twelve quads in all; nine are as few as can end in a
 promotion, see `safe_t`."""
 
 

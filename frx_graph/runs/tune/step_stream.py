@@ -96,7 +96,7 @@ class StepStream:
 
 
 FEWEST_SETTLING = 2
-"""Steps behind a stop that do not count, also where there are no workers: caches are cold."""
+"""Steps behind a stop that do not count, also if there are no workers: caches are cold."""
 
 
 @dataclass(frozen=True, slots=True)

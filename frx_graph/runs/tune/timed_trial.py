@@ -1,6 +1,6 @@
 """Time one candidate against a baseline by rule R: quads in pairs of fresh processes, until the verdict is clear.
 
-The rule is that of `frx_graph.trials`; what is here is where its blocks come from, and what happens when a program ends
+The rule is that of `frx_graph.trials`; this module gets its blocks, and decides what happens when a program ends
 in the middle: it is no failure, and goes on in fresh processes.
 """
 

@@ -60,7 +60,7 @@ class WorkloadEnd:
 
     @property
     def shell_code(self) -> int:
-        """The exit code that a shell gives it: 128 and the signal where one has ended it."""
+        """The exit code that a shell gives it: 128 and the signal if one has ended it."""
         return 128 + self.signal if self.signal is not None else self.exit_code or 0
 
 
@@ -79,7 +79,7 @@ def run_workload(
     What it writes goes to the descriptors `stdout` and `stderr`, None for nowhere, and all of it to the file `log`.
     `environment` is what it gets instead of this process's own. `started` is called with the number of a process whose
     descendants are the workload's processes. SIGINT, SIGTERM and SIGHUP are passed on while it runs, the second kills;
-    they are not handled outside the main thread. Raises `WorkloadError` where it cannot be started.
+    they are not handled outside the main thread. Raises `WorkloadError` if it cannot be started.
     """
     with contextlib.ExitStack() as stack:
         try:

@@ -15,7 +15,7 @@ CODE is minus the signal that has ended it. It is said when all that the workloa
 CPU_SECONDS are of all processes so far.
 
 On Linux it adopts processes whose parents have ended, so that those that have left the group and the session are found,
-too; and the workload is killed where the guard is.
+too; and the workload is killed if the guard is.
 """
 
 import contextlib

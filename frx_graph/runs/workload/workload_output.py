@@ -21,7 +21,7 @@ MOST_TAIL: Final = 1 << 20
 
 
 class WorkloadLog:
-    """Writes to the file at `path`, which is made. Raises `OSError` where it cannot be; later that what is written is
+    """Writes to the file at `path`, which is made. Raises `OSError` if it cannot be; later that what is written is
     not kept, as on a full disk, is in `problem`."""
 
     def __init__(self, path: Path, most: int = MOST_KEPT, most_tail: int = MOST_TAIL) -> None:

@@ -1,6 +1,6 @@
 """Data loading: the number of workers, batches prefetched by each, and pinned memory.
 
-Workers help where a sample waits (for a disk, a network) or is worked on for longer than a step lasts. More of them
+Workers help if a sample waits (for a disk, a network) or is worked on for longer than a step lasts. More of them
 than twice the processors help against waiting alone, and cost memory. Pinned memory makes copies to a GPU faster, and
 copies in the host; without a GPU there is nothing to pin for.
 """
