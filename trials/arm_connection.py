@@ -44,7 +44,7 @@ def connection() -> Connection:
     try:
         read, write, parent = map(int, os.environ.pop(PIPES).split())
     except KeyError:
-        raise RuntimeError("this process is no arm of a trial") from None
+        raise RuntimeError("this process is not an arm of a trial") from None
     for descriptor in (read, write):
         # What the arm starts does not keep the connection open.
         os.set_inheritable(descriptor, False)

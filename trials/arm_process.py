@@ -44,7 +44,7 @@ _QUOTED_LINES = 3
 _QUOTED_CHARACTERS = 160
 _ESCAPE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 """Colours, and what else steers a terminal, as ECMA-48 writes it."""
-NO_ANSWER = "an arm answered something that is no answer"
+NO_ANSWER = "an arm sent an invalid answer"
 
 
 class Cause(StrEnum):

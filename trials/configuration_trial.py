@@ -58,7 +58,7 @@ class StepBlock:
         and unknown."""
         seconds = self.seconds_per_sample if by_sample else self.seconds
         if seconds is None:
-            raise ValueError("how many samples a step has is not told")
+            raise ValueError("the number of samples in a step is unknown")
         return Block(self.arm, (seconds,), self.disturbance)
 
 

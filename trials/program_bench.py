@@ -23,7 +23,7 @@ from frx_graph.trials.schedule import Arm
 Progress = Callable[[str], None]
 
 WORDS: Mapping[Arm, Literal["before", "after"]] = {Arm.BASELINE: "before", Arm.CANDIDATE: "after"}
-_NO_GPU = "there is no NVIDIA GPU here: what takes a GPU would fail, and how long that takes is no measure"
+_NO_GPU = "there is no NVIDIA GPU here: programs that use a GPU would fail, and their times would mean nothing"
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,7 +98,7 @@ def unpatch(script: Script) -> str | None:
             ast.parse(text)
     except (SyntaxError, ValueError) as error:
         raise ScriptError(
-            f"{script.path}: without the lines marked {MARK!r} it is no Python", "take them out by hand"
+            f"{script.path}: removing the lines marked {MARK!r} would leave invalid Python", "remove them by hand"
         ) from error
     return text
 

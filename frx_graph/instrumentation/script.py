@@ -54,7 +54,7 @@ def read_script(path: Path) -> Script:
         if stat.S_ISLNK(status.st_mode):
             raise ScriptError(f"{path} is a link", f"name the file itself: {os.path.realpath(path)}")
         if not stat.S_ISREG(status.st_mode):
-            raise ScriptError(f"{path} is no regular file", "name a Python script")
+            raise ScriptError(f"{path} is not a regular file", "name a Python script")
         if status.st_nlink > 1:
             raise ScriptError(f"{path} has {status.st_nlink} names, of which one would be replaced", "copy it first")
         if status.st_size > LONGEST:

@@ -463,8 +463,8 @@ def test_a_run_id_that_is_no_name_of_a_folder_is_refused(name: str, capfd: pytes
     [
         ([], "there is no program to run"),
         (["--", "no-such-program"], "no-such-program is no program"),
-        (["--name", "", "--", "true"], "is no name"),
-        (["--name", "a\nb", "--", "true"], "is no name"),
+        (["--name", "", "--", "true"], "is not a name"),
+        (["--name", "a\nb", "--", "true"], "is not a name"),
         (["--sample-interval-ms", "0", "--", "true"], "--sample-interval-ms"),
         (["--config", "none.yaml", "--", "true"], "No such file"),
         (["--out", "/proc/runs", "--", "true"], "choose another --out"),

@@ -47,7 +47,7 @@ class RunSettings:
         if not self.command:
             raise OptionError("there is no program to run", "frx collect -- python train.py")
         if shutil.which(self.command[0]) is None:
-            raise OptionError(f"{self.command[0]} is no program that can be run", "the program comes after --")
+            raise OptionError(f"{self.command[0]} is not a program that can be run", "the program comes after --")
         if any("\0" in word for word in self.command):
             raise OptionError("an argument of the program has a null character", "no program can be given one")
         # It is the name of a folder, and a variable.
@@ -57,7 +57,9 @@ class RunSettings:
                 "up to 100 letters, digits, dots, dashes and underscores, the first a letter or a digit",
             )
         if not self.name.strip() or not self.name.isprintable() or len(self.name) > _LONGEST_NAME:
-            raise OptionError(f"--name {self.name[:50]!r} is no name", f"one line of up to {_LONGEST_NAME} characters")
+            raise OptionError(
+                f"--name {self.name[:50]!r} is not a name", f"one line of up to {_LONGEST_NAME} characters"
+            )
 
     @property
     def folder(self) -> Path:
@@ -121,7 +123,7 @@ class RunSettings:
         if given is None:
             return {}
         if not isinstance(given, dict):
-            raise OptionError(f"--config {self.config} is no mapping of names to values")
+            raise OptionError(f"--config {self.config} is not a mapping of names to values")
         return given
 
     def _unusable(self, error: BaseException) -> OptionError:

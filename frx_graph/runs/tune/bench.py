@@ -111,7 +111,7 @@ class TuneBench:
         # Programs may change the batch size by any variable.
         by_sample = _other_batch(candidate, against) or (None not in sizes and len(sizes) > 1)
         if by_sample and (seen.samples is None or baseline.samples is None):
-            reason = "how many samples a step has is not told, and another batch size is compared by samples"
+            reason = "the number of samples in a step is unknown, and another batch size is compared by samples"
             return replace(found, reason=reason)
 
         def decide(arms: Arms) -> Timed:

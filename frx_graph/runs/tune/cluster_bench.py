@@ -173,7 +173,7 @@ class ClusterBench:
         with contextlib.closing(self._engine(environment).run(jobs, self._progress)) as finished:
             for one in finished:
                 if isinstance(one.result, NowhereError):
-                    again = f"--resume {self._folder.path} goes on when there is one"
+                    again = f"--resume {self._folder.path} continues when there is one"
                     hint = "; ".join(filter(None, (one.result.hint, again)))
                     raise NowhereError(one.result.message, hint)
                 yield one

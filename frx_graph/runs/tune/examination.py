@@ -62,7 +62,7 @@ def examine(
                 enough_at = now
             return bool(enough_at) and now - enough_at >= _ENDING_SECONDS
 
-        ending = "it was ended after its steps, as it did not end by itself: see max_steps in docs/tune.md"
+        ending = "it was ended after its steps, since it did not end by itself: see max_steps in docs/tune.md"
         in_time = True
         try:
             living.run_until(over)

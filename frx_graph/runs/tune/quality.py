@@ -61,7 +61,7 @@ def _losses(seen: RunSeen, baseline: RunSeen, settings: TuneSettings) -> Iterato
     final, wanted = final_loss(seen.losses), final_loss(baseline.losses)
     if final is None:
         if not seen.losses and baseline.losses:
-            yield "quality: it tells no loss, and the baseline does"
+            yield "quality: it reports no loss, and the baseline does"
         return
     if wanted is not None and final > wanted + settings.max_final_loss_regression * abs(wanted):
         allowed = 100 * settings.max_final_loss_regression
@@ -75,7 +75,7 @@ def _drift(seen: RunSeen, baseline: RunSeen, settings: TuneSettings) -> Iterator
     before, after = dict(baseline.outputs), dict(seen.outputs)
     for name in before:
         if name not in after:
-            yield f"quality: it tells no {name}, and the baseline does"
+            yield f"quality: it reports no {name}, and the baseline does"
     for name, value in after.items():
         wanted = 0.0 if name in _DRIFT else before.get(name)
         if value is None:

@@ -154,7 +154,7 @@ class Search:
         if not self._may_help(family, self._label(seen)):
             return f"it does nothing against {self._label(seen)}"
         if not self._proposed(family, self._facts(seen)):
-            return "it takes --no-safe" if self._settings.safe else "it has no candidates here"
+            return "it needs --no-safe" if self._settings.safe else "it has no candidates here"
         return self._why_no_more()
 
     def _why_no_more(self) -> str:

@@ -73,7 +73,7 @@ class TuneFolder:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise OptionError(
-                    f"{self.path}: another frx tune goes on with it", "wait for its end, or begin a new tune"
+                    f"{self.path}: another frx tune is using it", "wait for its end, or begin a new tune"
                 ) from None
             except OSError as error:
                 # Some network file systems have no locks.

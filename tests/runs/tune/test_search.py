@@ -252,5 +252,5 @@ def test_why_a_family_was_not_looked_at_is_not_only_that_there_were_enough():
         "workers:4: --max-trials 2 were tried",
         "layout: it does nothing against input_bound",
         "pinned: --max-trials 2 were tried",
-        "sizes: it takes --no-safe",
+        "sizes: it needs --no-safe",
     )

@@ -146,7 +146,7 @@ def test_samples_count_where_every_step_tells_them():
     assert told.block(by_sample=True).seconds == pytest.approx((0.0025,))
     untold = block_of([*steps(0, 1, 2, samples=4), *steps(12, 22, 32)], 0, 100)
     assert untold.seconds_per_sample is None
-    with pytest.raises(ValueError, match="not told"):
+    with pytest.raises(ValueError, match="is unknown"):
         untold.block(by_sample=True)
 
 

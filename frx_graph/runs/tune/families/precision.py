@@ -30,7 +30,7 @@ def refuse(candidate: Configuration, facts: WorkloadFacts) -> str | None:
         )
         return f"bfloat16 is unsupported: {where}"
     if facts.quality_checks and not facts.seen.losses:
-        return "quality checks are required, and the program tells no loss (--no-quality-checks tries it all the same)"
+        return "quality checks are required, and the program reports no loss (--no-quality-checks tries it anyway)"
     return None
 
 
