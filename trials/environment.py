@@ -1,4 +1,4 @@
-"""The setup of this process for a trial, and the state of its machine now."""
+"""Read the setup of this process for a trial, and the state of its machine now."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Check a candidate before it is timed: each gate compares what both arms did, and says what is wrong.
 
-Their order is that of `GATES`; the first that fails ends a trial.
+They run in the order of `Gate`; the first that fails ends a trial.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Ask arms, with a time limit, and turn their failures into the trial's.
+"""Start arms, ask them with a time limit, and turn their failures into the trial's.
 
 A failure that may be the moment's, as of a machine that is busy or short of memory, is forgiven each arm once in a
 trial: what it was asked is asked again in fresh processes.
@@ -16,6 +16,14 @@ from frx_graph.trials.arm_process import ArmError, Cause, Limits
 from frx_graph.trials.policy import TrialPolicy
 from frx_graph.trials.schedule import Arm
 from frx_graph.trials.trial_run import Gate
+
+_LEAST_SECONDS = 1.0
+"""For an answer, when the time budget is about to end."""
+_TIMES_AS_LONG = 10.0
+_OF_THE_MOMENT = frozenset({Cause.NOT_STARTED, Cause.KILLED, Cause.TIMED_OUT, Cause.OUT_OF_MEMORY})
+"""Causes that may be another program's fault."""
+_MUCH_MEMORY = "to compare takes up to 20 bytes for each parameter, in training up to 80"
+"""Measured: see docs/internals/trials.md."""
 
 
 class RunningArm(Answering, Protocol):
@@ -61,15 +69,6 @@ class RunningArms:
             for arm in self._arms:
                 stack.callback(arm.stop)
         self._arms.clear()
-
-
-_LEAST_SECONDS = 1.0
-"""For an answer, when the time budget is about to end."""
-_TIMES_AS_LONG = 10.0
-_OF_THE_MOMENT = frozenset({Cause.NOT_STARTED, Cause.KILLED, Cause.TIMED_OUT, Cause.OUT_OF_MEMORY})
-"""Causes that may be another program's fault."""
-_MUCH_MEMORY = "to compare takes up to 20 bytes for each parameter, in training up to 80"
-"""Measured: see docs/internals/trials.md."""
 
 
 class BudgetEnded(Exception):  # noqa: N818 - not an error: the trial ends

@@ -1,8 +1,8 @@
-"""One attempt at a job on a node of a cluster: a process of its own, and what it says in the end.
+"""Run one attempt at a job on a node of a cluster, in a process of its own, and return its answer.
 
-This is what the cluster's worker runs. It imports nothing of torch, and only waits: what measures is a fresh process,
-as it would be on the user's machine. That has none of the variables that Ray has set for its workers, such as
-`OMP_NUM_THREADS`, but those of the asking process that decide kernels and threads.
+The cluster's worker runs this. It imports nothing of torch, and only waits: a fresh process measures, as on the user's
+machine. It has none of the variables that Ray sets for its workers, such as `OMP_NUM_THREADS`, but those of the asking
+process that decide kernels and threads.
 """
 
 from __future__ import annotations
@@ -30,6 +30,16 @@ from frx_graph.support.supervisor.lines import OutputTail
 from frx_graph.support.supervisor.process import supervise, wait_for_exit
 from frx_graph.trials.decisive_variables import decisive_variables
 
+_POLL_SECONDS = 0.2
+"""Ray cancels a task by an exception, which does not come through while the interpreter waits for the system."""
+_UNWINDING_SECONDS = 10.0
+"""For a trial that ends its arms, and removes its folders."""
+_CHUNK = 2**16
+_RAYS_OWN = frozenset({"OMP_NUM_THREADS", "PYTHONBREAKPOINT", "PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED"})
+"""Variables that Ray sets in a worker, and that the user has not asked for."""
+_SHORT_OF = frozenset({errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+"""The node may have enough of these a moment later."""
+
 
 @dataclass(frozen=True, slots=True)
 class ProcessorPart:
@@ -50,17 +60,6 @@ class ProcessorPart:
         """Pin this process, and what it starts, to its processors, if the system can."""
         if hasattr(os, "sched_setaffinity"):
             os.sched_setaffinity(0, self.of(os.sched_getaffinity(0)))
-
-
-_POLL_SECONDS = 0.2
-"""Ray cancels a task by an exception, which does not come through while the interpreter waits for the system."""
-_UNWINDING_SECONDS = 10.0
-"""For a trial that ends its arms, and removes its folders."""
-_CHUNK = 2**16
-_RAYS_OWN = frozenset({"OMP_NUM_THREADS", "PYTHONBREAKPOINT", "PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED"})
-"""Variables that Ray sets in a worker, and that the user has not asked for."""
-_SHORT_OF = frozenset({errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOMEM})
-"""The node may have enough of these a moment later."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """Run jobs on a cluster: each runs alone in its place, and counts once, by the one attempt that has returned.
 
 An attempt that was lost, with its node or its process, is made again, on another node if there is one, a bounded
-number of times; then the job is void. Measurements of a lost attempt do not
-count, and the answer of one that continues on a node that was given up for dead is ignored.
+number of times; then the job is void. Measurements of a lost attempt do not count, and the answer of one that continues
+on a node that was given up for dead is ignored.
 """
 
 from __future__ import annotations
@@ -26,6 +26,12 @@ from frx_graph.trials.decisive_variables import decisive_variables
 GONE_SECONDS = 10.0
 """Time after which a gone node is given up: before, the cluster itself may report what was lost."""
 
+MOST_ATTEMPTS = 3
+_WAIT_SECONDS = 1.0
+"""Between looks at which nodes there are."""
+_NO_NODE_SECONDS = 60.0
+"""That a cluster may be without any node to measure on before what is left is void: preempted nodes come back."""
+
 
 class GoneNodes:
     """Counts, by `clock`, for how long nodes have been away."""
@@ -39,13 +45,6 @@ class GoneNodes:
         now = self._clock()
         self._since = {node: self._since.get(node, now) for node in wanted if node not in alive}
         return frozenset(node for node, since in self._since.items() if now - since >= GONE_SECONDS)
-
-
-MOST_ATTEMPTS = 3
-_WAIT_SECONDS = 1.0
-"""Between looks at which nodes there are."""
-_NO_NODE_SECONDS = 60.0
-"""That a cluster may be without any node to measure on before what is left is void: preempted nodes come back."""
 
 
 @dataclass(frozen=True, slots=True)

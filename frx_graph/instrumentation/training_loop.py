@@ -1,4 +1,4 @@
-"""Find the loop of a script that trains, with its batch, its step and its model."""
+"""Find the loop of a script that trains, with its batch, its step and its model, or the framework whose loop it is."""
 
 from __future__ import annotations
 
@@ -17,6 +17,14 @@ _COUNTERS = frozenset({"range", "trange", "count"})
 _AROUND = frozenset({"enumerate", "tqdm", "track", "islice", "iter", "cycle", "notebook_tqdm", "progress_bar"})
 """Names of calls that yield what their first argument yields."""
 _LONGEST_SHOWN = 60
+
+CALLBACKS: Final = {
+    "transformers": "frx_graph.callbacks.huggingface",
+    "trl": "frx_graph.callbacks.huggingface",
+    "lightning": "frx_graph.callbacks.lightning",
+    "pytorch_lightning": "frx_graph.callbacks.lightning",
+}
+"""For each framework, the module whose `FrxCallback` records its steps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,15 +174,6 @@ def _outermost(loop: cst.For, parents: object) -> bool:
         if isinstance(node, (cst.FunctionDef, cst.ClassDef, cst.For, cst.While, cst.Lambda)):
             return False
     return True
-
-
-CALLBACKS: Final = {
-    "transformers": "frx_graph.callbacks.huggingface",
-    "trl": "frx_graph.callbacks.huggingface",
-    "lightning": "frx_graph.callbacks.lightning",
-    "pytorch_lightning": "frx_graph.callbacks.lightning",
-}
-"""For each framework, the module whose `FrxCallback` records its steps."""
 
 
 def framework_of(module: cst.Module) -> str | None:

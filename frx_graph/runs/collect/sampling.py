@@ -1,4 +1,4 @@
-"""Append samples to a file in the background."""
+"""Append samples, such as those of a run's processes, to a file in the background."""
 
 from __future__ import annotations
 

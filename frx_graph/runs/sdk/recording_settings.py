@@ -18,6 +18,9 @@ MAX_TRACE_BYTES: Final = 256 * 2**20
 """About 250,000 steps with four spans each, which are 1 KB a step."""
 _OFF = frozenset({"0", "false", "no", "off"})
 
+_SAID: set[str] = set()
+_MOST_SAID = 100
+
 
 @dataclass(frozen=True, slots=True)
 class RecordingSettings:
@@ -62,10 +65,6 @@ def _max_bytes(environment: Mapping[str, str]) -> int:
         return int(given)
     say_once(f"FRX_MAX_TRACE_BYTES is not a number of bytes; {MAX_TRACE_BYTES} is taken")
     return MAX_TRACE_BYTES
-
-
-_SAID: set[str] = set()
-_MOST_SAID = 100
 
 
 def say_once(message: str) -> None:

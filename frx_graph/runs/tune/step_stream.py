@@ -1,4 +1,4 @@
-"""Read the steps of a workload from its event stream while it grows.
+"""Read the steps of a workload from its event stream while it grows, and select those of a block that count.
 
 Only what a tune goes by: when each step ended, how many samples it had, its loss and what the program measured of
 itself. Steps are those of the process that was first to end one; of a distributed program that is one rank.
@@ -20,6 +20,9 @@ from frx_graph.trials.configuration_trial import StepBlock
 from frx_graph.trials.schedule import Arm
 
 _AT_ONCE = 1 << 24
+
+FEWEST_SETTLING = 2
+"""Steps behind a stop that do not count, also if there are no workers: caches are cold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +96,6 @@ class StepStream:
         known = None if event.batch_layout is None else self._batch_sizes.get(event.batch_layout)
         samples = known or self._last_batch or self._loader_batch
         return EndedStep(event.at_ns, samples, event.loss, event.metrics)
-
-
-FEWEST_SETTLING = 2
-"""Steps behind a stop that do not count, also if there are no workers: caches are cold."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,9 @@
 """Run a user's program: its output passes at once, signals reach it, and none of its processes is left in the end,
 however this process ends.
 
-A small guard process (`workload_guard`) ends the workload if this process is killed. The workload
-leads a session of its own: a terminal's Ctrl-C comes to this process, which passes it on; and what is typed at a
-terminal is not the workload's to read. A pipe or a file on standard input is.
+A small guard process (`workload_guard`) ends the workload if this process is killed. The workload leads a session of
+its own: a terminal's Ctrl-C comes to this process, which passes it on. The workload reads a pipe or a file on standard
+input, but no terminal.
 """
 
 from __future__ import annotations
@@ -40,6 +40,16 @@ _POLL_SECONDS: Final = 0.1
 _AFTER: Final = "the program comes after --"
 STDOUT: Final = 1
 STDERR: Final = 2
+
+REDACTED: Final = "[redacted]"
+_SECRET = re.compile(
+    r"(token|secrets?|passwd|password|passphrase|credentials?|apikey)$|(^|[-_.])(key|keys|auth|authorization|pw)$",
+    re.IGNORECASE,
+)
+"""Endings of names of options or variables whose values are secret: `--hf-token`, `AWS_SECRET_ACCESS_KEY`; neither
+`--tokenizer` nor `--max-tokens`."""
+_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_USER_OF_URL = re.compile(r"(?<=://)[^/@\s]*(?=@)")
 
 
 class WorkloadError(FrxError):
@@ -188,17 +198,6 @@ class _Signals:
     def _kill(self) -> None:
         self._killed, self._kill_at = True, math.inf
         self._send(signal.SIGKILL)
-
-
-REDACTED: Final = "[redacted]"
-_SECRET = re.compile(
-    r"(token|secrets?|passwd|password|passphrase|credentials?|apikey)$|(^|[-_.])(key|keys|auth|authorization|pw)$",
-    re.IGNORECASE,
-)
-"""Endings of names of options or variables whose values are secret: `--hf-token`, `AWS_SECRET_ACCESS_KEY`; neither
-`--tokenizer` nor `--max-tokens`."""
-_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
-_USER_OF_URL = re.compile(r"(?<=://)[^/@\s]*(?=@)")
 
 
 def without_secrets(command: Sequence[str]) -> tuple[str, ...]:

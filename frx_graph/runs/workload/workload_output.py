@@ -19,6 +19,10 @@ MOST_KEPT: Final = 256 << 20
 MOST_TAIL: Final = 1 << 20
 """Bytes that are kept of its end, where it says why it has failed."""
 
+_CHUNK = 1 << 16
+"""Bytes: what a pipe holds."""
+_POLL_SECONDS = 0.1
+
 
 class WorkloadLog:
     """Writes to the file at `path`, which is made. Raises `OSError` if it cannot be; later that what is written is
@@ -67,11 +71,6 @@ class WorkloadLog:
         except ValueError:
             # It was closed before all of the output was read.
             self.problem = "the end of the workload's output is not kept"
-
-
-_CHUNK = 1 << 16
-"""Bytes: what a pipe holds."""
-_POLL_SECONDS = 0.1
 
 
 class WorkloadOutput:
