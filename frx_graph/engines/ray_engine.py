@@ -156,7 +156,8 @@ def _judged(one: Running, job: _Open, answer: Answer, slots: MeasuringSlots) -> 
         lost = (*job.lost, f"{one.attempt} on {node.address}: {answer.text}")
         if len(lost) < MOST_ATTEMPTS:
             return replace(job, lost=lost, avoided=job.avoided | {node.id})
-        return Finished(job.number, _void(lost), None)
+        void = f"void: {len(lost)} attempts were lost, the last, {lost[-1]}"
+        return Finished(job.number, TrialError(void, "nothing of them counts; try again on nodes that stay"), None)
     placed = Placed(one.attempt, node.id, node.address, job.lost)
     if answer.ending is Ending.RETURNED:
         result: T = pickle.loads(answer.value)
@@ -167,13 +168,6 @@ def _judged(one: Running, job: _Open, answer: Answer, slots: MeasuringSlots) -> 
 
 def _all_unfit(nodes: Collection[Node], slots: MeasuringSlots) -> bool:
     return bool(nodes) and all(node.id in slots.unfit for node in nodes)
-
-
-def _void(lost: Sequence[str]) -> TrialError:
-    return TrialError(
-        f"void: {len(lost)} attempts were lost, the last, {lost[-1]}",
-        "nothing of them counts; try again on nodes that stay",
-    )
 
 
 def _nowhere(nodes: Collection[Node], slots: MeasuringSlots) -> NowhereError:

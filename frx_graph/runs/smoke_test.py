@@ -17,7 +17,7 @@ from typing import Any, Final
 from frx_graph.analyze.run import analyze_bundle
 from frx_graph.errors import FrxError, first_line
 from frx_graph.evidence.run import bundle_layout
-from frx_graph.runs.collect.collection import NO_GPU, Collected, collect_run
+from frx_graph.runs.collect.collection import NO_GPU, collect_run
 from frx_graph.runs.collect.run_settings import RunSettings
 from frx_graph.support.termination import cleaned_up_when_terminated
 
@@ -73,7 +73,13 @@ def _checks(folder: Path) -> Iterator[SmokeCheck]:
     trace.write_text(json.dumps(synthetic_trace()))
     artifacts.mkdir()
     yield check(trace.stat().st_size > 0, "it is empty")
-    collected = _collect(folder, trace, artifacts)
+    settings = RunSettings(
+        command=(sys.executable, "-c", _WRITER, str(trace), str(artifacts / bundle_layout.PROFILER_TRACE.name)),
+        run_id=_RUN_ID,
+        out=folder / "runs",
+        artifacts=(artifacts,),
+    )
+    collected = collect_run(settings, stdout=None, stderr=None)
     run, archive = collected.folder, collected.archive
     missing = [str(part) for part in (bundle_layout.PROFILER, bundle_layout.METADATA) if not (run / part).exists()]
     yield check(collected.end.exit_code == 0 and not missing, f"exit code {collected.end.exit_code}, without {missing}")
@@ -90,19 +96,6 @@ def _checks(folder: Path) -> Iterator[SmokeCheck]:
     yield check(zipped == result, "it says something else")
     unexpected = [warning for warning in collected.metadata.warnings if warning != NO_GPU]
     yield check(not unexpected, "; ".join(unexpected))
-
-
-def _collect(folder: Path, trace: Path, artifacts: Path) -> Collected:
-    return collect_run(
-        RunSettings(
-            command=(sys.executable, "-c", _WRITER, str(trace), str(artifacts / bundle_layout.PROFILER_TRACE.name)),
-            run_id=_RUN_ID,
-            out=folder / "runs",
-            artifacts=(artifacts,),
-        ),
-        stdout=None,
-        stderr=None,
-    )
 
 
 def synthetic_trace() -> dict[str, Any]:

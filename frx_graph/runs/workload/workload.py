@@ -101,7 +101,12 @@ def run_workload(
         stack.enter_context(signals.handled())
         guard: subprocess.Popen[bytes] | None = None
         try:
-            guard = _started_guard(guarded, command, environment)
+            # A process outside of the terminal's session gets an error for what it reads there.
+            stdin = subprocess.DEVNULL if os.isatty(0) else None
+            try:
+                guard = guarded.start(command, environment, stdin, subprocess.PIPE, subprocess.PIPE)
+            except (OSError, ValueError) as error:
+                raise WorkloadError(f"{command[0]} cannot be started: {error}") from None
             assert guard.stdout is not None
             assert guard.stderr is not None
             output = WorkloadOutput({guard.stdout: stdout, guard.stderr: stderr}, kept)
@@ -118,17 +123,6 @@ def run_workload(
         return end
     kept.close()
     return dataclasses.replace(end, log_problem=kept.problem)
-
-
-def _started_guard(
-    guarded: GuardedProcess, command: Sequence[str], environment: Mapping[str, str] | None
-) -> subprocess.Popen[bytes]:
-    # A process outside of the terminal's session gets an error for what it reads there.
-    stdin = subprocess.DEVNULL if os.isatty(0) else None
-    try:
-        return guarded.start(command, environment, stdin, subprocess.PIPE, subprocess.PIPE)
-    except (OSError, ValueError) as error:
-        raise WorkloadError(f"{command[0]} cannot be started: {error}") from None
 
 
 def _followed(guarded: GuardedProcess, name: str, signals: _Signals, started: Callable[[], None]) -> WorkloadEnd:
