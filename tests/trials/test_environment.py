@@ -121,8 +121,8 @@ def test_what_passes_is_in_no_fingerprint() -> None:
     here = trial_environment(CPU)
     busy = ProcessorState(800.0, 900.0, 99.0, 1, CpuThrottling(1, 2, 3.0))
     device = DeviceState(1, 2, 3, 4, 5.0, 6.0, 7, ("HwSlowdown",))
-    assert dataclasses.replace(here, processor=busy, device=device, host="x", affinity=(7,)).fingerprint == (
-        here.fingerprint
+    assert dataclasses.replace(here, processor=busy, device=device, host="x", affinity=(7,)).setup.fingerprint == (
+        here.setup.fingerprint
     )
 
 
