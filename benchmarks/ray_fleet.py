@@ -26,7 +26,7 @@ from typing import Any
 
 import torch
 
-from frx_graph.autopilot.trial_matrix import TrialJob, matrix
+from frx_graph.autopilot.target_trial import TrialJob, matrix
 from frx_graph.engines.cluster import Cluster, Node
 from frx_graph.engines.engine import Holding
 from frx_graph.engines.ray_cluster import RayCluster, ray_cluster

@@ -29,7 +29,7 @@ from tune_truth import SCRIPT, plain_run
 
 from frx_graph.runs.tune import live_arm
 from frx_graph.runs.tune.live_arm import ArmStart, LiveArm
-from frx_graph.runs.tune.step_block import BlockLength, block_length
+from frx_graph.runs.tune.step_stream import BlockLength, block_length
 from frx_graph.support.supervisor.process import cleaned_up_when_terminated
 from frx_graph.trials.schedule import ABBA, BAAB, Arm
 

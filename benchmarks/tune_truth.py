@@ -37,7 +37,7 @@ from scipy.stats import t
 
 from frx_graph.reports.render.document import to_json
 from frx_graph.reports.trials.tune_document import TuneDocument
-from frx_graph.runs.tune.run_label import diagnose
+from frx_graph.runs.tune.examination import diagnose
 from frx_graph.runs.tune.settings import TuneSettings
 from frx_graph.runs.tune.tune_folder import new_folder
 from frx_graph.runs.tune.tune_run import TuneRun

@@ -241,7 +241,7 @@ def test_a_place_where_no_ledger_can_be_made(file: Path, no_trial: None) -> None
 def test_frx_trial_says_so_before_it_tries(
     file: Path, trouble: Trouble, said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("frx_graph.autopilot.trial_matrix.try_target", pytest.fail)
+    monkeypatch.setattr("frx_graph.autopilot.target_trial.try_target", pytest.fail)
     fill(file, ELSEWHERE)
     run(["ledger", "list"])
     capsys.readouterr()
@@ -260,7 +260,7 @@ def test_frx_trial_prints_what_it_could_not_record(
     environment = trial_environment(torch.device("cpu"))
     verdict = Verdict(Outcome.PROMOTE, "faster", None, early=True)
     tried = Tried(TrialRun((), verdict, (), environment, (HERE,)), (MadeGraph(HERE, (CANDIDATE,)),))
-    monkeypatch.setattr("frx_graph.autopilot.trial_matrix.try_target", lambda *_: tried)
+    monkeypatch.setattr("frx_graph.autopilot.target_trial.try_target", lambda *_: tried)
     check = open_ledger(parse_location(str(file)))
     monkeypatch.setattr("frx_graph.cli.trial.check_writable", lambda _: None)
     with full(file):

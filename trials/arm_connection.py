@@ -1,4 +1,4 @@
-"""The arm's side of the pipes between it and whoever has started it: see `frx_graph.trials.arm_process`."""
+"""Connect an arm to the pipes to its parent: see `frx_graph.trials.arm_process`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Connection:
             yield json.loads(line)
 
     def comes_question(self) -> bool:
-        """Waits for one; False where nobody will ask any more."""
+        """Wait for a question; return False if there will be none."""
         return bool(self._questions.peek(1))
 
     def answer(self, message: Mapping[str, Any]) -> None:
@@ -39,12 +39,12 @@ class Connection:
 
 
 def connection() -> Connection:
-    """The connection of the process that this one was started by as an arm. It is ended when that one dies, and at once
-    if it has died. Raises `RuntimeError` in any other process."""
+    """Return the connection of this process, which was started as an arm. It ends when its parent dies. Raises
+    `RuntimeError` in any other process."""
     try:
         read, write, parent = map(int, os.environ.pop(PIPES).split())
     except KeyError:
-        raise RuntimeError("this process is no arm of a trial") from None
+        raise RuntimeError("this process is not an arm of a trial") from None
     for descriptor in (read, write):
         # What the arm starts does not keep the connection open.
         os.set_inheritable(descriptor, False)
@@ -54,7 +54,7 @@ def connection() -> Connection:
 
 
 def _be_killed_first() -> None:
-    """Where the kernel runs out of memory it ends this process, and what it starts, before any other."""
-    # proc(5): from -1000, never, to 1000. Whoever may not be told so is on another system, or in a sandbox.
+    """Let the kernel, if it runs out of memory, end this process and its children first."""
+    # proc(5): from -1000, never, to 1000. It fails on another system, or in a sandbox.
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")

@@ -1,4 +1,4 @@
-"""What is asked of an arm, and what it answers: checked on both sides of the pipe.
+"""Define the questions to an arm and its answers, which both sides of the pipe check.
 
 An arm is asked to `Load` first. One whose program is to be judged is asked to `Examine` it, and the baseline then to
 `Judge` what the candidate has left; one that is to be timed is asked to `Warm` up, and to `Measure` block by block.
@@ -24,8 +24,8 @@ from frx_graph.trials.samples import Disturbance
 
 @dataclass(frozen=True, slots=True)
 class TargetWorkload:
-    """What a callable returns: `module:callable` or `file.py:callable`, imported in the arm's process, whose folder is
-    that of the process that starts it. It is called with the sizes of `shape` by their names."""
+    """The return value of a callable: `module:callable` or `file.py:callable`, imported in the arm's process, whose
+    folder is that of the process that starts it. It is called with the sizes of `shape` by their names."""
 
     target: str
     device: str | None = None
@@ -52,7 +52,7 @@ class Load:
     `candidates` are to be made, each with the signature of its graph for its `graph_id`; with `proposes`, too, what
     measured times speak for among these rewrites, beside a choice of the inner compiler; with neither it is compiled as
     without us. `random` says that the program draws random numbers, which both arms are then to draw alike; None: find
-    out, by running it. Both arms of a pair are told the same, so that a state that the program keeps is the same.
+    out, by running it. Both arms of a pair get the same value, so that a state that the program keeps is the same.
     """
 
     workload: Workload
@@ -68,7 +68,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """The workload is there. `repeats` is False where it was run and did not compute the same twice from one seed."""
+    """The workload is there. `repeats` is False if it was run and did not compute the same twice from one seed."""
 
     random: bool
     environment: TrialEnvironment
@@ -96,7 +96,7 @@ class MadeGraph:
 
 @dataclass(frozen=True, slots=True)
 class Warmed:
-    """`seconds` it took until the first step had ended. `failures` of ours have left graphs as they were."""
+    """`seconds` it took until the first step had ended. `failures` left graphs unchanged."""
 
     seconds: float
     graphs: tuple[MadeGraph, ...]
@@ -115,7 +115,7 @@ class Examine:
 
 @dataclass(frozen=True, slots=True)
 class Examined:
-    """What the program did."""
+    """The observations of the program."""
 
     graphs: tuple[MadeGraph, ...]
     failures: tuple[str, ...]
@@ -138,8 +138,8 @@ class Judge:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What was found among so many `compared` results, and so many `placed` outputs and gradients. `exact` is False
-    where the program does not run in float64; `share` is the largest part of what is allowed that an error takes."""
+    """The differences among so many `compared` results, and so many `placed` outputs and gradients. `exact` is False
+    if the program does not run in float64; `share` is the largest part of what is allowed that an error takes."""
 
     values: tuple[Difference, ...]
     forms: tuple[Difference, ...]
@@ -173,14 +173,14 @@ Answered = TypeVar("Answered", Loaded, Warmed, Examined, Judged, Measured)
 
 
 class Answering(Protocol):
-    """An arm's process, or what stands for one."""
+    """An arm's process, or a substitute."""
 
     def ask(self, message: Mapping[str, Any], *, seconds: float) -> dict[str, Any]:
-        """Its answer. Raises `ArmError`."""
+        """Return its answer. Raises `ArmError`."""
 
 
 def ask(arm: Answering, question: Question, answered: type[Answered], seconds: float) -> Answered:
-    """The answer to `question`, which is of the kind `answered`. Raises `ArmError`."""
+    """Return the answer to `question`, of the kind `answered`. Raises `ArmError`."""
     message = TypeAdapter(type(question)).dump_python(question, mode="json")
     answer = arm.ask(message, seconds=seconds)
     try:

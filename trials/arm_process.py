@@ -1,5 +1,5 @@
-"""A process of its own for one arm of a trial: whatever happens in there, nothing of it outlives the trial, but for a
-process that has left its session and its parent, and has cleared its environment.
+"""Run one arm of a trial in a process of its own. Nothing of it outlives the trial, except a process that has left its
+session and its parent, and has cleared its environment.
 
 Messages go through two pipes of their own, a line of JSON each way, so that what the arm prints, or the user's code in
 it, is output and nothing else. The arm's side is `frx_graph.trials.arm_connection`.
@@ -33,19 +33,18 @@ from frx_graph.trials.arm_connection import PIPES
 
 _POLL_SECONDS = 0.05
 _TERMINATE_SECONDS = 0.5
-"""For whoever cleans up on SIGTERM."""
+"""Time to clean up on SIGTERM."""
 _ENDING_SECONDS = 0.5
-"""Between an arm's closing its pipe and its end, where it ends: the kernel does one after the other."""
+"""Between an arm's closing its pipe and its end: the kernel does one after the other."""
 _SHARED_SECONDS = 1.0
 """Between two looks at how much of what is resident is shared, which hold up the arm: forked processes may come to own
 what they shared, and nothing else tells."""
 _QUOTED_LINES = 3
 """A traceback's last ones say what was raised, and where."""
 _QUOTED_CHARACTERS = 160
-"""Of a line."""
 _ESCAPE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 """Colours, and what else steers a terminal, as ECMA-48 writes it."""
-NO_ANSWER = "an arm answered something that is no answer"
+NO_ANSWER = "an arm sent an invalid answer"
 
 
 class Cause(StrEnum):
@@ -56,9 +55,8 @@ class Cause(StrEnum):
     CRASHED = "crashed"
     """A signal of its own making has ended it: a segmentation fault, an illegal instruction."""
     KILLED = "killed"
-    """SIGKILL has ended it: the kernel, short of memory, or somebody else."""
+    """SIGKILL has ended it: the kernel, short of memory, or another program."""
     EXITED = "exited"
-    """It ended by itself in the middle."""
     TIMED_OUT = "timed out"
     FLOODED = "flooded its output"
     OUT_OF_MEMORY = "ran out of memory"
@@ -68,8 +66,8 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What an arm may use. `memory_bytes` counts the resident memory of all its processes, what they share once; None
-    is no limit."""
+    """Limits of an arm. `memory_bytes` counts the resident memory of all its processes, what they share once; None is
+    no limit."""
 
     output_bytes: int = 16 * 2**20
     memory_bytes: int | None = None
@@ -77,7 +75,7 @@ class Limits:
 
 class ArmError(FrxError):
     """An arm has failed: its trial has, and nothing else. `output` is the end of what it printed, whose last lines the
-    message quotes, but where the arm itself has said what is wrong."""
+    message quotes, unless the arm itself has said what is wrong."""
 
     def __init__(self, cause: Cause, message: str, output: str = "", hint: str = "") -> None:
         last = "" if cause is Cause.RAISED else last_lines(output)
@@ -87,17 +85,17 @@ class ArmError(FrxError):
 
 
 def raised(answer: Mapping[str, Any], output: str = "") -> ArmError:
-    """What an arm says of itself, as the error that it is."""
+    """Return an arm's own error message as an error."""
     cause = Cause.OUT_OF_MEMORY if answer.get("out_of_memory") else Cause.RAISED
     return ArmError(cause, str(answer["error"]), output, str(answer.get("hint", "")))
 
 
 class ArmProcess:
     """Starts `command` in a session of its own; a context manager that leaves no process behind. So is one that nobody
-    holds any more ended, as where Ctrl-C comes before it is kept anywhere.
+    holds any more ended, as if Ctrl-C comes before it is kept anywhere.
 
     `environment` is added to this process's own. The command finds the pipes through `arm_connection.connection()`.
-    Raises `ArmError` where it cannot be started.
+    Raises `ArmError` if it cannot be started.
     """
 
     def __init__(
@@ -139,7 +137,7 @@ class ArmProcess:
             # Last: what comes before is ended here.
             self._left = weakref.finalize(self, _end_what_is_left, os.getpid(), self._family, ours)
         except BaseException as error:
-            # Also where Ctrl-C comes between: an arm that finds nobody at the other end goes by itself.
+            # Also if Ctrl-C comes between: an arm whose connection is closed ends by itself.
             _close(ours)
             if process is not None:
                 end_process(process)
@@ -158,7 +156,7 @@ class ArmProcess:
 
     @property
     def pid(self) -> int:
-        """Of the process that was started."""
+        """The number of the process that was started."""
         return self._family.pid
 
     @property
@@ -167,8 +165,8 @@ class ArmProcess:
         return self._output.text()
 
     def ask(self, message: Mapping[str, Any], *, seconds: float) -> dict[str, Any]:
-        """Its answer to `message`. Raises `ArmError` where none comes within `seconds`, or the arm says that it has
-        failed; the process has been ended then."""
+        """Return its answer to `message`. Raises `ArmError` if none comes within `seconds`, or the arm reports a
+        failure; the process has been ended then."""
         deadline = time.monotonic() + seconds
         try:
             self._send(message, deadline, seconds)
@@ -211,7 +209,7 @@ class ArmProcess:
             except BlockingIOError:
                 continue
             except OSError:
-                # It has gone: what it is that ended it is told by whoever reads.
+                # It has gone: the next read finds out why.
                 return
 
     def _answer(self, deadline: float, seconds: float) -> dict[str, Any]:
@@ -277,8 +275,7 @@ def _until_look(deadline: float) -> float:
 
 
 def last_lines(text: str) -> str:
-    """The last lines of an output that are not empty, in one line. It may be anybody's: all that does not print is left
-    out."""
+    """Return the last non-empty lines of an output, joined in one. Characters that do not print are left out."""
     printable = ("".join(c for c in line if c.isprintable()).strip() for line in _ESCAPE.sub("", text).splitlines())
     last = [line for line in printable if line][-_QUOTED_LINES:]
     return " | ".join(
@@ -287,7 +284,7 @@ def last_lines(text: str) -> str:
 
 
 def _end_what_is_left(owner: int, family: ProcessFamily, ours: list[int]) -> None:
-    """Of an arm that nobody has stopped. A copy of the process, which `os.fork` has made, is not its owner."""
+    """End an arm that was not stopped, unless this is a copy of its owner that `os.fork` has made."""
     if os.getpid() == owner:
         family.end(0.0)
     _close(ours)

@@ -1,4 +1,4 @@
-"""Whether a block of steps measured its program, or something that happened beside it.
+"""Tell whether a block of steps measured its program, or a disturbance.
 
 Read before and after the block, never between its steps, in the process of the arm that runs them. Three things make a
 block void, the first that is found is told:
@@ -25,14 +25,14 @@ import torch
 from frx_graph.measure.inductor.compilations import compilations, compiled_between
 from frx_graph.measure.machine import device_state, processor_state
 from frx_graph.measure.machine.device_state import NvidiaDevice
-from frx_graph.measure.machine.disturbance import DISTURBED_SHARE, OthersLoad, others_load, own_seconds
+from frx_graph.measure.machine.disturbance import DISTURBED_SHARE, others_load, own_seconds
 from frx_graph.measure.machine.nvml_device import nvidia_device
-from frx_graph.trials.samples import Cause, Disturbance
+from frx_graph.trials.samples import Cause, Disturbance, load_disturbance
 
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """What is looked at around each block. `watched` finds it, once for all blocks of a process."""
+    """The device and processes that are watched around each block."""
 
     device: NvidiaDevice | None
     ours: frozenset[int] = frozenset()
@@ -40,14 +40,14 @@ class Watched:
 
 
 def watched(device: torch.device, ours: Collection[int] = ()) -> Watched:
-    """What can be watched for programs on `device`."""
+    """Return what can be watched for programs on `device`."""
     return Watched(nvidia_device(device), frozenset(ours))
 
 
 @contextlib.contextmanager
 def block_watch(what: Watched) -> Iterator[Callable[[], Disturbance | None]]:
-    """What has disturbed the block inside, from entering up to the call; None if nothing is known to have. To be asked
-    right behind the last step, when the device has finished it."""
+    """Yield a function that returns what has disturbed the block up to the call, or None. Call it right behind the last
+    step, when the device has finished it."""
     compiled = compilations()
     held_back = processor_state.cpu_throttling()
     throttled = what.device.throttling() if what.device is not None else None
@@ -64,8 +64,8 @@ def block_watch(what: Watched) -> Iterator[Callable[[], Disturbance | None]]:
                     return Disturbance(Cause.THROTTLED, f"the device: {', '.join(reasons)}")
             if slowed := processor_state.throttled_between(held_back, processor_state.cpu_throttling()):
                 return Disturbance(Cause.THROTTLED, slowed)
-            if others is not None and _loaded(others):
-                return Disturbance(Cause.LOADED, others.told)
+            if (loaded := load_disturbance(others)) is not None:
+                return loaded
             if what.device is not None:
                 share = what.device.others_share(started, what.ours)
                 if share is not None and share >= DISTURBED_SHARE:
@@ -73,8 +73,3 @@ def block_watch(what: Watched) -> Iterator[Callable[[], Disturbance | None]]:
             return None
 
         yield disturbance
-
-
-def _loaded(others: OthersLoad) -> bool:
-    """In a block of a few steps the share of others is made of a few ticks: less than their error says nothing."""
-    return others.share >= DISTURBED_SHARE and others.used > others.resolution

@@ -1,4 +1,4 @@
-"""What is known of a configuration of a program, a set of environment variables, that was run and timed."""
+"""Describe a configuration of a program, a set of environment variables, and its trials."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from frx_graph.trials.schedule import Arm
 
 
 class Tier(enum.IntEnum):
-    """What trying a configuration may do."""
+    """The risk of trying a configuration."""
 
     SAFE = 0
     """It changes how data come, or how memory is managed."""
@@ -40,24 +40,25 @@ class StepBlock:
     arm: Arm
     step_seconds: tuple[float, ...]
     samples: int | None = None
-    """In all of these steps together; None where the program does not tell."""
+    """In all of these steps together; None if the program does not tell."""
     disturbance: Disturbance | None = None
 
     @property
     def seconds(self) -> float:
-        """Of a step, on average."""
+        """Mean seconds of a step."""
         return sum(self.step_seconds) / len(self.step_seconds)
 
     @property
     def seconds_per_sample(self) -> float | None:
-        """None where samples are not told."""
+        """None if samples are not told."""
         return None if not self.samples else sum(self.step_seconds) / self.samples
 
     def block(self, *, by_sample: bool) -> Block:
-        """For the statistics of trials, one time. Raises `ValueError` where samples are asked for and not told."""
+        """Return the block for the statistics of trials, with one time. Raises `ValueError` if samples are asked for
+        and unknown."""
         seconds = self.seconds_per_sample if by_sample else self.seconds
         if seconds is None:
-            raise ValueError("how many samples a step has is not told")
+            raise ValueError("the number of samples in a step is unknown")
         return Block(self.arm, (seconds,), self.disturbance)
 
 
@@ -68,7 +69,7 @@ class StepQuad:
     pair: int
     number: int
     log_ratio: float
-    """Of the arms' times, baseline over candidate."""
+    """Log ratio of the arms' times, baseline over candidate."""
     void: bool
     blocks: tuple[StepBlock, ...]
 
@@ -95,29 +96,26 @@ class RunSeen:
     exit_code: int | None
     """None for one that was ended here, after its steps or its time."""
     ending: str
-    """How it ended, for people."""
     in_time: bool
-    """Whether its steps were made within its time."""
+    """True if its steps were made within its time."""
     steps: int
     step_seconds: tuple[float, ...]
-    """Of those behind the warm-up, batch to batch."""
+    """Durations of the steps behind the warm-up, from batch to batch."""
     samples: int | None
     """In these steps together."""
     batch_size: int | None
     losses: tuple[float | None, ...]
-    """Of all steps that tell one, in order; None for one that is not finite."""
+    """Losses of all steps that have one, in order; None for one that is not finite."""
     outputs: tuple[tuple[str, float | None], ...]
-    """What the program measured of its outputs, in its last step; None for what is not finite."""
+    """Figures of the outputs in the last step; None for one that is not finite."""
     workers: int | None
     batch_layouts: int
-    """How many different ones its batches had."""
     peak_bytes: int | None
     """Resident memory of all its processes."""
     memory_ratio: float | None
-    """The peak's part of all memory there is; of the device's where there is one."""
+    """The peak's share of all memory; of the device's if there is one."""
     device_busy_percent: float | None
     bottleneck: str | None
-    """The label of its diagnosis."""
 
     @property
     def seconds_per_step(self) -> float | None:
@@ -131,12 +129,12 @@ class RunSeen:
 
     @property
     def finite(self) -> bool:
-        """Whether all losses are."""
+        """True if all losses are finite."""
         return None not in self.losses
 
 
 class Kind(enum.StrEnum):
-    """What a trial is for."""
+    """The purpose of a trial."""
 
     RACE = "race"
     """A short one that picks who is worth a full one; it proves nothing."""
@@ -147,7 +145,7 @@ class Kind(enum.StrEnum):
 
 
 class Fate(enum.StrEnum):
-    """What became of a configuration."""
+    """The outcome of a configuration."""
 
     PROMOTE = "promote"
     REJECT = "reject"
@@ -168,13 +166,11 @@ class ConfigurationTrial:
     kind: Kind
     configuration: Configuration
     against: tuple[tuple[str, str], ...]
-    """The variables of the baseline of this trial."""
     fate: Fate
     reason: str
     seen: RunSeen | None = None
     gain: Gain | None = None
     by_sample: bool = False
-    """Whether times are those of a sample, as batch sizes differ."""
+    """True if times are those of a sample, as batch sizes differ."""
     one_at_a_time: bool = False
-    """Whether each block was a process of its own."""
     quads: tuple[StepQuad, ...] = ()

@@ -88,11 +88,11 @@ _NOT_DECISIVE = frozenset(
         "OMP_DISPLAY_ENV",
     }
 )
-"""Of the variables with those prefixes."""
+"""Exceptions to those prefixes."""
 
 
 def decisive_variables(variables: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """Those of `variables` that decide kernels, threads or memory."""
+    """Return those of `variables` that decide kernels, threads or memory."""
     return tuple(
         (name, value)
         for name, value in sorted(variables.items())

@@ -1,12 +1,14 @@
-"""The setup of this process for a trial, and the state of its machine now."""
+"""Read the setup of this process for a trial, and the state of its machine now."""
 
 from __future__ import annotations
 
 import importlib.metadata
 import os
 import platform
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -16,19 +18,20 @@ from frx_graph.measure.machine.measurement_environment import measurement_enviro
 from frx_graph.measure.machine.nvml_device import nvidia_device
 from frx_graph.measure.machine.processor_state import processor_state
 from frx_graph.serialization.decisive_settings import decisive_settings
-from frx_graph.trials.cpp_compiler import cpp_compiler
+from frx_graph.support.torch_internals import inductor_config
 from frx_graph.trials.decisive_variables import decisive_variables
 from frx_graph.trials.environment_record import TrialEnvironment, TrialSetup
 from frx_graph.version import __version__
 
 
 def device_of(inputs: Sequence[object]) -> torch.device:
-    """The GPU of a program that has any of its `inputs` there, else the CPU."""
+    """Return the GPU of a program that has any of its `inputs` there, else the CPU."""
     return next((value.device for value in inputs if isinstance(value, Tensor) and value.is_cuda), torch.device("cpu"))
 
 
 def trial_setup(device: torch.device, variables: Mapping[str, str] | None = None) -> TrialSetup:
-    """The setup of this process for programs on `device`. `variables` are the environment's, if not this process's."""
+    """Return the setup of this process for programs on `device`. `variables` are the environment's, if not this
+    process's."""
     on_gpu = device.type == "cuda" and torch.cuda.is_available()
     cpu = torch.device("cpu")
     nvidia = nvidia_device(device)
@@ -53,7 +56,7 @@ def trial_setup(device: torch.device, variables: Mapping[str, str] | None = None
 
 
 def trial_environment(device: torch.device) -> TrialEnvironment:
-    """The setup and the state of this process's machine now."""
+    """Return the setup, and the state of this machine now."""
     nvidia = nvidia_device(device)
     return TrialEnvironment(
         setup=trial_setup(device),
@@ -73,3 +76,17 @@ def _version(distribution: str) -> str | None:
         return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:
         return None
+
+
+def cpp_compiler() -> str | None:
+    """Return what identifies the C++ compiler of Inductor without starting it: its resolved name, its size, and its
+    time, which packages keep from their build. None if there is none."""
+    names = (
+        inductor_config.cpp.cxx if isinstance(inductor_config.cpp.cxx, (tuple, list)) else (inductor_config.cpp.cxx,)
+    )
+    found = next(filter(None, (shutil.which(name) for name in names if name)), None)
+    if found is None:
+        return None
+    file = Path(found).resolve()
+    status = file.stat()
+    return f"{file.name}, {status.st_size} bytes, {int(status.st_mtime)}"

@@ -1,4 +1,4 @@
-"""On what a trial was made: the setup that decides whether its decision may be used again, and the machine's state.
+"""Record the setup of a trial, which decides whether its decision may be used again, and the machine's state.
 
 A decision is about one setup, whose fingerprint keys it in the ledger. What changes from hour to hour, load and clocks,
 host name, and which of its equal processors a process may use, is recorded beside it and in no fingerprint.
@@ -17,7 +17,7 @@ from frx_graph.measure.machine.processor_state import ProcessorState
 
 @dataclass(frozen=True, slots=True)
 class TrialSetup:
-    """What decides how fast two programs are compared with each other. None: not told, or there is none."""
+    """The setup that decides how fast two programs are relative to each other. None: unknown or absent."""
 
     frx: str
     python: str
@@ -26,7 +26,6 @@ class TrialSetup:
     interop_threads: int
     triton: str | None
     driver: str | None
-    """Of the NVIDIA device."""
     cuda: str | None
     """That torch was built with; like the next two None for a trial on the processor."""
     cudnn: int | None
@@ -57,12 +56,7 @@ class TrialEnvironment:
     setup: TrialSetup
     host: str
     affinity: tuple[int, ...] | None
-    """Numbers of the processors that this process may use; None where the system does not tell."""
+    """Numbers of the processors that this process may use; None if the system does not tell."""
     processor: ProcessorState
     device: DeviceState | None
-    """None on the processor, and where NVML does not know the device."""
-
-    @property
-    def fingerprint(self) -> str:
-        """The setup's."""
-        return self.setup.fingerprint
+    """None on the processor, and if NVML does not know the device."""

@@ -1,4 +1,4 @@
-"""Runs one trial: starts its arms, puts the candidate through the gates, measures quads until the verdict is clear.
+"""Run one trial: start its arms, put the candidate through the gates, and measure quads until the verdict is clear.
 
 Each pair of arms is two fresh processes; those that the gates look at are not timed. Whatever an arm does, its
 processes are gone when this returns or raises.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from frx_graph.trials.arm_messages import (
@@ -30,19 +30,23 @@ from frx_graph.trials.gates import Comparison, examine_gates, plan_fault
 from frx_graph.trials.policy import TrialPolicy
 from frx_graph.trials.protocol import Protocol as Rule
 from frx_graph.trials.protocol import protocol
-from frx_graph.trials.running_arms import RunningArm, RunningArms
-from frx_graph.trials.running_arms import StartArm as StartArm
-from frx_graph.trials.samples import Block, MeasuredQuad
+from frx_graph.trials.samples import Block, MeasuredQuad, count_quads, pause_seconds
 from frx_graph.trials.schedule import Arm, Quad, next_quad, schedule
 from frx_graph.trials.trial_run import Gate, GateResult, TrialRun
 from frx_graph.trials.verdict import Outcome, Verdict, early_verdict, final_verdict
-from frx_graph.trials.worker_client import Asking, BaselineError, BudgetEnded, CandidateFailed
+from frx_graph.trials.worker_client import (
+    Asking,
+    BaselineError,
+    BudgetEnded,
+    CandidateFailed,
+    RunningArm,
+    RunningArms,
+    StartArm,
+)
 
 DRAWS = 3
-"""Of inputs, on which results are compared."""
+"""Draws of inputs on which results are compared."""
 _WARM_STEPS = 3
-_FIRST_PAUSE_SECONDS = 0.25
-_LONGEST_PAUSE_SECONDS = 15.0
 _NOT_REPEATABLE = "not repeatable: the program does not compute the same twice from the same seed and inputs"
 
 Progress = Callable[[str], None]
@@ -50,13 +54,13 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Programs:
-    """The two programs of a trial: what each arm is told to load."""
+    """The two programs of a trial: what each arm loads."""
 
     baseline: Load
     candidate: Load
 
     def of(self, arm: Arm) -> Load:
-        """One of them."""
+        """Return the program of an arm."""
         return self.baseline if arm is Arm.BASELINE else self.candidate
 
 
@@ -71,7 +75,7 @@ def run_trial(
     clock: Callable[[], float] = time.monotonic,
     pause: Callable[[float], None] = time.sleep,
 ) -> TrialRun:
-    """The trial of one of `candidates` candidates. Raises `TrialError` where the baseline itself does not run.
+    """Run the trial of one of `candidates` candidates. Raises `TrialError` if the baseline itself does not run.
 
     It ends, inconclusive, when the policy's time budget is used up. After a disturbed quad it waits for a while. With
     `in_process` what is started are no processes of their own.
@@ -81,29 +85,24 @@ def run_trial(
     return replace(run, in_process=in_process)
 
 
+@dataclass(slots=True)
 class _Run:
-    def __init__(
-        self,
-        programs: Programs,
-        policy: TrialPolicy,
-        rule: Rule,
-        start: StartArm,
-        progress: Progress,
-        clock: Callable[[], float],
-        pause: Callable[[float], None],
-    ) -> None:
-        self._clock = clock
-        self._pause = pause
-        self._deadline = clock() + policy.time_budget_seconds
-        self._asking = Asking(policy, self._deadline, clock)
-        self._programs = programs
-        self._policy = policy
-        self._rule = rule
-        self._start = start
-        self._progress = progress
-        self._environment: TrialEnvironment | None = None
-        self._signatures: tuple[str, ...] = ()
-        self._random: bool | None = None
+    programs: Programs
+    policy: TrialPolicy
+    rule: Rule
+    start: StartArm
+    progress: Progress
+    clock: Callable[[], float]
+    pause: Callable[[float], None]
+    environment: TrialEnvironment | None = None
+    signatures: tuple[str, ...] = ()
+    random: bool | None = None
+    deadline: float = field(init=False)
+    asking: Asking = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.deadline = self.clock() + self.policy.time_budget_seconds
+        self.asking = Asking(self.policy, self.deadline, self.clock)
 
     def all(self) -> TrialRun:
         try:
@@ -133,7 +132,7 @@ class _Run:
         return self._ended((self._ran(), *gates[1:], throughput), verdict, quads)
 
     def _ended(self, gates: tuple[GateResult, ...], verdict: Verdict, quads: Sequence[MeasuredQuad]) -> TrialRun:
-        return TrialRun(gates, verdict, tuple(quads), self._environment, self._signatures)
+        return TrialRun(gates, verdict, tuple(quads), self.environment, self.signatures)
 
     def _gates(self) -> Iterator[GateResult]:
         try:
@@ -145,14 +144,13 @@ class _Run:
         yield from examine_gates(seen)
 
     def _once_more(self, failure: CandidateFailed | BaselineError) -> None:
-        """Raises `failure` where that says enough."""
-        self._asking.forgive(failure)
+        self.asking.forgive(failure)
         arm = Arm.BASELINE if isinstance(failure, BaselineError) else Arm.CANDIDATE
-        self._progress(f"once more, in fresh processes: the {arm} {failure.detail}")
+        self.progress(f"once more, in fresh processes: the {arm} {failure.detail}")
 
     def _ran(self) -> GateResult:
         who = {Arm.CANDIDATE: "it", Arm.BASELINE: "the baseline"}
-        once = (f"; once {who[arm]} did not: {how}" for arm, how in self._asking.forgiven.items())
+        once = (f"; once {who[arm]} did not: {how}" for arm, how in self.asking.forgiven.items())
         return GateResult(Gate.PROCESS, True, "".join(("ran to its end", *once)))
 
     def _compared_at_last(self) -> Comparison:
@@ -163,17 +161,17 @@ class _Run:
                 self._once_more(failure)
 
     def _compared(self) -> Comparison:
-        """What the arms do, seen in a pair of processes that is not timed."""
-        with tempfile.TemporaryDirectory(prefix="frx-trial-") as folder, RunningArms(self._start) as running:
+        """Examine both arms in a pair of processes that is not timed."""
+        with tempfile.TemporaryDirectory(prefix="frx-trial-") as folder, RunningArms(self.start) as running:
             arms = self._pair(running, tuple(Arm))
             files = {arm: str(Path(folder) / f"{arm}.pt") for arm in Arm}
             seen = {}
             for arm in Arm:
-                self._progress(f"looking at the {arm}")
-                seen[arm] = self._asking.ask(arms, arm, Examine(files[arm], DRAWS), Examined)
-            self._signatures = tuple(graph.signature for graph in seen[Arm.BASELINE].graphs)
-            self._progress("comparing their results")
-            policy = self._policy
+                self.progress(f"looking at the {arm}")
+                seen[arm] = self.asking.ask(arms, arm, Examine(files[arm], DRAWS), Examined)
+            self.signatures = tuple(graph.signature for graph in seen[Arm.BASELINE].graphs)
+            self.progress("comparing their results")
+            policy = self.policy
             question = Judge(
                 files[Arm.BASELINE],
                 files[Arm.CANDIDATE],
@@ -181,16 +179,16 @@ class _Run:
                 policy.numerics_multiplier,
                 policy.numerics_multiplier_half,
             )
-            judged = self._asking.ask(arms, Arm.BASELINE, question, Judged)
-        wanted = self._programs.candidate.candidates
+            judged = self.asking.ask(arms, Arm.BASELINE, question, Judged)
+        wanted = self.programs.candidate.candidates
         return Comparison(seen[Arm.BASELINE], seen[Arm.CANDIDATE], judged, wanted, policy)
 
     def _measured(self, quads: list[MeasuredQuad]) -> Verdict:
-        plan = schedule(self._rule)
+        plan = schedule(self.rule)
         pair: int | None = None
-        with RunningArms(self._start) as running:
+        with RunningArms(self.start) as running:
             arms: Mapping[Arm, RunningArm] = {}
-            while (quad := next_quad(plan, [q.void for q in quads], self._rule.void_quads_allowed)) is not None:
+            while (quad := next_quad(plan, [q.void for q in quads], self.rule.void_quads_allowed)) is not None:
                 try:
                     if quad.pair != pair:
                         running.stop()
@@ -204,48 +202,41 @@ class _Run:
                     pair = None
                     continue
                 quads.append(measured)
-                self._progress(_so_far(quads, self._rule))
-                if self._clock() >= self._deadline:
+                self.progress(count_quads(quads, self.rule))
+                if self.clock() >= self.deadline:
                     break
                 if quads[-1].void:
-                    self._wait(quads)
-                if (verdict := early_verdict(quads, self._rule)) is not None:
+                    self.pause(min(pause_seconds(quads), max(0.0, self.deadline - self.clock())))
+                if (verdict := early_verdict(quads, self.rule)) is not None:
                     return verdict
         return self._cut_short(quads)
 
     def _warm(self, arms: Mapping[Arm, RunningArm], quad: Quad) -> None:
         # Of the first pair the baseline first, and a block of each that is not kept: they tell how long the candidate
         # is to be waited for.
-        first = not self._asking.knows(Measure)
+        first = not self.asking.knows(Measure)
         for arm in Arm if first else dict.fromkeys(quad.arms):
-            self._progress(f"process pair {quad.pair + 1} of {self._rule.process_pairs}: compiling the {arm}")
-            warmed = self._asking.ask(arms, arm, Warm(_WARM_STEPS), Warmed)
+            self.progress(f"process pair {quad.pair + 1} of {self.rule.process_pairs}: compiling the {arm}")
+            warmed = self.asking.ask(arms, arm, Warm(_WARM_STEPS), Warmed)
             # Else the program without the plan would be timed as the candidate.
-            if fault := plan_fault(self._programs.of(arm).candidates, warmed.graphs, warmed.failures):
-                raise self._asking.not_made(fault)
+            if fault := plan_fault(self.programs.of(arm).candidates, warmed.graphs, warmed.failures):
+                raise self.asking.not_made(fault)
         if first:
             for arm in Arm:
                 self._block(arms, arm)
 
     def _cut_short(self, quads: Sequence[MeasuredQuad]) -> Verdict:
-        """The final verdict; where not all quads were measured it says which keys of the policy have ended it."""
-        verdict = final_verdict(quads, self._rule)
+        """Return the final verdict. If not all quads were measured it names the keys of the policy that ended it."""
+        verdict = final_verdict(quads, self.rule)
         void = sum(quad.void for quad in quads)
-        if len(quads) - void >= self._rule.quads:
+        if len(quads) - void >= self.rule.quads:
             return verdict
         ends = []
-        if self._clock() >= self._deadline:
+        if self.clock() >= self.deadline:
             ends.append("the time budget ended: raise time_budget_seconds")
-        if void > self._rule.void_quads_allowed:
-            ends.append(f"no more than {self._rule.void_quads_allowed} may be void: raise void_quads_allowed")
+        if void > self.rule.void_quads_allowed:
+            ends.append(f"no more than {self.rule.void_quads_allowed} may be void: raise void_quads_allowed")
         return replace(verdict, reason="; ".join((verdict.reason, *ends)))
-
-    def _wait(self, quads: Sequence[MeasuredQuad]) -> None:
-        """After a disturbed quad, twice as long after each in a row: what disturbs may pass."""
-        row = next((n for n, quad in enumerate(reversed(quads)) if not quad.void), len(quads))
-        seconds = min(_FIRST_PAUSE_SECONDS * 2 ** (row - 1), _LONGEST_PAUSE_SECONDS, self._deadline - self._clock())
-        if seconds > 0:
-            self._pause(seconds)
 
     def _quad(self, arms: Mapping[Arm, RunningArm], quad: Quad) -> MeasuredQuad:
         first, second, third, fourth = (self._block(arms, arm) for arm in quad.arms)
@@ -253,32 +244,32 @@ class _Run:
 
     def _block(self, arms: Mapping[Arm, RunningArm], arm: Arm) -> Block:
         others = tuple(other.pid for name, other in arms.items() if name is not arm)
-        found = self._asking.ask(arms, arm, Measure(self._rule.steps_per_block, others), Measured)
+        found = self.asking.ask(arms, arm, Measure(self.rule.steps_per_block, others), Measured)
         return Block(arm, found.seconds, found.disturbance)
 
     def _pair(self, running: RunningArms, order: Sequence[Arm]) -> Mapping[Arm, RunningArm]:
-        """Two fresh processes with their workloads loaded, started in this order. Both of the first pair find out about
-        random numbers, and neither of the later ones: a program may keep a state that moves on with every run of it."""
+        """Start two fresh processes in this order, with their workloads loaded. Only the first pair finds out about
+        random numbers: a program may keep a state that every run changes."""
         arms: dict[Arm, RunningArm] = {}
         loaded: dict[Arm, Loaded] = {}
         for arm in order:
             try:
                 arms[arm] = running.start()
             except ArmError as error:
-                raise self._asking.failure(arm, error) from error
-            load = replace(self._programs.of(arm), random=self._random)
-            loaded[arm] = self._asking.ask(arms, arm, load, Loaded)
-            self._environment = self._environment or loaded[arm].environment
+                raise self.asking.failure(arm, error) from error
+            load = replace(self.programs.of(arm), random=self.random)
+            loaded[arm] = self.asking.ask(arms, arm, load, Loaded)
+            self.environment = self.environment or loaded[arm].environment
             if not loaded[arm].repeats:
                 raise _NotRepeatable
         if loaded[Arm.BASELINE].random is not loaded[Arm.CANDIDATE].random:
             raise _NotRepeatable
-        self._random = loaded[Arm.BASELINE].random
+        self.random = loaded[Arm.BASELINE].random
         return arms
 
 
 class _NotRepeatable(Exception):  # noqa: N818 - not an error: the trial ends
-    """What an arm computes tells nothing of what the other should."""
+    """Raised if an arm's results tell nothing about the other's."""
 
 
 def _failed(failure: CandidateFailed) -> GateResult:
@@ -287,9 +278,3 @@ def _failed(failure: CandidateFailed) -> GateResult:
 
 def _rejected(gate: GateResult) -> Verdict:
     return Verdict(Outcome.REJECT, f"{gate.name}: {gate.detail}", None, early=True)
-
-
-def _so_far(quads: Sequence[MeasuredQuad], rule: Rule) -> str:
-    measured = sum(not quad.void for quad in quads)
-    void = len(quads) - measured
-    return f"quad {measured} of {rule.quads}{f', {void} void' if void else ''}"

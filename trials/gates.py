@@ -1,38 +1,45 @@
-"""What a candidate must pass before it is timed: each gate looks at what both arms were seen to do, and says why not.
+"""Check a candidate before it is timed: each gate compares what both arms did, and says what is wrong.
 
-Their order is that of `GATES`; the first that fails ends a trial.
+They run in the order of `Gate`; the first that fails ends a trial.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from frx_graph.capture.capture_changes import CaptureChange, WorseCapture, worse_capture
-from frx_graph.measure.operators.unexpected_dispatch import unexpected_dispatch
+from frx_graph.capture.capture_facts import CaptureFacts
+from frx_graph.measure.memory_use import MemoryRecord
+from frx_graph.measure.operators.kernel_identities import KernelIdentities, Source
+from frx_graph.measure.operators.unexpected_dispatch import changed_kernels, unexpected_dispatch
 from frx_graph.measure.worse_memory import worse_memory
 from frx_graph.records import Candidate
-from frx_graph.trials import gate_evidence
 from frx_graph.trials.arm_messages import Examined, Judged, MadeGraph
 from frx_graph.trials.numerics import describe
 from frx_graph.trials.policy import TrialPolicy
 from frx_graph.trials.trial_run import Gate, GateResult
 
+_MOST_CHANGES = 12
+"""Kernels that are named. Where a compiler lays out a whole network otherwise, hundreds change."""
+_NAMED_FIRST = (Source.DEVICE, Source.ONEDNN, Source.GENERATED, Source.ATEN)
+"""Kernels that compute come before those that call them."""
+
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What two arms were seen to do with one workload."""
+    """The observations of two arms with one workload."""
 
     baseline: Examined
     candidate: Examined
     judged: Judged
     wanted: tuple[Candidate, ...]
-    """What was to be made of the program."""
     policy: TrialPolicy
 
 
 def examine_gates(seen: Comparison) -> Iterator[GateResult]:
-    """The gates between the process and the throughput, up to the first that is not passed."""
+    """Yield the gates between the process and the throughput, up to the first that fails."""
     for name, fault, evidence in _CHECKS:
         found = fault(seen)
         yield GateResult(name, not found, found or evidence(seen))
@@ -42,7 +49,7 @@ def examine_gates(seen: Comparison) -> Iterator[GateResult]:
 
 
 def plan_fault(wanted: Sequence[Candidate], graphs: Sequence[MadeGraph], failures: Sequence[str]) -> str:
-    """What of all that was `wanted` was not made of an arm's graphs, and why; empty where nothing is missing, nor has
+    """Return what is missing of the `wanted` candidates in an arm's graphs, and why; empty if nothing is missing or has
     failed."""
     made = {_named(candidate) for graph in graphs for candidate in graph.applied}
     missing = [candidate for candidate in wanted if _named(candidate) not in made]
@@ -51,10 +58,6 @@ def plan_fault(wanted: Sequence[Candidate], graphs: Sequence[MadeGraph], failure
     refused = [reason for graph in graphs for reason in graph.refused]
     why = "; ".join((*failures, *refused)) or "no graph has its signature"
     return f"{missing[0].rewrite} was not made: {why}" if missing else why
-
-
-def _plan(seen: Comparison) -> str:
-    return plan_fault(seen.wanted, seen.candidate.graphs, seen.candidate.failures)
 
 
 def _capture(seen: Comparison) -> str:
@@ -73,14 +76,6 @@ def _listed(changes: list[WorseCapture]) -> str:
     return "; ".join(f"{change.kind}: {change.detail}" for change in changes)
 
 
-def _numerics(seen: Comparison) -> str:
-    return "; ".join(describe(seen.judged.values))
-
-
-def _strides(seen: Comparison) -> str:
-    return "; ".join(describe(seen.judged.forms))
-
-
 def _kernels(seen: Comparison) -> str:
     return "; ".join(map(str, unexpected_dispatch(seen.baseline.kernels, seen.candidate.kernels)))
 
@@ -97,23 +92,90 @@ def _mebibytes(count: int) -> str:
     return f"{count / 2**20:.1f} MiB"
 
 
+def describe_plan(wanted: Sequence[Candidate]) -> str:
+    """Return how often each rewrite was made."""
+    counts = Counter(candidate.rewrite for candidate in wanted)
+    return f"made: {', '.join(f'{count} × {name}' for name, count in counts.items())}" if counts else "nothing to make"
+
+
+def describe_capture(baseline: CaptureFacts, candidate: CaptureFacts) -> str:
+    """Return the number of graphs, graph breaks and guards of both arms."""
+    return _compare_texts(_count_graphs(baseline), _count_graphs(candidate))
+
+
+def describe_recompiles(baseline: CaptureFacts, candidate: CaptureFacts) -> str:
+    """Return the number of recompiled frames and skipped CUDA graphs of both arms."""
+    return _compare_texts(_count_recompiles(baseline), _count_recompiles(candidate))
+
+
+def describe_numerics(found: Judged) -> str:
+    """Return how many results were compared, and with what."""
+    against = "float64" if found.exact else "the baseline, as the program does not run in float64"
+    largest = "" if found.share is None else f"; the largest error is {100 * found.share:.3g} % of what is allowed"
+    return f"{found.compared} results against {against}{largest}"
+
+
+def describe_kernels(baseline: KernelIdentities, candidate: KernelIdentities) -> str:
+    """Return the kernels that run more or less often in a step than in the baseline."""
+    untold = sorted({*baseline.untold, *candidate.untold})
+    changes = sorted(changed_kernels(baseline, candidate), key=lambda one: _NAMED_FIRST.index(one.kernel.source))
+    told = sum(entry.kernel.source not in untold for entry in baseline.kernels)
+    parts = [f"{len(changes)} changed, of {told} that the baseline has", *map(str, changes[:_MOST_CHANGES])]
+    if len(changes) > _MOST_CHANGES:
+        parts.append(f"and {len(changes) - _MOST_CHANGES} more")
+    return "; ".join((*parts, *(f"{source} not told" for source in untold)))
+
+
+def describe_memory(baseline: MemoryRecord, candidate: MemoryRecord) -> str:
+    """Return the peak memory of both arms, in bytes."""
+    return _compare_texts(_format_memory(baseline), _format_memory(candidate))
+
+
+def _count_graphs(facts: CaptureFacts) -> str:
+    guards = sum(len(frame.guards) for frame in facts.frames)
+    counts = {"graphs": facts.graphs, "graph breaks": len(facts.breaks), "guards": guards}
+    untold = {"graphs": "compilations"}
+    return ", ".join(
+        f"{name} not told" if untold.get(name, name) in facts.untold else f"{name} {count}"
+        for name, count in counts.items()
+    )
+
+
+def _count_recompiles(facts: CaptureFacts) -> str:
+    recompiles = "not told" if "compilations" in facts.untold else len(facts.recompiles)
+    return f"recompiles {recompiles}, CUDA-graph skips {facts.cudagraph_skips} in {facts.steps} steps"
+
+
+def _format_memory(seen: MemoryRecord) -> str:
+    device = "" if seen.device is None else f", on the device {seen.device.peak_bytes} bytes"
+    return f"peak on the host {seen.host.peak_bytes} bytes{device}"
+
+
+def _compare_texts(baseline: str, candidate: str) -> str:
+    return f"{candidate}, as the baseline" if candidate == baseline else f"{candidate}; the baseline: {baseline}"
+
+
 _LATER = frozenset({CaptureChange.RECOMPILE, CaptureChange.CUDAGRAPH_SKIP})
 
-_Told = Callable[[Comparison], str]
-_CHECKS: tuple[tuple[Gate, _Told, _Told], ...] = (
-    (Gate.PLAN, _plan, lambda seen: gate_evidence.made(seen.wanted)),
-    (Gate.CAPTURE, _capture, lambda seen: gate_evidence.captured(seen.baseline.capture, seen.candidate.capture)),
-    (Gate.NUMERICS, _numerics, lambda seen: gate_evidence.judged(seen.judged)),
-    (Gate.STRIDES, _strides, lambda seen: gate_evidence.placed(seen.judged)),
-    (Gate.KERNELS, _kernels, lambda seen: gate_evidence.kernels(seen.baseline.kernels, seen.candidate.kernels)),
+_Describe = Callable[[Comparison], str]
+_CHECKS: tuple[tuple[Gate, _Describe, _Describe], ...] = (
     (
-        Gate.RECOMPILES,
-        _recompiles,
-        lambda seen: gate_evidence.recompiled(seen.baseline.capture, seen.candidate.capture),
+        Gate.PLAN,
+        lambda seen: plan_fault(seen.wanted, seen.candidate.graphs, seen.candidate.failures),
+        lambda seen: describe_plan(seen.wanted),
     ),
-    (Gate.MEMORY, _memory, lambda seen: gate_evidence.remembered(seen.baseline.memory, seen.candidate.memory)),
+    (Gate.CAPTURE, _capture, lambda seen: describe_capture(seen.baseline.capture, seen.candidate.capture)),
+    (Gate.NUMERICS, lambda seen: "; ".join(describe(seen.judged.values)), lambda seen: describe_numerics(seen.judged)),
+    (
+        Gate.STRIDES,
+        lambda seen: "; ".join(describe(seen.judged.forms)),
+        lambda seen: f"{seen.judged.placed} outputs and gradients lie as the baseline's",
+    ),
+    (Gate.KERNELS, _kernels, lambda seen: describe_kernels(seen.baseline.kernels, seen.candidate.kernels)),
+    (Gate.RECOMPILES, _recompiles, lambda seen: describe_recompiles(seen.baseline.capture, seen.candidate.capture)),
+    (Gate.MEMORY, _memory, lambda seen: describe_memory(seen.baseline.memory, seen.candidate.memory)),
 )
-"""What is worse, where anything is, and what was seen where nothing is."""
+"""For each gate: the fault, empty if there is none, and the line to show if it is passed."""
 
 
 def _named(candidate: Candidate) -> tuple[str, str, tuple[str, ...], tuple[str, ...]]:

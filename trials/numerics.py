@@ -1,4 +1,4 @@
-"""Whether a candidate's results are as good as the baseline's: each is compared with the same program in float64.
+"""Judge if a candidate's results are as good as the baseline's: each is compared with the same program in float64.
 
 The rule is that of torch's own accuracy oracle (`torch._dynamo.utils.same`): the root mean square of the candidate's
 error may be a multiple of the baseline's, plus a tenth of a tolerance. Two things are stricter: the tolerance is that
@@ -27,22 +27,22 @@ from torch import Tensor
 
 _TOLERANCE = {torch.float64: 1e-8, torch.float32: 1e-4}
 _HALF_TOLERANCE = 1e-3
-"""What torch's benchmarks compare half precision with (`benchmarks/dynamo/common.py`)."""
+"""The tolerance of torch's benchmarks for half precision (`benchmarks/dynamo/common.py`)."""
 _LARGEST = 10.0
-"""How many times the baseline's largest error a candidate's may be: single elements differ more than all together."""
+"""Multiple of the baseline's largest error that a candidate's may be: single elements differ more than all together."""
 
 
 _NEGLIGIBLE = 1e-3
 _MOST_SHARED = 0.02
-"""Of a gradient's size, by which another gradient's noise excuses it."""
+"""Share of a gradient's size by which another gradient's noise excuses it."""
 _HALF = (torch.float16, torch.bfloat16)
 _OWN = {torch.float64: 1e-6, torch.float32: 1e-3}
 _HALF_OWN = 0.05
-"""Of a result's size: an error of the baseline's that is taken for rounding unseen. What is larger has to be made by
-rounding noise as well. Observed with 4 to 12 convolutions, batch norms and ReLUs: 3e-6 in single precision, 4e-2 in
+"""Share of a result's size: an error of the baseline's that is taken for rounding unseen. What is larger has to be made
+by rounding noise as well. Observed with 4 to 12 convolutions, batch norms and ReLUs: 3e-6 in single precision, 4e-2 in
 bfloat16; with 30 of them 8e-5, and 0.6, which noise in bfloat16 makes, too."""
 _REPEATED, _HALF_REPEATED = 0.02, 0.1
-"""Of a result's size, by which two runs of the same step may differ: sums whose order is chance differ by less."""
+"""Share of a result's size by which two runs of the same step may differ: sums in random order differ by less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +56,13 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Multipliers:
-    """How many times the baseline's own error a candidate's may be; `half` for values in half precision."""
+    """Multiples of the baseline's own error that a candidate's may be; `half` for values in half precision."""
 
     full: float
     half: float
 
     def of(self, dtype: torch.dtype) -> float:
-        """The one for values of this type."""
+        """Return the multiple for values of this type."""
         return self.half if dtype in _HALF else self.full
 
 
@@ -74,16 +74,16 @@ class Errors:
     largest: float
 
     def at_least(self, other: Errors) -> Errors:
-        """The larger of each."""
+        """Return the larger of each."""
         return Errors(max(self.mean, other.mean), max(self.largest, other.largest))
 
     def times(self, factor: float) -> Errors:
-        """Of values so many times as large."""
+        """Return the errors of values `factor` times as large."""
         return Errors(factor * self.mean, factor * self.largest)
 
 
 def rounding_noise(reference: Mapping[str, Tensor], runs: Iterable[Mapping[str, Tensor]]) -> dict[str, Errors]:
-    """By how much rounding moves each result, in the worst of `runs` with noise, `reference` being without.
+    """Return by how much rounding moves each result, in the worst of `runs` with noise; `reference` is without.
 
     Which input of a ReLU changes its sign is chance, and moves the gradients that depend on it alone. So of all
     gradients the one that moves most, in relation to its size, tells of all of them, up to a share: beyond that each
@@ -126,8 +126,8 @@ def _size(value: Tensor) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """Of one result. `difference` says how the candidate's is worse, if it is; `share` how much of what is allowed its
-    error takes, None where there is no such number."""
+    """The judgement of one result. `difference` says how the candidate's is worse, if it is; `share` is the part of the
+    allowed error that it takes, or None."""
 
     difference: str | None
     share: float | None = None
@@ -141,11 +141,11 @@ def judge_value(
     noise: Errors | None = None,
     least_size: float = 0.0,
 ) -> Judgement:
-    """How `theirs`, the candidate's, is worse than `ours`, the baseline's, if it is. `exact` is the same in float64,
-    where that could be had, and is what `ours` was rounded from: else both may differ by the tolerance.
+    """Judge if and how `theirs`, the candidate's, is worse than `ours`, the baseline's, if it is. `exact` is the same
+    in float64, if that could be had, and is what `ours` was rounded from: else both may differ by the tolerance.
     `noise` is by how much rounding may move the baseline's: that counts as its own error, but in half precision, where
-    a single run shows what rounding does. `least_size` is the size of results that this one is small beside, if it is.
-    """
+    a single run shows what rounding does. `least_size` is the size of results that this one is small beside, if it
+    is."""
     if ours.dtype != theirs.dtype or ours.shape != theirs.shape:
         return Judgement(f"{_form(theirs)} instead of {_form(ours)}")
     if not ours.dtype.is_floating_point and not ours.dtype.is_complex:
@@ -196,14 +196,13 @@ def _share(error: float, allowed: float) -> float:
 
 
 def _rounded(own: Errors, size: float, dtype: torch.dtype, times: float, noise: Errors | None) -> bool:
-    """Whether rounding explains the baseline's own error."""
     plain = _OWN.get(dtype, _HALF_OWN) * size
     moved = noise or Errors(0.0, 0.0)
     return own.mean <= max(plain, times * moved.mean) and own.largest <= _LARGEST * max(plain, times * moved.largest)
 
 
 def repeats(first: Tensor, again: Tensor, least_size: float = 0.0) -> bool:
-    """Whether two runs of the same step, from the same seed, are as equal as any two are, in this result."""
+    """Return True if two runs of the same step from the same seed agree in this result, as far as any two do."""
     if first.dtype != again.dtype or first.shape != again.shape:
         return False
     if not first.dtype.is_floating_point and not first.dtype.is_complex:
@@ -223,8 +222,8 @@ def repeats(first: Tensor, again: Tensor, least_size: float = 0.0) -> bool:
 
 
 def least_sizes(values: Mapping[str, Tensor]) -> dict[str, float]:
-    """Of each gradient the size of the largest one, and so of parameters after a step: those that are small beside it
-    may be nothing but rounding, as what a batch norm takes away again is. Nothing is said of other results."""
+    """Return for each gradient the size of the largest one, and likewise for parameters after a step. Gradients that
+    are small beside it may be nothing but rounding, as what a batch norm cancels."""
     found: dict[str, float] = {}
     for kind in (_is_gradient, _is_after_step):
         names = [name for name, value in values.items() if kind(name) and value.is_floating_point()]
@@ -261,7 +260,7 @@ def _form(value: Tensor) -> str:
 
 
 def describe(differences: tuple[Difference, ...], most: int = 3) -> Iterator[str]:
-    """A line each for the first ones, and how many more there are."""
+    """Yield a line for each of the first ones, and one that counts the rest."""
     for difference in differences[:most]:
         yield f"{difference.name}, draw {difference.draw}: {difference.detail}"
     if len(differences) > most:

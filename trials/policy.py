@@ -1,4 +1,4 @@
-"""What trials must show before a rewrite is used, and what they may cost: read once, checked, then only passed on.
+"""Read the policy: what trials must show before a rewrite is used, and what they may cost.
 
 A policy is written in YAML, or under `[tool.frx.policy]` in pyproject.toml; a missing key has its default:
 
@@ -26,7 +26,8 @@ FEWEST_QUADS = 5
 
 
 class TrialPolicy(BaseModel):
-    """What a trial must show, and how it is measured. The figures behind the defaults are in docs/trials.md."""
+    """The thresholds of a trial, and how it is measured. The figures behind the defaults are in
+    docs/internals/trials.md."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
@@ -146,7 +147,7 @@ TUNE_POLICY = TrialPolicy(minimum_speedup=0.08, pair_agreement="direction")
 
 
 def policy_from_mapping(given: Mapping[str, Any], where: str) -> TrialPolicy:
-    """The checked policy. `where` names the place that `given` was read from.
+    """Check the policy. `where` names the place that `given` was read from.
 
     Raises `PolicyError` for an unknown key, with the nearest right one, and for a value that is out of range.
     """
@@ -168,7 +169,7 @@ def policy_from_mapping(given: Mapping[str, Any], where: str) -> TrialPolicy:
 
 
 def read_policy(path: Path) -> TrialPolicy:
-    """The policy in a YAML file; an empty file has all defaults. Raises `PolicyError`."""
+    """Read the policy of a YAML file; an empty file has all defaults. Raises `PolicyError`."""
     try:
         given = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Two CUDA sources compiled and run against each other: how long, whether they print the same, and what cannot be told.
+"""Compile two CUDA sources and run them against each other: compare their times and their outputs.
 
 Wall time and kernel time come from runs of their own: events around each launch take time themselves.
 """
@@ -18,26 +18,25 @@ from frx_graph.support.supervisor.run import ProgramRun, run_program
 from frx_graph.trials.program_outputs import OutputComparison, compare_outputs
 from frx_graph.trials.program_times import ProgramComparison, compare_programs, program_schedule
 from frx_graph.trials.samples import Block, MeasuredQuad
-from frx_graph.trials.schedule import Arm, Quad
+from frx_graph.trials.schedule import Arm
 
 Progress = Callable[[str], None]
 
 WORDS: Mapping[Arm, Literal["before", "after"]] = {Arm.BASELINE: "before", Arm.CANDIDATE: "after"}
-_NO_GPU = "there is no NVIDIA GPU here: what takes a GPU would fail, and how long that takes is no measure"
+_NO_GPU = "there is no NVIDIA GPU here: programs that use a GPU would fail, and their times would mean nothing"
 
 
 @dataclass(frozen=True, slots=True)
 class BenchOptions:
-    """What was asked for."""
+    """The options of a benchmark."""
 
     runs: int = 20
-    """Of each program: even, and at least `program_times.FEWEST_RUNS`."""
+    """Runs of each program: even, and at least `program_times.FEWEST_RUNS`."""
     warmup: int = 5
-    """Of each program, before; not counted."""
+    """Uncounted runs of each program before."""
     arch: str | None = None
     """"sm_90"; None: the GPUs that are here."""
     flags: tuple[str, ...] = ()
-    """Of nvcc."""
     limit_seconds: float = 120.0
     """For one run."""
 
@@ -49,9 +48,8 @@ class BenchSide:
     source: Path
     compiled: Compiled
     problem: str | None = None
-    """What was wrong with one of its runs, which ended all."""
+    """The failure of one of its runs, which ended all."""
     errors: bytes = b""
-    """What that run wrote to its standard error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +63,7 @@ class KernelComparison:
 
 @dataclass(frozen=True, slots=True)
 class BenchRun:
-    """What came of it. `wall` and `outputs` are None where the programs were not run to the end."""
+    """The result. `wall` and `outputs` are None if the programs were not run to the end."""
 
     options: BenchOptions
     gpus: tuple[str, ...]
@@ -76,10 +74,10 @@ class BenchRun:
     wall: ProgramComparison | None = None
     kernels: KernelComparison | None = None
     no_kernel_times: str | None = None
-    """Why `kernels` is None, where `wall` is not."""
+    """The reason why `kernels` is None, if `wall` is not."""
     outputs: OutputComparison | None = None
     varying: tuple[Arm, ...] = ()
-    """Whose output changed from run to run."""
+    """Programs whose output changed from run to run."""
 
 
 class _RunError(Exception):
@@ -91,7 +89,7 @@ class _RunError(Exception):
 def bench_programs(
     before: Path, after: Path, options: BenchOptions, *, gpus: Sequence[str], nvcc: Nvcc, progress: Progress
 ) -> BenchRun:
-    """Compile both, and run them where there are `gpus` (their names). Raises `EvidenceError` for a source that is no
+    """Compile both, and run them if there are `gpus` (their names). Raises `EvidenceError` for a source that is no
     file, and a program that cannot be started."""
     folder = nvcc.temporary
     arch = options.arch or ("native" if gpus else None)
@@ -125,7 +123,7 @@ def bench_programs(
 
 
 class _Programs:
-    """Both, as they are run; remembers what the first run of each printed, and whose output changes."""
+    """Runs both programs; remembers the first output of each, and if it changes."""
 
     def __init__(self, sides: Mapping[Arm, BenchSide], limit_seconds: float, libraries: Sequence[str]) -> None:
         self._sides = sides
@@ -136,7 +134,7 @@ class _Programs:
         self.varying: set[Arm] = set()
 
     def run(self, arm: Arm, environment: Mapping[str, str] | None = None) -> float:
-        """Seconds of one run. Raises `_RunError`."""
+        """Run one program; return its seconds. Raises `_RunError`."""
         program = self._sides[arm].compiled.program
         try:
             ran = run_program(
@@ -156,7 +154,6 @@ class _Programs:
 def _wall_times(
     programs: _Programs, options: BenchOptions, progress: Progress
 ) -> tuple[ProgramComparison, tuple[Arm, ...]]:
-    """Of whole programs, and the order in which they ran."""
     for number in range(options.warmup):
         progress(f"warming up, {number + 1} of {options.warmup}")
         for arm in Arm:
@@ -166,7 +163,7 @@ def _wall_times(
 
 
 def _kernel_times(programs: _Programs, clock: KernelClock, runs: int, progress: Progress) -> KernelComparison | str:
-    """Of the programs' kernels alone; or why there are no such times."""
+    """Time the programs' kernels alone; return the comparison, or why there is none."""
     environment = clock.environment(programs.environment)
     last: dict[Arm, KernelTime] = {}
 
@@ -200,13 +197,9 @@ def _measured(runs: int, seconds: Callable[[Arm], float], what: str, progress: P
     found = []
     for number, quad in enumerate(plan, start=1):
         progress(f"{what}, quad {number} of {len(plan)}")
-        found.append(_quad(quad, seconds))
+        first, second, third, fourth = (Block(arm, (seconds(arm),)) for arm in quad.arms)
+        found.append(MeasuredQuad(quad, (first, second, third, fourth)))
     return found
-
-
-def _quad(quad: Quad, seconds: Callable[[Arm], float]) -> MeasuredQuad:
-    first, second, third, fourth = (Block(arm, (seconds(arm),)) for arm in quad.arms)
-    return MeasuredQuad(quad, (first, second, third, fourth))
 
 
 def _with_problem(run: BenchRun, error: _RunError) -> BenchRun:

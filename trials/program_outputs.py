@@ -1,4 +1,4 @@
-"""Whether two programs have printed the same: byte for byte, else number by number."""
+"""Compare the outputs of two programs: byte for byte, else number by number."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from itertools import zip_longest
 
 RELATIVE, ABSOLUTE = 1.3e-6, 1e-5
-"""How far a number may be off: what `torch.testing.assert_close` allows float32 by default. One that is written without
-point and exponent is a count, and may not be off at all."""
+"""Tolerance of a number: be off: what `torch.testing.assert_close` allows float32 by default. One that is written
+without point and exponent is a count, and may not be off at all."""
 _NUMBER = re.compile(rb"(?<![\w.])[+-]?(?:\d++\.?\d*+|\.\d++)(?:[eE][+-]?\d++)?(?![\w.])")
 """Not the digits of a name, of a version, or of a hexadecimal number. Possessive, since a megabyte of digits before a
 letter would else be tried at every length."""
@@ -32,25 +32,24 @@ class Agreement(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class OutputComparison:
-    """Two outputs. What is about numbers is None where they were not compared one by one."""
+    """Two outputs. What is about numbers is None if they were not compared one by one."""
 
     agreement: Agreement
     numbers: int | None = None
-    """That stand at the same places of the same text."""
+    """Numbers at the same places of the same text."""
     numbers_off: int | None = None
-    """Of these, beyond the tolerance."""
     largest_absolute: float | None = None
     largest_relative: float | None = None
-    """Of the greater of the two; infinite where one of them is too great for a float."""
+    """Relative to the greater of the two; infinite if one of them is too great for a float."""
     first_line: int | None = None
     """Counted from 1, where the outputs first differ."""
     before_line: bytes | None = None
-    """The beginning of that line; None where there is none any more."""
+    """The beginning of that line; None if there is none any more."""
     after_line: bytes | None = None
 
 
 def compare_outputs(before: bytes, after: bytes) -> OutputComparison:
-    """What the outputs have in common."""
+    """Compare two outputs."""
     if before == after:
         return OutputComparison(Agreement.IDENTICAL if before else Agreement.NOTHING_PRINTED)
     line, first, second = next(_differing_lines(before, after))
@@ -85,7 +84,7 @@ def _differing_lines(before: bytes, after: bytes) -> Iterator[tuple[int, bytes |
 
 
 def _distance(one: float, other: float) -> tuple[float, float]:
-    """Absolute, and as a share of the greater; infinite if either is."""
+    """Return the absolute distance, and its share of the greater; infinite if either is."""
     if math.isinf(one) or math.isinf(other):
         return (0.0, 0.0) if one == other else (math.inf, math.inf)
     distance = abs(one - other)

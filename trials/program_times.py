@@ -1,4 +1,4 @@
-"""Which of two programs takes longer, by runs of whole processes that took turns.
+"""Compare the times of two programs by runs of whole processes that took turns.
 
 The programs are run in the quads of `frx_graph.trials.schedule`, each block one run of a fresh process, and compared by
 the trimmed t-test of `frx_graph.trials.statistics` over the quads' log ratios. Nothing is promoted here, so there is no
@@ -20,18 +20,18 @@ from frx_graph.trials.schedule import Arm, Quad, schedule
 from frx_graph.trials.statistics import trimmed_interval
 
 RUNS_PER_QUAD = 2
-"""Of each program."""
+"""Runs of each program."""
 FEWEST_RUNS = 2 * RUNS_PER_QUAD
-"""Of each program: an interval takes two quads."""
+"""Runs of each program: an interval takes two quads."""
 CONFIDENCE = 0.99
-"""Of the interval of the ratio, and so of the verdict: one in a hundred equal programs may be told apart, half of these
-as faster. docs/bench.md has how many were."""
+"""Confidence of the interval of the ratio, and so of the verdict: one in a hundred equal programs may be told apart,
+half of these as faster. docs/internals/trials.md has how many were."""
 
 _LARGEST = math.log(sys.float_info.max)
 
 
 class Direction(enum.StrEnum):
-    """What was shown of the second program."""
+    """The result for the second program."""
 
     FASTER = "faster"
     SLOWER = "slower"
@@ -46,10 +46,9 @@ class ProgramComparison:
     """In the order they were run; so are those of the other."""
     after_seconds: tuple[float, ...]
     ratio_median: float
-    """Of the quads."""
     ci_low: float
     ci_high: float
-    """Infinite where the quads are too few and too far apart for a bound."""
+    """Infinite if the quads are too few and too far apart for a bound."""
     quads: int
 
     @property
@@ -66,7 +65,7 @@ class ProgramComparison:
 
 
 def program_schedule(runs: int) -> tuple[Quad, ...]:
-    """The quads in which each program is run `runs` times. Raises `ValueError` for an odd number, or one that is below
+    """Return the quads in which each program is run `runs` times. Raises `ValueError` for an odd number, or one below
     `FEWEST_RUNS`."""
     if runs < FEWEST_RUNS or runs % RUNS_PER_QUAD:
         raise ValueError(f"{runs} runs of each program")
@@ -86,7 +85,7 @@ def program_schedule(runs: int) -> tuple[Quad, ...]:
 
 
 def compare_programs(quads: Sequence[MeasuredQuad]) -> ProgramComparison:
-    """What at least two quads say."""
+    """Compare the programs by at least two quads."""
     log_ratios = [quad.log_ratio for quad in quads]
     low, high = trimmed_interval(log_ratios, (1 - CONFIDENCE) / 2)
     seconds: dict[Arm, list[float]] = {arm: [] for arm in Arm}

@@ -1,7 +1,7 @@
-"""What one trial goes by, in the units of its measurements: the policy, and how and for how many candidates it is run.
+"""Derive the rules of one trial, in the units of its measurements, from the policy and the way it is run.
 
-Speed-ups are compared as logarithms of ratios of times, where a gain and the loss that undoes it differ by their sign
-alone: `log(1 + speed-up)`.
+Speed-ups are compared as logarithms of ratios of times, `log(1 + speed-up)`: a gain and the loss that undoes it differ
+by their sign alone.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Protocol:
     agreement: float
     """Log ratio that the median of every process pair must reach; besides, it must be above 0."""
     alpha: float
-    """Of one side, for this one candidate, for all that is told from quads."""
+    """One-sided, for this one candidate, for all that quads tell."""
     pairs_alpha: float
     """The same for what is told from process pairs: not divided by the candidates, since so few pairs would then prove
     hardly anything. That all pairs agree is asked for besides, and is rarer by chance."""
@@ -47,10 +47,10 @@ class Protocol:
 
 
 def protocol(policy: TrialPolicy, candidates: int = 1, *, in_process: bool = False) -> Protocol:
-    """The protocol of one of `candidates` trials, whose best will be used.
+    """Return the protocol of one of `candidates` trials, whose best will be used.
 
-    Where arms cannot travel to processes of their own, one process runs as many quads as all pairs would. What is
-    peculiar to that process (where its memory lies, what its allocator has seen) favours one arm in all of them, and no
+    If arms cannot run in processes of their own, one process runs as many quads as all pairs would. What is
+    peculiar to that process (memory addresses, the state of its allocator) favours one arm in all of them, and no
     number of quads shows it; so the threshold is higher by `in_process_extra` instead.
 
     Raises `ValueError` for less than one candidate.

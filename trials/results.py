@@ -1,5 +1,5 @@
-"""What a step leaves behind: outputs, gradients, parameters after one optimizer step, buffers; how they lie in memory,
-and who shares it."""
+"""Observe and compare the results of a step: outputs, gradients, buffers, parameters after one optimizer step, their
+layouts in memory, and shared memory."""
 
 from __future__ import annotations
 
@@ -31,17 +31,16 @@ from frx_graph.trials.numerics import (
 )
 
 LEARNING_RATE = 0.01
-"""Of the one step of SGD by which parameters are compared where a program has no optimizer: large enough that a wrong
-gradient shows in them."""
+"""Learning rate of the step of SGD by which parameters are compared if a program has no optimizer: a wrong gradient
+shows in them."""
 
 Tensors: TypeAlias = dict[str, Tensor]
 
 
 @dataclass(frozen=True)
 class StepResults:
-    """Of one draw. `values` are copies on the CPU, by name; `forms` says of each how it lay: strides, whether it needs
-    a gradient, and the number of the memory that it shares with inputs, parameters, buffers and other outputs, counted
-    from the first."""
+    """The results of one draw. `values` are copies on the CPU, by name. `forms` describe their layouts: strides, needed
+    gradients, and the number of the memory that they share with inputs, parameters, buffers and other outputs."""
 
     values: Tensors
     forms: Mapping[str, str]
@@ -60,16 +59,16 @@ class Program:
     optimizer: torch.optim.Optimizer | None = None
 
     def step(self) -> Any:
-        """Forward, and backward with gradients of one; what the call returned."""
+        """Run forward, and backward with gradients of one; return what the call returned."""
         return run_step(self.call, self.args, self.kwargs, train=self.train)
 
     def update(self) -> None:
-        """What a training step ends with."""
+        """Run the optimizer's step, which ends a training step."""
         if self.train and self.optimizer is not None:
             self.optimizer.step()
 
     def forget_gradients(self) -> None:
-        """As before the first step."""
+        """Remove all gradients."""
         for tensor in self.leaves():
             tensor.grad = None
 
@@ -83,7 +82,7 @@ def observe_step(program: Program, seed: int, within: AbstractContextManager[obj
     """Run one step `within` something, from a seed, and put parameters, buffers and gradients back as they were."""
     program.forget_gradients()
     inputs = [t for t in pytree.tree_leaves((program.args, dict(program.kwargs))) if isinstance(t, Tensor)]
-    with _state_kept(program.model), _values_kept(inputs):
+    with _values_kept((*inputs, *_tensors_of(program.model))):
         seed_everything(seed)
         with within or contextlib.nullcontext():
             made = program.step()
@@ -100,28 +99,29 @@ def observe_step(program: Program, seed: int, within: AbstractContextManager[obj
         if program.model is not None:
             named |= _of_model(program.model, program)
         forms |= {name: str(tuple(t.stride())) for name, t in named.items() if name.startswith("gradient of")}
-        # On the CPU, as what another process has left: all that is compared lies on one device.
+        # On the CPU, as what another process has left: all that is compared is on one device.
         results = StepResults({name: tensor.detach().to("cpu", copy=True) for name, tensor in named.items()}, forms)
     program.forget_gradients()
     return results
 
 
 def seed_everything(seed: int) -> None:
-    """Of all generators that a program may draw from: torch's, Python's and NumPy's."""
+    """Seed all generators that a program may draw from: torch's, Python's and NumPy's."""
     random.seed(seed)
     numpy.random.seed(seed % 2**32)
     torch.manual_seed(seed)
 
 
 def same_results(one: StepResults, other: StepResults) -> bool:
-    """Bit for bit; NaN is the same as NaN."""
+    """Return True if all are equal bit for bit; NaN equals NaN."""
     return one.values.keys() == other.values.keys() and all(
         _same(value, other.values[name]) for name, value in one.values.items()
     )
 
 
 def same_step(first: StepResults, again: StepResults) -> bool:
-    """Whether a step that was run again from the same seed has computed the same, but for sums in another order."""
+    """Return True if a step that was run again from the same seed has the same results, but for sums in another
+    order."""
     sizes = least_sizes(first.values)
     return first.values.keys() == again.values.keys() and all(
         repeats(value, again.values[name], sizes.get(name, 0.0)) for name, value in first.values.items()
@@ -133,8 +133,8 @@ def _same(one: Tensor, other: Tensor) -> bool:
 
 
 def redrawn(values: Any, draw: int) -> Any:
-    """Other inputs of the same kind: the floating-point values of each tensor in another order. Draw 0 are `values`
-    themselves; integers and booleans, which may index something, stay as they are."""
+    """Return other inputs of the same kind: the floating-point values of each tensor in another order. Draw 0 returns
+    `values`; integers and booleans, which may index something, stay."""
     if draw == 0:
         return values
     generator = torch.Generator().manual_seed(draw)
@@ -156,9 +156,9 @@ def redrawn(values: Any, draw: int) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """Where a candidate's results have other values than the baseline's may have, and where they lie otherwise, of so
-    many `placed` ones, of `compared` results. `exact` says that they were compared with float64. `share` is the largest
-    part of what is allowed that the error of one of the others takes; None where there is no such number."""
+    """The comparison of a candidate's results with the baseline's: those with other `values`, those with other `forms`
+    among `placed` ones, of `compared` results. `exact`: compared with float64. `share` is the largest part of its
+    allowed error that any other result takes, or None."""
 
     values: tuple[Difference, ...]
     forms: tuple[Difference, ...]
@@ -209,8 +209,7 @@ def compare(
 
 
 def noise_of(runs: Iterator[Tensors]) -> dict[str, Errors]:
-    """What rounding makes of each result: `runs` are those of a plain step, and then of steps with noise, from one
-    state, of which one is looked at after the other."""
+    """Return what rounding makes of each result. `runs` are a plain step and then steps with noise, from one state."""
     plain = next(runs)
     found = rounding_noise(plain, runs)
     for name in plain:
@@ -227,8 +226,8 @@ def write_result(file: Path, draw: int, one: StepResults) -> None:
 
 
 def read_result(file: Path, draw: int) -> StepResults:
-    """Results of another process, which are read from the disk as they are looked at. Raises `TrialError` where it has
-    left none that can be read."""
+    """Read the results of another process, from the disk as they are used. Raises `TrialError` if they cannot be
+    read."""
     try:
         one = torch.load(_of_draw(file, draw), weights_only=True, mmap=True)
         return StepResults({**one["values"]}, {**one["forms"]})
@@ -254,7 +253,6 @@ def _of_model(model: nn.Module, program: Program) -> Tensors:
 
 @contextlib.contextmanager
 def _optimizer_kept(optimizer: torch.optim.Optimizer | None) -> Iterator[torch.optim.Optimizer | None]:
-    """Its state is what it was."""
     before = None if optimizer is None else copy.deepcopy(optimizer.state_dict())
     yield optimizer
     if optimizer is not None and before is not None:
@@ -271,13 +269,6 @@ def _form(tensor: Tensor, memories: dict[int, int]) -> str:
 
 def _takes_gradient(value: Any) -> bool:
     return isinstance(value, Tensor) and value.requires_grad and value.is_leaf
-
-
-@contextlib.contextmanager
-def _state_kept(model: nn.Module | None) -> Iterator[None]:
-    """Parameters and buffers are what they were, in the same memory."""
-    with _values_kept(_tensors_of(model)):
-        yield
 
 
 def _tensors_of(model: nn.Module | None) -> list[Tensor]:

@@ -1,4 +1,4 @@
-"""What rounding alone can make of a program: it is run with every result moved by a few units of its last place."""
+"""Show what rounding alone does to a program: run it with every result moved by a few units in the last place."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 from frx_graph.support.torch_internals import OpOverload, TorchDispatchMode, pytree
 
 _UNITS = 8.0
-"""Of the last place of a sum of products. Five runs with this explain what channels-last does to the gradients of
+"""Units in the last place of a sum of products. Five runs with this explain what channels-last does to the gradients of
 networks of 6 to 20 convolutions with batch norms and ReLUs (48 draws of 16 networks); with half of it they do not in
 some. A first layer that is off by 1 % is found in all of them (torch 2.15, oneDNN)."""
 

@@ -1,13 +1,19 @@
-"""What was measured: blocks of step times, and the quads that they make up. Nothing is dropped: a void quad is kept."""
+"""Record what was measured: blocks of step times, and the quads that they make up. Void quads are kept."""
 
 from __future__ import annotations
 
 import enum
 import math
 import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from frx_graph.measure.machine.disturbance import DISTURBED_SHARE, OthersLoad
+from frx_graph.trials.protocol import Protocol
 from frx_graph.trials.schedule import Arm, Quad
+
+_FIRST_PAUSE_SECONDS = 0.25
+_LONGEST_PAUSE_SECONDS = 15.0
 
 
 class Cause(enum.StrEnum):
@@ -23,7 +29,7 @@ class Cause(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Disturbance:
-    """What makes a block void."""
+    """The reason why a block is void."""
 
     cause: Cause
     detail: str = ""
@@ -36,7 +42,7 @@ class Block:
 
     arm: Arm
     seconds: tuple[float, ...]
-    """Of each step; raises `ValueError` unless there are some, all of them finite and above 0."""
+    """Seconds of each step; raises `ValueError` unless there are some, all finite and above 0."""
     disturbance: Disturbance | None = None
 
     def __post_init__(self) -> None:
@@ -51,7 +57,7 @@ class MeasuredQuad:
     quad: Quad
     blocks: tuple[Block, Block, Block, Block]
     log_ratio: float = field(init=False)
-    """Of the arms' block medians, baseline over candidate: above 0 where the candidate is faster.
+    """Log ratio of the arms' block medians, baseline over candidate: above 0 if the candidate is faster.
 
     The median of a block's steps leaves out single slow steps, without judging which times are outliers. The two blocks
     of an arm count the same.
@@ -67,5 +73,25 @@ class MeasuredQuad:
 
     @property
     def void(self) -> bool:
-        """Whether any of its blocks was disturbed."""
+        """True if any of its blocks was disturbed."""
         return any(block.disturbance is not None for block in self.blocks)
+
+
+def load_disturbance(others: OthersLoad | None) -> Disturbance | None:
+    """Return the disturbance by other programs' load, if any. A short block's share is made of a few ticks, so it must
+    also exceed their resolution."""
+    if others is None or others.share < DISTURBED_SHARE or others.used <= others.resolution:
+        return None
+    return Disturbance(Cause.LOADED, others.told)
+
+
+def count_quads(quads: Sequence[MeasuredQuad], protocol: Protocol) -> str:
+    """Return how many quads of a trial are measured, and how many of those were void, for people."""
+    void = sum(quad.void for quad in quads)
+    return f"quad {len(quads) - void} of {protocol.quads}{f', {void} void' if void else ''}"
+
+
+def pause_seconds(quads: Sequence[MeasuredQuad]) -> float:
+    """Return how long to wait after a void quad: twice as long after each in a row, as the disturbance may pass."""
+    row = next((n for n, quad in enumerate(reversed(quads)) if not quad.void), len(quads))
+    return float(min(_FIRST_PAUSE_SECONDS * 2 ** (row - 1), _LONGEST_PAUSE_SECONDS))

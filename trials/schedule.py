@@ -1,4 +1,4 @@
-"""Which arm runs in which block of which process pair: quads of ABBA and BAAB.
+"""Decide the order of the arms in each process pair: quads of ABBA and BAAB.
 
 Arms that run one after the other (all of A, then all of B) differ by whatever the machine did in between. In a quad
 both arms have the same mean position, so a drift that is linear over its four blocks cancels out, and slow noise mostly
@@ -40,7 +40,7 @@ BAAB = (Arm.CANDIDATE, Arm.BASELINE, Arm.BASELINE, Arm.CANDIDATE)
 
 
 def schedule(protocol: Protocol) -> tuple[Quad, ...]:
-    """All quads of a trial in the order they are run; the same for the same seed.
+    """Return all quads of a trial in order; the same for the same seed.
 
     Within a pair the two orders alternate. Which of them a pair begins with, and so which arm's process is started
     first, is drawn such that both orders begin equally often, give or take one.
@@ -57,7 +57,7 @@ def schedule(protocol: Protocol) -> tuple[Quad, ...]:
 
 
 def next_quad(plan: Sequence[Quad], voids: Sequence[bool], void_quads_allowed: int) -> Quad | None:
-    """The quad to run next, after quads of which `voids` says, in the order they were run, whether they were void.
+    """Return the quad to run next. `voids` says for each quad run so far, in order, if it was void.
 
     A void quad is run again at once, in the same processes and order; None when all of the plan has been measured, or
     when more quads were void than may be run again.

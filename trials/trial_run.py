@@ -1,4 +1,4 @@
-"""How a trial went: its gates, its measured quads, its verdict. Read by reports, which need no torch."""
+"""Record a trial: its gates, its measured quads, its verdict. Read by reports, which need no torch."""
 
 from __future__ import annotations
 
@@ -16,12 +16,11 @@ class Gate(enum.StrEnum):
     PROCESS = "process"
     """The arm ran to its end: it neither crashed, hung, ran out of memory, nor flooded its output."""
     PLAN = "plan"
-    """What was to be made of the program was made of it."""
+    """All rewrites that were to be made were made."""
     CAPTURE = "capture"
     """No graph break, graph or guard more."""
     NUMERICS = "numerics"
     STRIDES = "strides"
-    """Of outputs and gradients; and who shares memory with whom."""
     KERNELS = "kernels"
     """Nothing left its fast implementation."""
     RECOMPILES = "recompiles"
@@ -33,7 +32,7 @@ class Gate(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GateResult:
-    """Whether a gate was passed, and what was seen there, in a line. `passed` is None where it says nothing here."""
+    """The result of a gate, with what was seen there, in a line. `passed` is None if it does not apply."""
 
     name: Gate
     passed: bool | None
@@ -42,13 +41,12 @@ class GateResult:
 
 @dataclass(frozen=True, slots=True)
 class TrialRun:
-    """How a trial went. `quads` are all that were measured, void ones included."""
+    """The record of a trial. `quads` are all that were measured, void ones included."""
 
     gates: tuple[GateResult, ...]
     verdict: Verdict
     quads: tuple[MeasuredQuad, ...]
     environment: TrialEnvironment | None
     signatures: tuple[str, ...]
-    """Of the program's Dynamo graphs."""
     in_process: bool = False
-    """Both arms were in the process of whoever has run the trial."""
+    """Both arms ran in the process that ran the trial."""

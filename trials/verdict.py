@@ -1,4 +1,4 @@
-"""What the quads of a trial say about its candidate: promote, reject, equivalent, or inconclusive.
+"""Decide from the quads of a trial: promote, reject, equivalent, or inconclusive.
 
 At the end of a trial, with all its quads measured, the log ratios of times (baseline over candidate) decide:
 
@@ -7,7 +7,7 @@ At the end of a trial, with all its quads measured, the log ratios of times (bas
 - **equivalent**: both bounds lie within plus and minus the minimum: no difference that matters (two one-sided tests,
   Schuirmann 1987);
 - **reject**: otherwise, the upper bound is below the minimum: slower, or not as fast as was asked for;
-- **inconclusive**: all else, also where too many quads were void. It is not a milder promotion: nothing is used.
+- **inconclusive**: all else, also if too many quads were void. It is not a milder promotion: nothing is used.
 
 A trial is over earlier when the safe t-test has seen enough. It ends without promotion when the mean is below the
 minimum, in two pairs of processes at least. It promotes when the mean exceeds the minimum, and only in the last of the
@@ -30,13 +30,13 @@ from frx_graph.trials.samples import MeasuredQuad
 from frx_graph.trials.statistics import pairs_bound, safe_interval, safe_t, trimmed_interval
 
 FEWEST_PAIRS = 2
-"""Of which a trial that is rejected early must have measured: one cannot disagree with itself."""
+"""Pairs that a trial needs to be rejected early: one cannot disagree with itself."""
 
 _LARGEST = math.log(sys.float_info.max)
 
 
 class Outcome(enum.StrEnum):
-    """What becomes of a candidate; only the first is ever used."""
+    """The outcome of a candidate; only the first is ever used."""
 
     PROMOTE = "promote"
     REJECT = "reject"
@@ -49,13 +49,11 @@ class TrialStatistics:
     """Ratios are times of the baseline over times of the candidate: 1.1 is 10 % faster."""
 
     ratio_median: float
-    """Of all undisturbed quads."""
     ci_low: float
     """Bound that the ratio exceeds; that it does not has at most the probability alpha over candidates."""
     ci_high: float
     """The same for the other side; infinity before there are quads enough to say."""
     quads: int
-    """Undisturbed ones."""
     processes: int
     """Pairs of processes in which they were measured."""
     pair_medians: tuple[float, ...]
@@ -66,18 +64,19 @@ class TrialStatistics:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """How a trial ended and why, in a line for people."""
+    """The verdict and its reason, in a line for people."""
 
     outcome: Outcome
     reason: str
     statistics: TrialStatistics | None
-    """None where no quad was undisturbed."""
+    """None if no quad was undisturbed."""
     early: bool
-    """Whether it ended before all quads had been measured."""
+    """True if it ended before all quads had been measured."""
 
 
 def early_verdict(quads: Sequence[MeasuredQuad], protocol: Protocol) -> Verdict | None:
-    """What the quads so far settle, or None if the trial has to go on. May be asked after every quad.
+    """Return the verdict that the quads so far settle, or None if the trial has to go on. Safe to call after every
+    quad.
 
     When all have been measured it is `final_verdict` that decides.
     """
@@ -98,7 +97,7 @@ def early_verdict(quads: Sequence[MeasuredQuad], protocol: Protocol) -> Verdict 
 
 
 def final_verdict(quads: Sequence[MeasuredQuad], protocol: Protocol) -> Verdict:
-    """What all quads of a trial say. A trial that could not measure all it should have is inconclusive."""
+    """Return the verdict of all quads. A trial that could not measure all it should have is inconclusive."""
     pairs = _log_ratios(quads)
     every = [ratio for pair in pairs for ratio in pair]
     if len(every) < protocol.quads:
@@ -122,7 +121,7 @@ def final_verdict(quads: Sequence[MeasuredQuad], protocol: Protocol) -> Verdict:
 
 
 def _log_ratios(quads: Sequence[MeasuredQuad]) -> list[list[float]]:
-    """Of the undisturbed quads, a list for each pair of processes that has any."""
+    """Return the log ratios of undisturbed quads, a list for each pair of processes that has any."""
     pairs: dict[int, list[float]] = {}
     for measured in quads:
         if not measured.void:
@@ -131,17 +130,14 @@ def _log_ratios(quads: Sequence[MeasuredQuad]) -> list[list[float]]:
 
 
 def _medians(pairs: Sequence[Sequence[float]]) -> list[float]:
-    """Of each process pair, a log ratio."""
     return [statistics.median(pair) for pair in pairs]
 
 
 def _agree(medians: Sequence[float], protocol: Protocol) -> bool:
-    """Whether every process pair by itself says what is claimed of all."""
     return all(median > 0 and median >= protocol.agreement for median in medians)
 
 
 def _prove(medians: Sequence[float], protocol: Protocol) -> bool:
-    """Whether the process pairs agree, and are many and alike enough for it."""
     return _agree(medians, protocol) and pairs_bound(medians, protocol.process_bias, protocol.pairs_alpha) > 0
 
 
@@ -161,7 +157,7 @@ def _statistics(
 
 
 def _bound(log_ratio: float) -> float:
-    """Its ratio; infinite for one that no float holds: two quads that are far apart bound nothing."""
+    """Return its ratio; infinite for one that no float holds: two quads that are far apart bound nothing."""
     return math.exp(log_ratio) if log_ratio <= _LARGEST else math.inf
 
 
@@ -179,7 +175,7 @@ def _verdict(
 
 
 def _reason(outcome: Outcome, stats: TrialStatistics, protocol: Protocol) -> str:
-    """One line: how fast, how sure, and what made the outcome."""
+    """Return one line: how fast, how sure, and what decided."""
     minimum = f"{100 * math.expm1(protocol.minimum):.3g} %"
     seen = f"{_gain(stats.ratio_median)} ({_percent(stats.ci_low)} to {_percent(stats.ci_high)} %)"
     if outcome is Outcome.PROMOTE:

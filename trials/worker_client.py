@@ -1,16 +1,18 @@
-"""How long arms are waited for, and what it says of a trial where one fails.
+"""Start arms, ask them with a time limit, and turn their failures into the trial's.
 
-A failure that may be the moment's, as where the machine was busy or short of memory, is forgiven each arm once in a
+A failure that may be the moment's, as of a machine that is busy or short of memory, is forgiven each arm once in a
 trial: what it was asked is asked again in fresh processes.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
+from typing import Protocol
 
 from frx_graph.errors import TrialError
 from frx_graph.trials.arm_messages import Answered, Answering, Judge, Question, ask
-from frx_graph.trials.arm_process import ArmError, Cause
+from frx_graph.trials.arm_process import ArmError, Cause, Limits
 from frx_graph.trials.policy import TrialPolicy
 from frx_graph.trials.schedule import Arm
 from frx_graph.trials.trial_run import Gate
@@ -19,9 +21,54 @@ _LEAST_SECONDS = 1.0
 """For an answer, when the time budget is about to end."""
 _TIMES_AS_LONG = 10.0
 _OF_THE_MOMENT = frozenset({Cause.NOT_STARTED, Cause.KILLED, Cause.TIMED_OUT, Cause.OUT_OF_MEMORY})
-"""What another program may be to blame for."""
+"""Causes that may be another program's fault."""
 _MUCH_MEMORY = "to compare takes up to 20 bytes for each parameter, in training up to 80"
-"""Measured: see docs/trials.md."""
+"""Measured: see docs/internals/trials.md."""
+
+
+class RunningArm(Answering, Protocol):
+    """A process, or a substitute, that answers."""
+
+    @property
+    def pid(self) -> int:
+        """Its process."""
+
+    @property
+    def limits(self) -> Limits:
+        """Its limits."""
+
+    def stop(self) -> None:
+        """End it, with all that it has started."""
+
+
+StartArm = Callable[[Limits | None], RunningArm]
+"""Starts an arm, with its own limits or under those of the other one of its pair."""
+
+
+class RunningArms:
+    """Starts arms; a context manager that stops them all, also if Ctrl-C comes as soon as one has started."""
+
+    def __init__(self, start: StartArm) -> None:
+        self._start = start
+        self._arms: list[RunningArm] = []
+
+    def __enter__(self) -> RunningArms:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def start(self) -> RunningArm:
+        """One more, under the limits of the first. Raises `ArmError`."""
+        self._arms.append(self._start(self._arms[0].limits if self._arms else None))
+        return self._arms[-1]
+
+    def stop(self) -> None:
+        """End all that run; the next one is the first again."""
+        with contextlib.ExitStack() as stack:
+            for arm in self._arms:
+                stack.callback(arm.stop)
+        self._arms.clear()
 
 
 class BudgetEnded(Exception):  # noqa: N818 - not an error: the trial ends
@@ -60,17 +107,19 @@ class Asking:
 
     @property
     def forgiven(self) -> Mapping[Arm, str]:
-        """How each arm that has failed once has."""
+        """The failure of each arm that was forgiven one."""
         return self._forgiven
 
     def knows(self, question: type[Question]) -> bool:
-        """Whether the baseline has answered the like, and so how long the candidate is to be waited for."""
+        """Return True if the baseline has answered such a question, which tells how long to wait for the candidate."""
         return question in self._took
 
     def ask(self, arms: Mapping[Arm, Answering], arm: Arm, question: Question, answered: type[Answered]) -> Answered:
-        """The answer of `arm`. Raises what `failure` says, and `BudgetEnded` where there is no time to wait for it.
+        """Return the answer of `arm`. Raises what `failure` says, and `BudgetEnded` if there is no time to wait for
+        it.
 
-        The candidate is waited for by how long the baseline took for the like, which is to be asked first."""
+        The candidate is waited for by how long the baseline took for the like, which is to be asked first.
+        """
         began = self._clock()
         left = max(_LEAST_SECONDS, self._deadline - began)
         # Nothing tells how long the baseline should take: it is waited for as long as there is time.
@@ -91,7 +140,7 @@ class Asking:
         return answer
 
     def failure(self, arm: Arm, error: ArmError, why: str = "") -> BaselineError | CandidateFailed:
-        """What an arm's failure says of the trial: without a baseline there is none."""
+        """Return an arm's failure as the trial's: without a baseline there is no trial."""
         if arm is Arm.BASELINE:
             hint = error.hint or "run the program by itself first"
             return self._baseline_failed(f"the baseline does not run: {error.cause}: {error.message}", hint, error)
@@ -99,12 +148,12 @@ class Asking:
         return CandidateFailed(f"{error.cause}: {error}{why}{self._before(arm)}", of_the_moment=of_the_moment)
 
     def not_made(self, fault: str) -> CandidateFailed:
-        """The failure of a candidate that has made its plan in other processes, but not in this one."""
+        """Return the failure of a candidate that has made its plan in other processes, but not in this one."""
         detail = f"{fault}, in a process that was to be timed{self._before(Arm.CANDIDATE)}"
         return CandidateFailed(detail, of_the_moment=True, gate=Gate.PLAN)
 
     def forgive(self, failure: CandidateFailed | BaselineError) -> None:
-        """Once for each arm. Raises `failure` where it is not the moment's, or not the first."""
+        """Forgive each arm once. Raises `failure` if its cause may last, or if it is the second."""
         arm = Arm.BASELINE if isinstance(failure, BaselineError) else Arm.CANDIDATE
         if arm in self._forgiven or not failure.of_the_moment:
             raise failure

@@ -1,5 +1,4 @@
-"""What measured times speak for in a program, asked for in a process of its own, and in what portions it is tried; and
-the inner compilers that only a trial can tell about, each with what measured times speak for under it."""
+"""Propose what to try for a program: rewrites that measured times favour, and other inner compilers."""
 
 from __future__ import annotations
 
@@ -14,10 +13,10 @@ from frx_graph.records import Candidate, Risk
 from frx_graph.trial_worker.launch import start_arm
 from frx_graph.trials.arm_messages import Load, Loaded, MadeGraph, Warm, Warmed, ask
 from frx_graph.trials.arm_process import ArmError
-from frx_graph.trials.running_arms import RunningArms, StartArm
+from frx_graph.trials.worker_client import RunningArms, StartArm
 
 Propose = Callable[[tuple[Candidate, ...], Sequence[str]], tuple[MadeGraph, ...]]
-"""What measured times speak for among rewrites, for a program compiled as a choice, if there is one, says."""
+"""Takes the choice of an inner compiler, if any, and rewrites; returns what measured times favour among them."""
 
 _TOGETHER = {"backward_layout": "propagate_layout"}
 """Rewrites that are tried with another: a layout is one decision, forward and backward."""
@@ -27,8 +26,8 @@ _PROPOSING_SECONDS = 1800.0
 def proposed(
     base: Load, rewrites: Sequence[str], seconds: float = _PROPOSING_SECONDS, start: StartArm = start_arm
 ) -> tuple[MadeGraph, ...]:
-    """What measured times speak for among `rewrites`, graph by graph, found in so many seconds, beside the choice of an
-    inner compiler that `base` may make. Raises `TrialError` where the program does not run."""
+    """Return, for each graph, those of `rewrites` that measured times favour under the inner compiler of `base`. Takes
+    at most `seconds`. Raises `TrialError` if the program does not run."""
     deadline = time.monotonic() + seconds
     try:
         with RunningArms(start) as running:
@@ -43,7 +42,7 @@ def proposed(
 
 def portions(candidates: Sequence[Candidate]) -> dict[str, float]:
     """The names by which `candidates` are tried one by one, with the seconds that each is predicted to save, most
-    first; 0 where nothing was predicted. What is made under another inner compiler is tried with it."""
+    first; 0 if nothing was predicted. What is made under another inner compiler is tried with it."""
     chosen = [candidate.choices[0] for candidate in candidates if candidate.rewrite == inner_choice.NAME]
     found: dict[str, float] = {}
     for candidate in candidates:
@@ -62,7 +61,7 @@ def choices_in(graphs: Sequence[MadeGraph], highest: Risk, *, isolated: bool = T
 def chosen(
     choice: Candidate, graphs: Sequence[MadeGraph], rewrites: Sequence[str], propose: Propose
 ) -> tuple[MadeGraph, ...]:
-    """A program's graphs compiled as `choice` says, with what measured times then speak for among `rewrites`. Inductor
+    """A program's graphs compiled as `choice` says, with those of `rewrites` that measured times then favour. Inductor
     with other options lays out graphs by itself, and is tried without any."""
     if inner_choice.compiles_otherwise(choice):
         return propose((choice,), rewrites)
@@ -75,9 +74,8 @@ def rewrites_of(portion: str) -> tuple[str, ...]:
 
 
 def known_alone(together: Sequence[Candidate], portion: str) -> tuple[Candidate, ...] | None:
-    """What would be proposed for `portion` alone, as far as what was proposed for all rewrites `together` tells; None
-    where it does not. Rewrites are made one after the other, and each looks at the graph as the ones before have left
-    it: what comes first in a program is what it would be alone."""
+    """Return what would be proposed for `portion` alone, as far as the proposal for all rewrites `together` shows it,
+    else None. Each rewrite sees the graph that the ones before it leave: what comes first is what it would be alone."""
     own = rewrites_of(portion)
     last = max((ALL_REWRITES.index(one.rewrite) for one in together if one.rewrite in own), default=-1)
     if any(ALL_REWRITES.index(one.rewrite) < last for one in together if one.rewrite not in own):

@@ -1,8 +1,8 @@
-"""Tries what measured times speak for in a graph that is about to be compiled, and says what has been proved.
+"""Try what measured times favour in a graph that is about to be compiled, and says what has been proved.
 
 Each rewrite is tried alone, the most promising first, and so is each other way to compile the graph: by another inner
 compiler, or with other options. Rewrites that were promoted are tried together, and used together only then. Everything
-happens in other processes, to which the graph travels as a file; what cannot travel is tried in this one.
+happens in other processes, which read the graph from a file; a graph that cannot be written is tried in this one.
 """
 
 from __future__ import annotations
@@ -36,10 +36,11 @@ from frx_graph.trial_worker.graph_file import hold_graph, write_graph
 from frx_graph.trial_worker.in_process import InProcessArms
 from frx_graph.trial_worker.launch import start_arm
 from frx_graph.trials.arm_messages import GraphWorkload, Load, MadeGraph
-from frx_graph.trials.executor import Programs, Progress, StartArm, run_trial
+from frx_graph.trials.executor import Programs, Progress, run_trial
 from frx_graph.trials.policy import TrialPolicy
 from frx_graph.trials.trial_run import TrialRun
 from frx_graph.trials.verdict import Outcome
+from frx_graph.trials.worker_client import StartArm
 
 Record = Callable[[Sequence[Decision]], object]
 """Keeps decisions, all or none."""
@@ -72,14 +73,14 @@ def try_graph(
     rejected: frozenset[str] = frozenset(),
     seconds: float | None = None,
 ) -> tuple[Candidate, ...]:
-    """The candidates that were proved for `dynamo`, with its real `inputs`; none where nothing was. What each trial has
+    """The candidates that were proved for `dynamo`, with its real `inputs`; none if nothing was. What each trial has
     decided about the graph with this signature goes to `record` at once, so that whenever this process ends, the
     fastest plan that was proved is the last promoted. When all was tried, or the time was over, that goes there, too,
     under this `environment`: a search that has not said so has not ended. Plans whose hash is in `rejected` are not
     tried again. It takes at most `seconds`, by default the policy's time budget.
 
-    Raises `TravelError` where the graph cannot be tried in another process, nor in this one, `TrialError` where it does
-    not run there, and what `record` raises: where somebody has decided against a plan meanwhile, what comes after that
+    Raises `TravelError` if the graph cannot be tried in another process, nor in this one, `TrialError` if it does
+    not run there, and what `record` raises: if a plan was decided against meanwhile, what comes after that
     is not promoted.
     """
     deadline = time.monotonic() + (policy.time_budget_seconds if seconds is None else seconds)
@@ -91,11 +92,11 @@ def try_graph(
         base = Load(GraphWorkload(folder), train, options.inner, policy.seed, options.inner_mode)
         progress("asking for candidates")
         kept = _Kept(signature, options.inner, train, policy, record)
-        kind, reason = Kind.REJECTED, "all was tried that measured times speak for, or that may matter"
+        kind, reason = Kind.REJECTED, "all was tried that measured times favour, or that may matter"
         try:
             search = _Search(base, arms, policy, deadline, progress)
             if not search.names:
-                reason = "measured times speak for no rewrite, and no other way to compile it may matter"
+                reason = "measured times favour no rewrite, and no other way to compile it may matter"
             for trial in search.trials(rejected):
                 kept.keep(trial)
         except _BudgetEndedError:
@@ -110,8 +111,8 @@ class _BudgetEndedError(Exception):
 
 
 class _Search:
-    """What is tried of one graph, and in which order; `names` are those of what is tried alone. Raises `TrialError`
-    where the graph does not run."""
+    """Tries the rewrites and compilers of one graph in order. `names` are those tried alone. Raises `TrialError` if the
+    graph does not run."""
 
     def __init__(self, base: Load, arms: _Arms, policy: TrialPolicy, deadline: float, progress: Progress) -> None:
         self._base = base
@@ -123,12 +124,12 @@ class _Search:
         self._portions = portions(self._graph.applied)
         self._choices = choices_in([self._graph], policy.risk, isolated=not arms.in_process)
         predicted = [name for name, seconds in self._portions.items() if seconds > 0]
-        # What nobody can predict anything of comes last, but for what may change the whole program.
+        # What has no prediction comes last, but for what may change the whole program.
         self.names = tuple(dict.fromkeys((*predicted, *self._choices, *self._portions)))
 
     def trials(self, rejected: Collection[str]) -> Iterator[_Trial]:
         """One after the other. What each of them finds decides what is tried at last. Plans whose hash is in `rejected`
-        are left out. Raises `_BudgetEndedError` where there is more to try, and no time."""
+        are left out. Raises `_BudgetEndedError` if there is more to try, and no time."""
         kept: list[str] = []
         for name in self.names:
             alone = self._alone(name)
@@ -192,7 +193,7 @@ class _Arms:
 def _arms(
     folder: Path, dynamo: fx.GraphModule, inputs: Sequence[Any], policy: TrialPolicy, stack: contextlib.ExitStack
 ) -> _Arms:
-    """How the graph is tried: in other processes if it can travel, else in this one, if the policy allows the risk."""
+    """Return the arms: other processes if the graph can be sent, else this process if the policy allows the risk."""
     try:
         write_graph(folder, dynamo, inputs)
     except TravelError as cannot:
@@ -214,42 +215,42 @@ def _the_only(graphs: Sequence[MadeGraph]) -> MadeGraph:
     return graphs[0]
 
 
+@dataclass(slots=True)
 class _Kept:
-    """What trials of one graph have decided, recorded as soon as it is known."""
+    """Records the decisions of one graph's trials as soon as they are known."""
 
-    def __init__(self, signature: str, inner: str, train: bool, policy: TrialPolicy, record: Record) -> None:
-        self._signature = signature
-        self._inner = inner
-        self._train = train
-        self._policy = policy
-        self._record = record
-        self._ratio = 0.0
-        self._promotion: Decision | None = None
+    signature: str
+    inner: str
+    train: bool
+    policy: TrialPolicy
+    record: Record
+    ratio: float = 0.0
+    promotion: Decision | None = None
 
     @property
     def fastest(self) -> tuple[Candidate, ...]:
-        """Of what was promoted; none where nothing was."""
-        return () if self._promotion is None else self._promotion.candidates
+        """The fastest promoted candidates; empty if none."""
+        return () if self.promotion is None else self.promotion.candidates
 
     def keep(self, trial: _Trial) -> None:
-        """Record it. The last promoted plan stands: one that is slower than another is promoted before that, which is
-        promoted once more in the same append."""
+        """Record a trial. The last promoted plan is active, so after a slower one the fastest is promoted once more, in
+        the same append."""
         decisions = self._decisions(trial)
         if not trial.promoted or not decisions:
-            self._record(decisions)
-        elif self._promotion is None or trial.ratio >= self._ratio:
-            self._record(decisions)
-            self._promotion, self._ratio = decisions[-1], trial.ratio
+            self.record(decisions)
+        elif self.promotion is None or trial.ratio >= self.ratio:
+            self.record(decisions)
+            self.promotion, self.ratio = decisions[-1], trial.ratio
         else:
-            self._record((*decisions, self._once_more(self._promotion)))
+            self.record((*decisions, self._once_more(self.promotion)))
 
     def _once_more(self, promotion: Decision) -> Decision:
         return promotion.followed_by(
             Kind.PROMOTED,
-            reason=f"once more, so that it stands: of what was promoted so far it is the fastest, {self._ratio:.3f}",
+            reason=f"once more, so that it stands: of what was promoted so far it is the fastest, {self.ratio:.3f}",
             by=this_process(AUTOPILOT),
             at=datetime.now(UTC),
-            policy=self._policy.hash,
+            policy=self.policy.hash,
         )
 
     def _decisions(self, trial: _Trial) -> tuple[Decision, ...]:
@@ -257,19 +258,19 @@ class _Kept:
             return ()
         document = trial_document(
             trial.run,
-            target=f"graph {self._signature}",
-            train=self._train,
-            inner=self._inner,
+            target=f"graph {self.signature}",
+            train=self.train,
+            inner=self.inner,
             candidates=trial.candidates,
-            policy=self._policy,
+            policy=self.policy,
             decision="recorded by the autopilot",
         )
         return decisions_about(
-            self._signature,
+            self.signature,
             trial.candidates,
             trial.run.verdict,
             environment=trial.run.environment,
-            policy=self._policy,
+            policy=self.policy,
             document=json.dumps(to_json(document), allow_nan=False),
             by=this_process(AUTOPILOT),
         )

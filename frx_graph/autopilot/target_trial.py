@@ -1,9 +1,11 @@
-"""The trial of what a target returns: candidates are asked for, tried together or one rewrite alone, and recorded."""
+"""Try a target: ask for candidates, run a trial of all of them or one, and record it. Also the matrix of such
+trials."""
 
 from __future__ import annotations
 
 import difflib
 import functools
+import itertools
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -16,6 +18,7 @@ from frx_graph.ledger.author import Author
 from frx_graph.ledger.decision import Decision
 from frx_graph.passes.inner_choice import CHOICES
 from frx_graph.records import Candidate, Risk
+from frx_graph.reports.trials.trial_matrix_report import shape_text
 from frx_graph.trial_worker.launch import start_arm
 from frx_graph.trials.arm_messages import Load, MadeGraph, TargetWorkload
 from frx_graph.trials.executor import Programs, Progress, run_trial
@@ -24,7 +27,7 @@ from frx_graph.trials.trial_run import TrialRun
 from frx_graph.trials.verdict import Outcome
 
 Propose = Callable[[Load, Sequence[str]], tuple[MadeGraph, ...]]
-"""What measured times speak for among rewrites in a program."""
+"""Takes a program and rewrites; returns those that measured times favour."""
 _NAMES = frozenset({*ALL_REWRITES, *(choice.name for choice in CHOICES)})
 _LEAST_SECONDS = 1.0
 """For a trial whose time budget has just ended: it says so itself."""
@@ -32,16 +35,16 @@ _LEAST_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What somebody wants tried."""
+    """The request for a trial."""
 
     workload: TargetWorkload
     train: bool
     inner: str
     candidate: str | None
-    """A rewrite, or another way to compile the program; None: all that measured times speak for, together."""
+    """A rewrite, or another way to compile the program; None: all that measured times favour, together."""
     against_itself: bool
     candidates: int = 1
-    """How many of this program are tried, each by a trial of its own: alpha is divided by it."""
+    """The number of trials of this program, by which alpha is divided."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,16 +66,16 @@ class Tried:
 
     @property
     def promotes(self) -> bool:
-        """Whether what it has found out may be applied. The gain of several graphs proves none of them: one may be
-        slower than it was, and would be applied alone wherever it occurs."""
+        """True if the result may be applied. The gain of several graphs proves none of them: one may have become
+        slower."""
         return self.run.verdict.outcome is Outcome.PROMOTE and len(self.plans) < 2
 
 
 def try_target(asked: Asked, policy: TrialPolicy, progress: Progress) -> Tried | None:
-    """Run the trial; None where there is nothing to try. All of it together has the policy's time budget.
+    """Run the trial; None if there is nothing to try. All of it together has the policy's time budget.
 
-    Raises `TrialError` where the program does not run, or the budget ends before there is something to try, and
-    `OptionError` for a candidate that nothing speaks for."""
+    Raises `TrialError` if the program does not run, or the budget ends before there is something to try, and
+    `OptionError` for a candidate that is not proposed."""
     deadline = time.monotonic() + policy.time_budget_seconds
     propose = functools.partial(_proposed, deadline)
     base = Load(asked.workload, asked.train, asked.inner, policy.seed)
@@ -108,8 +111,7 @@ def _proposed(deadline: float, base: Load, rewrites: Sequence[str]) -> tuple[Mad
 
 
 def decisions(tried: Tried, policy: TrialPolicy, document: str, by: Author) -> tuple[Decision, ...]:
-    """What a trial decides about each graph that something was made of; where there are several, only that it was
-    tried."""
+    """Return the decisions about each graph that was rewritten; of several graphs, only that they were tried."""
     environment = tried.run.environment
     if environment is None:
         return ()
@@ -141,7 +143,7 @@ def _alone(
     risk: Risk,
     propose: Propose,
 ) -> tuple[MadeGraph, ...]:
-    """What is made where only this is asked for, of `graphs` that all is made of."""
+    """Return what is proposed for `name` alone. `graphs` are those of the proposal for everything."""
     if name in _NAMES and not allowed((name,), risk):
         raise OptionError(f"candidate {name!r} is of a higher risk than the policy allows", f"risk is {risk}: raise it")
     choices = choices_in(graphs, risk)
@@ -151,6 +153,52 @@ def _alone(
     if name not in found:
         known = sorted({*found, *choices})
         near = difflib.get_close_matches(name, known, n=1)
-        listed = f"candidates: {', '.join(known)}" if known else "nothing speaks for any rewrite here"
+        listed = f"candidates: {', '.join(known)}" if known else "measured times favour no rewrite here"
         raise OptionError(f"no candidate {name!r}", f"did you mean {near[0]!r}?" if near else listed)
     return graphs if len(found) == 1 else propose(base, rewrites_of(name))
+
+
+@dataclass(frozen=True, slots=True)
+class TrialJob:
+    """One trial of a target: a `Job`."""
+
+    asked: Asked
+    policy: TrialPolicy
+
+    @property
+    def label(self) -> str:
+        """Its place in the matrix."""
+        workload = self.asked.workload
+        named = (workload.target, shape_text(dict(workload.shape)), workload.dtype, self.asked.candidate)
+        return " ".join(filter(None, named))
+
+    def __call__(self, progress: Progress) -> Tried | None:
+        """As `try_target` says."""
+        return try_target(self.asked, self.policy, progress)
+
+
+def matrix(
+    targets: Sequence[str],
+    shapes: Sequence[tuple[tuple[str, int], ...]],
+    dtypes: Sequence[str | None],
+    candidates: Sequence[str | None],
+    *,
+    device: str | None,
+    train: bool,
+    inner: str,
+    against_itself: bool,
+    policy: TrialPolicy,
+) -> tuple[TrialJob, ...]:
+    """All of targets, shapes, types and candidates, each with each; what is there twice counts once. Each has the
+    policy's time budget for itself. No shapes, types and candidates are the target's own, and all candidates together.
+    """
+    tried = tuple(dict.fromkeys(candidates)) or (None,)
+    return tuple(
+        TrialJob(
+            Asked(TargetWorkload(target, device, dtype, shape), train, inner, candidate, against_itself, len(tried)),
+            policy,
+        )
+        for target, shape, dtype, candidate in itertools.product(
+            dict.fromkeys(targets), dict.fromkeys(shapes or ((),)), dict.fromkeys(dtypes or (None,)), tried
+        )
+    )

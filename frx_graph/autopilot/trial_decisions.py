@@ -1,4 +1,4 @@
-"""What a trial decides about a graph: proposed, tried, and its verdict, as events for the ledger."""
+"""Turn a trial into ledger events: proposed, tried, and the verdict."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _KINDS = {
     Outcome.EQUIVALENT: Kind.REJECTED,
     Outcome.INCONCLUSIVE: Kind.INCONCLUSIVE,
 }
-_TIMES = "measured times of single operators speak for it"
+_TIMES = "measured times of single operators favour it"
 _TRIAL_ONLY = "only a trial can tell which inner compiler is fastest"
 
 
@@ -38,22 +38,11 @@ def decisions_about(
 ) -> tuple[Decision, ...]:
     """In the order in which they may follow each other, and belong into one append. `document` is the trial's.
 
-    `others` is how many other plans the same trial was about. Where there are any, its verdict is about all together,
+    `others` is how many other plans the same trial was about. If there are any, its verdict is about all together,
     and says nothing of one: then none follows."""
     reason = as_reason(verdict.reason)
-    proposed = Decision(
-        kind=Kind.PROPOSED,
-        signature=signature,
-        environment=environment_key(environment.setup),
-        plan=recorded_plan(candidates).hash,
-        reason=_TRIAL_ONLY if any(one.rewrite == INNER_CHOICE for one in candidates) else _TIMES,
-        decided_by=by.decided_by,
-        host=by.host,
-        process_id=by.process_id,
-        recorded_at=datetime.now(UTC),
-        policy=policy.hash,
-        candidates=candidates,
-    )
+    why = _TRIAL_ONLY if any(one.rewrite == INNER_CHOICE for one in candidates) else _TIMES
+    proposed = _propose(signature, environment_key(environment.setup), policy, why, by, candidates)
     tried = replace(proposed, kind=Kind.TRIED, reason=reason, trial=document)
     if others:
         said = f"together with {others} more, so that it says nothing of this one: {verdict.outcome.value}, {reason}"
@@ -64,18 +53,30 @@ def decisions_about(
 def decisions_without_trial(
     signature: str, environment: str, policy: TrialPolicy, kind: Kind, reason: str, *, by: Author
 ) -> tuple[Decision, ...]:
-    """How the search for a plan of one graph has ended, which is decided about the plan of nothing, without a trial: it
-    is rejected where nothing is left to be tried, and inconclusive where there was no time left to."""
-    proposed = Decision(
+    """Return the events that end the search for a graph's plan without a trial, about the empty plan: rejected if
+    nothing is left to try, inconclusive if the time is over."""
+    proposed = _propose(signature, environment, policy, reason, by)
+    return (proposed, replace(proposed, kind=Kind.TRIED), replace(proposed, kind=kind))
+
+
+def _propose(
+    signature: str,
+    environment: str,
+    policy: TrialPolicy,
+    reason: str,
+    by: Author,
+    candidates: tuple[Candidate, ...] = (),
+) -> Decision:
+    return Decision(
         kind=Kind.PROPOSED,
         signature=signature,
         environment=environment,
-        plan=recorded_plan(()).hash,
+        plan=recorded_plan(candidates).hash,
         reason=reason,
         decided_by=by.decided_by,
         host=by.host,
         process_id=by.process_id,
         recorded_at=datetime.now(UTC),
         policy=policy.hash,
+        candidates=candidates,
     )
-    return (proposed, replace(proposed, kind=Kind.TRIED), replace(proposed, kind=kind))

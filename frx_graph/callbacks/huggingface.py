@@ -2,7 +2,7 @@
 
 A step is one of the optimizer. Waits for batches, and what they look like, are seen as the Trainer iterates its loader;
 the loss, and how long forward passes take, through hooks of the model. A compiled model gets no hooks, since they would
-become part of what is compiled: the losses of its steps are unknown. So they are where the Trainer computes the loss
+become part of what is compiled: the losses of its steps are unknown. So they are if the Trainer computes the loss
 itself and not the model, as it does with `label_smoothing_factor`.
 """
 
@@ -14,8 +14,8 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from frx_graph.errors import first_line
+from frx_graph.runs.sdk.recording_settings import say_once
 from frx_graph.runs.sdk.session import AutopilotSession
-from frx_graph.runs.sdk.stderr_warning import say_once
 from frx_graph.runs.sdk.step import Step
 
 try:
@@ -27,7 +27,7 @@ except ImportError as error:
 
 
 class FrxCallback(TrainerCallback):  # type: ignore[misc]  # its own annotations are not read
-    """Tells of the steps of a `Trainer.train()`. Records where the `FRX_` variables say so, and else does nothing."""
+    """Records the steps of a `Trainer.train()` if the `FRX_` variables say so, and else does nothing."""
 
     def __init__(self) -> None:
         self._session: AutopilotSession | None = None
@@ -112,7 +112,7 @@ class FrxCallback(TrainerCallback):  # type: ignore[misc]  # its own annotations
             self._losses.append(loss.detach())
 
     def _loss(self) -> Any:
-        """The step's loss, as a tensor that nobody waits for."""
+        """Return the step's loss, as a tensor that is not waited for."""
         losses = self._losses
         try:
             if len(losses) < 2:
@@ -139,7 +139,6 @@ class FrxCallback(TrainerCallback):  # type: ignore[misc]  # its own annotations
 
 
 def _compiled(model: Any, args: Any) -> bool:
-    """Whether hooks would be compiled with the model."""
     return (
         bool(getattr(args, "torch_compile", False))
         or getattr(model, "_compiled_call_impl", None) is not None

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 else:
 
     def _callback_class() -> type:
-        """Of the package that the program uses: both may be there, and each has classes of its own."""
+        """Return the class of the package that the program uses: both may be installed, each with its own classes."""
         packages = ("lightning.pytorch", "pytorch_lightning")
         for name in [*(name for name in packages if name in sys.modules), *packages]:
             try:
@@ -39,7 +39,7 @@ _OPTIMIZER = ".optimizer_step"
 
 
 class FrxCallback(Callback):  # type: ignore[misc]  # its own annotations are not read
-    """Tells of the batches of a `Trainer.fit()`. Records where the `FRX_` variables say so, and else does nothing."""
+    """Records the batches of a `Trainer.fit()` if the `FRX_` variables say so, and else does nothing."""
 
     def __init__(self) -> None:
         self._session: AutopilotSession | None = None
@@ -49,7 +49,7 @@ class FrxCallback(Callback):  # type: ignore[misc]  # its own annotations are no
         self._on_cpu = True
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
-        """Begin to listen to what the profiler is told."""
+        """Begin to listen to the calls of the profiler."""
         session = AutopilotSession.from_env()
         if session.recorder is None:
             return
@@ -65,7 +65,7 @@ class FrxCallback(Callback):  # type: ignore[misc]  # its own annotations are no
             self._step.__enter__()
 
     def on_before_optimizer_step(self, trainer: Any, pl_module: Any, optimizer: Any) -> None:
-        """The optimizer begins; what its profiler is told begins before the forward pass, which runs inside of it."""
+        """The optimizer begins; the profiler's own span begins before the forward pass, which runs inside of it."""
         if self._session is not None:
             self._begin(_OPTIMIZER, self._session.optimizer_span())
 

@@ -12,8 +12,7 @@ from typing import Annotated
 
 import typer
 
-from frx_graph.autopilot.target_trial import Tried
-from frx_graph.autopilot.trial_matrix import TrialJob, matrix
+from frx_graph.autopilot.target_trial import TrialJob, Tried, matrix
 from frx_graph.cli.fastest_promotion import Promoted, fastest_promoted_again
 from frx_graph.cli.ledger import LedgerOption
 from frx_graph.cli.options.engine_option import (

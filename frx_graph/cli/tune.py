@@ -25,9 +25,9 @@ from frx_graph.errors import OptionError
 from frx_graph.reports.advice.terminal import detect_terminal
 from frx_graph.reports.render.document import to_json
 from frx_graph.reports.trials.tune_report import render_tune
+from frx_graph.runs.tune.examination import diagnose
 from frx_graph.runs.tune.families import FAMILIES
 from frx_graph.runs.tune.families.custom import NAME as CUSTOM
-from frx_graph.runs.tune.run_label import diagnose
 from frx_graph.runs.tune.settings import TuneSettings
 from frx_graph.runs.tune.tune_folder import TuneFolder, new_folder, resumed_folder
 from frx_graph.runs.tune.tune_run import MARKDOWN, REPORT, TuneRun

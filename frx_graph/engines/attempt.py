@@ -1,14 +1,15 @@
-"""One attempt at a job on a node of a cluster: a process of its own, and what it says in the end.
+"""Run one attempt at a job on a node of a cluster, in a process of its own, and return its answer.
 
-This is what the cluster's worker runs. It imports nothing of torch, and only waits: what measures is a fresh process,
-as it would be on the user's machine. That has none of the variables that Ray has set for its workers, such as
-`OMP_NUM_THREADS`, but those of whoever asks that decide kernels and threads.
+The cluster's worker runs this. It imports nothing of torch, and only waits: a fresh process measures, as on the user's
+machine. It has none of the variables that Ray sets for its workers, such as `OMP_NUM_THREADS`, but those of the asking
+process that decide kernels and threads.
 """
 
 from __future__ import annotations
 
 import enum
 import errno
+import hashlib
 import os
 import pickle
 import select
@@ -16,13 +17,15 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
 
-from frx_graph.engines.processor_part import ProcessorPart
+import frx_graph.trials
+from frx_graph.compiler.code_fingerprint import code_hash
 from frx_graph.errors import first_line
+from frx_graph.measure.machine.processor_siblings import siblings
+from frx_graph.support.supervisor.lines import OutputTail
 from frx_graph.support.supervisor.process import package_pythonpath, supervise, wait_for_exit
 from frx_graph.trials.decisive_variables import decisive_variables
 
@@ -31,36 +34,56 @@ _POLL_SECONDS = 0.2
 _UNWINDING_SECONDS = 10.0
 """For a trial that ends its arms, and removes its folders."""
 _CHUNK = 2**16
-_LAST_BYTES = 4096
 _RAYS_OWN = frozenset({"OMP_NUM_THREADS", "PYTHONBREAKPOINT", "PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED"})
 """Variables that Ray sets in a worker, and that the user has not asked for."""
 _SHORT_OF = frozenset({errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOMEM})
-"""What a node is short of at a moment says nothing about the next."""
+"""The node may have enough of these a moment later."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessorPart:
+    """The part `number`, from 0, of `parts`. Each has as many processors as the others, so that they are alike; no two
+    share one, unless there are fewer processors than parts."""
+
+    number: int
+    parts: int
+
+    def of(self, usable: Collection[int], core: Callable[[int], Collection[int]] = siblings) -> frozenset[int]:
+        """Its processors, neighbours; those of one `core` stay together, since they slow each other down."""
+        ordered = sorted(usable, key=lambda processor: (min(core(processor)), processor))
+        size = max(1, len(ordered) // self.parts)
+        begin = self.number * size % len(ordered)
+        return frozenset(ordered[begin : begin + size])
+
+    def take(self) -> None:
+        """Pin this process, and what it starts, to its processors, if the system can."""
+        if hasattr(os, "sched_setaffinity"):
+            os.sched_setaffinity(0, self.of(os.sched_getaffinity(0)))
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What a node is sent."""
+    """The task that a node receives."""
 
     attempt: str
     job: bytes
     """Pickled."""
     code: str
-    """`trying_code_hash` of whoever asks: a node with other code of ours may not decide for them."""
+    """The asking process's `trying_code_hash`: a node with other code may not decide for it."""
     folder: str | None
-    """To run in; None: where the worker is, which Ray has unpacked the user's folder to."""
+    """Folder to run in; None: the worker's, to which Ray has unpacked the user's folder."""
     variables: tuple[tuple[str, str], ...]
-    """Of whoever asks, all that decide kernels, threads or memory; those of the node do not count."""
+    """All variables of the asking process that decide kernels, threads or memory. They replace the node's own."""
     environment: str | None = None
     """The fingerprint of the one environment that it may run in; None: any."""
     part: ProcessorPart | None = None
     """The processors that it has for itself; None: all that the node's programs may use."""
     gpus: bool = False
-    """Whether it has any GPU for itself; the others it does not see."""
+    """True if it has a GPU for itself; it sees no others."""
 
 
 class Ending(enum.StrEnum):
-    """How an attempt ended."""
+    """The end of an attempt."""
 
     RETURNED = "returned"
     FAILED = "failed"
@@ -70,12 +93,12 @@ class Ending(enum.StrEnum):
     LOST = "lost"
     """The process ended before it could say anything."""
     BROKEN = "broken"
-    """A defect of ours; `text` is the traceback."""
+    """A defect of frx-graph; `text` is the traceback."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What an attempt came to. `value` is the pickled result."""
+    """The result of an attempt. `value` is the pickled result of the job."""
 
     attempt: str
     ending: Ending
@@ -85,7 +108,7 @@ class Answer:
 
 
 def attempt(task: Task) -> Answer:
-    """Make it. Whatever interrupts this, no process of the attempt is left."""
+    """Run the attempt. Whatever interrupts it, none of its processes is left."""
     if task.folder is not None and not Path(task.folder).is_dir():
         return Answer(task.attempt, Ending.UNFIT, f"it has no folder {task.folder}", "--working-dir sends yours")
     try:
@@ -97,30 +120,34 @@ def attempt(task: Task) -> Answer:
 
 
 def _made(task: Task) -> Answer:
-    with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as output:
+    with tempfile.TemporaryFile() as given:
         pickle.dump(task, given)
         given.seek(0)
         with supervise(
             [sys.executable, "-m", "frx_graph.engines.attempt_process", str(os.getpid())],
             stdin=given,
             stdout=subprocess.PIPE,
-            stderr=output,
+            stderr=subprocess.PIPE,
             environment=_environment(task),
             folder=task.folder,
             # It has arms to end.
             stop_signal=signal.SIGTERM,
             patience=_UNWINDING_SECONDS,
         ) as process:
+            assert process.stderr is not None
+            output = OutputTail(process.stderr)
             answer = _answer(process)
             # Who does not end by itself has answered all the same.
             wait_for_exit(process, _UNWINDING_SECONDS)
+            output.join()
         if (found := _decoded(answer)) is not None:
             return found
-        return Answer(task.attempt, Ending.LOST, f"its process {_how(process)}{_last_line(output)}")
+        last = output.text().strip().splitlines()[-1:]
+        return Answer(task.attempt, Ending.LOST, ": ".join((f"its process {_how(process)}", *last)))
 
 
 def _decoded(answer: bytes) -> Answer | None:
-    """None where it is not whole: its process ended while it wrote."""
+    """Return None if the answer is cut off: its process ended while it wrote."""
     try:
         found = pickle.loads(answer)
     except Exception:  # noqa: BLE001 - a part of a pickle may raise anything
@@ -129,7 +156,6 @@ def _decoded(answer: bytes) -> Answer | None:
 
 
 def _answer(process: subprocess.Popen[bytes]) -> bytes:
-    """All that it writes until it closes the pipe, which its end does as well."""
     assert process.stdout is not None
     ready = select.poll()
     ready.register(process.stdout, select.POLLIN)
@@ -145,7 +171,7 @@ def _answer(process: subprocess.Popen[bytes]) -> bytes:
 def _environment(task: Task) -> Mapping[str, str]:
     decisive = {name for name, _ in decisive_variables(os.environ)}
     own = {name: value for name, value in os.environ.items() if name not in _RAYS_OWN | decisive}
-    # Ray hides those that somebody else may hold only from who holds some.
+    # Ray hides the GPUs of other tasks only from tasks that hold some.
     hidden = {} if task.gpus else {"CUDA_VISIBLE_DEVICES": ""}
     return {**own, **dict(task.variables), **hidden, **package_pythonpath(own)}
 
@@ -155,8 +181,9 @@ def _how(process: subprocess.Popen[bytes]) -> str:
     return f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
 
 
-def _last_line(output: BinaryIO) -> str:
-    output.seek(0, os.SEEK_END)
-    output.seek(max(0, output.tell() - _LAST_BYTES))
-    lines = output.read().decode(errors="replace").strip().splitlines()
-    return f": {lines[-1]}" if lines else ""
+def trying_code_hash() -> str:
+    """Return sixteen hexadecimal digits that identify the code that decides trials, the same on all machines."""
+    digest = hashlib.sha256(code_hash().encode())
+    for path in sorted(Path(frx_graph.trials.__path__[0]).glob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]

@@ -1,28 +1,28 @@
-"""The process that an attempt at a job runs in, `python -m frx_graph.engines.attempt_process`: it reads a task, runs
-its job as the local engine does, and answers. It ends with the worker that has started it, whatever ends that."""
+"""Run one attempt's job in a process of its own, `python -m frx_graph.engines.attempt_process`: it reads a task, runs
+it as the local engine does, and answers. It ends with the worker that started it."""
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import pickle
 import signal
 import sys
 import traceback
 
-from frx_graph.engines.attempt import Answer, Ending, Task
-from frx_graph.engines.trying_code import trying_code_hash
+from frx_graph.engines.attempt import Answer, Ending, Task, trying_code_hash
 from frx_graph.errors import FrxError
 from frx_graph.support.supervisor.process import cleaned_up_when_terminated
 from frx_graph.support.supervisor.supervised import claim_stdout, end_with_parent
 
 
 def main(parent: int) -> None:
-    """Standard input is the task; the answer goes to standard output."""
+    """Read the task from standard input, and write the answer to standard output."""
     # Not killed: it has arms, and folders, to leave in order.
     end_with_parent(parent, signal.SIGTERM)
     # Ray's workers run at a lower priority (`RAY_worker_niceness`, 15), so that whatever else runs there would be
-    # measured, too. Whoever may not raise it has started the node with another one, or lives with that.
+    # measured, too. Without the permission it stays.
     with contextlib.suppress(PermissionError):
         os.setpriority(os.PRIO_PROCESS, 0, 0)
     with claim_stdout() as pipe:
@@ -32,7 +32,7 @@ def main(parent: int) -> None:
             task.part.take()
         with cleaned_up_when_terminated():
             answer = _answered(task)
-        # Whoever has gone does not wait for it.
+        # The worker may have gone.
         with contextlib.suppress(BrokenPipeError):
             pickle.dump(answer, pipe)
 
@@ -45,21 +45,31 @@ def _answered(task: Task) -> Answer:
         return Answer(task.attempt, Ending.RETURNED, value=pickle.dumps(job(lambda _: None)))
     except FrxError as error:
         return Answer(task.attempt, Ending.FAILED, error.message, error.hint)
-    except Exception:  # noqa: BLE001 - said where it was asked for
+    except Exception:  # noqa: BLE001 - reported by the asking process
         return Answer(task.attempt, Ending.BROKEN, traceback.format_exc())
 
 
 def _unfit(task: Task) -> Answer | None:
-    """Where what is measured here would be about something else."""
+    """Return the answer of an unfit node, whose measurements would be about something else; None if it is fit."""
     if trying_code_hash() != task.code:
         return Answer(task.attempt, Ending.UNFIT, "it has other code of frx-graph", "install the same on all nodes")
-    if task.environment is not None:
-        # It imports torch.
-        from frx_graph.engines.node_environment import node_environment
-
-        if node_environment() != task.environment:
-            return Answer(task.attempt, Ending.UNFIT, "its environment is another than the baseline's")
+    if task.environment is not None and node_environment() != task.environment:
+        return Answer(task.attempt, Ending.UNFIT, "its environment is another than the baseline's")
     return None
+
+
+def node_environment() -> str:
+    """Return sixteen hexadecimal digits of this node's processor, versions, settings and GPUs: what is measured on a
+    node holds for others with the same. CUDA is not initialised, which would take memory of the GPU to measure on."""
+    # These import torch, which counts the processors that `ProcessorPart.take` leaves.
+    import torch
+
+    from frx_graph.compiler.environment_key import environment_key
+    from frx_graph.measure.machine.gpus_present import gpu_names
+    from frx_graph.trials.environment import trial_setup
+
+    setup = environment_key(trial_setup(torch.device("cpu")))
+    return hashlib.sha256(" ".join((setup, *gpu_names())).encode()).hexdigest()[:16]
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What an engine asks of a cluster, so that how trials are spread can be tested without one."""
+"""The interface of a cluster, so that engines can be tested without one."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from frx_graph.engines.attempt import Answer, Task
-from frx_graph.engines.processor_part import ProcessorPart
+from frx_graph.engines.attempt import Answer, ProcessorPart, Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,13 +28,11 @@ class Share:
     gpus: float
     slot: float
     part: ProcessorPart | None = None
-    """Which of the node's processors it is; None: all of them."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reservation:
-    """A share that was asked for: ours from when the cluster has said so until it is released. `handle` is the
-    cluster's."""
+    """A share that was asked for, held from when the cluster grants it until its release. `handle` is the cluster's."""
 
     node: Node
     share: Share
@@ -44,46 +41,37 @@ class Reservation:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Running:
-    """A task that was started. `handle` is the cluster's."""
+    """A task that was started for the attempt with this id. `handle` is the cluster's."""
 
     reservation: Reservation
     handle: Any
-
-
-class LostError(Exception):
-    """An attempt has come to nothing, for its node, its process, or somebody who has cancelled it: another may not."""
-
-
-class UnfitError(Exception):
-    """An attempt did not begin, for something about its node. `hint` says what would change that."""
-
-    def __init__(self, message: str, hint: str) -> None:
-        super().__init__(message)
-        self.hint = hint
+    attempt: str
 
 
 class Cluster(Protocol):
-    """Of nodes that come and go."""
+    """A cluster of nodes that come and go."""
 
     def nodes(self) -> tuple[Node, ...]:
-        """Those that are alive."""
+        """Return the nodes that are alive."""
 
     def reserve(self, node: Node, share: Share) -> Reservation:
         """Ask for a share of this node, and of no other."""
 
     def start(self, reservation: Reservation, task: Task) -> Running:
-        """In what was reserved. Never twice by itself."""
+        """Start a task in its reservation. It is never started twice."""
 
     def wait(
         self, reservations: Collection[Reservation], running: Collection[Running], seconds: float
     ) -> tuple[tuple[Reservation, ...], tuple[Running, ...]]:
-        """Which reservations are ours now, and which tasks have ended, as soon as there is one, or after `seconds`."""
+        """Return the reservations that were granted and the tasks that have ended, as soon as there is one, or after
+        `seconds`."""
 
     def answer(self, running: Running) -> Answer:
-        """Of a task that has ended. Raises `LostError` and `UnfitError`."""
+        """Return the answer of a task that has ended: LOST if its node, its process or a cancellation ended it, UNFIT
+        if the node cannot run it."""
 
     def cancel(self, running: Collection[Running]) -> None:
-        """End them; returns when their processes are gone, or nobody can tell."""
+        """End tasks; return when their processes are gone, or unreachable."""
 
     def release(self, reservation: Reservation) -> None:
         """Give back a share, or no longer ask for it."""

@@ -1,4 +1,4 @@
-"""What runs a matrix of trials: the same jobs, with the same results, whichever engine it is."""
+"""Define engines, which run a matrix of jobs with the same results wherever they run; and the one of this machine."""
 
 from __future__ import annotations
 
@@ -22,23 +22,21 @@ class EngineName(enum.StrEnum):
 
 
 class Holding(enum.StrEnum):
-    """What a job has for itself while it runs, so that nothing of ours disturbs what it measures."""
+    """The part of its node that a job holds alone, so that no other job disturbs its measurements."""
 
     CORES = "cores"
-    """All processors of its node."""
     GPU = "gpu"
     """One GPU, and an equal share of its node's processors for each."""
     NODE = "node"
-    """All processors and all GPUs of its node."""
 
 
 class Job(Protocol[T_co]):
-    """A trial with all it needs, which another process can be sent by pickle. It raises `FrxError` where it comes to
+    """A trial with all it needs, which another process can be sent by pickle. It raises `FrxError` if it comes to
     nothing."""
 
     @property
     def label(self) -> str:
-        """What it is, in a few words."""
+        """A short description."""
 
     def __call__(self, progress: Progress) -> T_co:
         """Run it, both arms on the machine that this is called on."""
@@ -46,12 +44,10 @@ class Job(Protocol[T_co]):
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """Where the attempt ran whose result counts."""
+    """The place of the attempt whose result counts."""
 
     attempt: str
-    """Its id, which no other attempt has."""
     node: str
-    """The cluster's id of the node."""
     address: str
     lost: tuple[str, ...]
     """Earlier attempts that came to no result, each with its id and the reason. Nothing of them counts."""
@@ -63,7 +59,7 @@ class NowhereError(TrialError):
 
 @dataclass(frozen=True, slots=True)
 class Finished(Generic[T]):
-    """What became of one job; each job is told of once."""
+    """The result of one job, reported once."""
 
     number: int
     """The job's, in the order in which they were given."""
@@ -76,4 +72,22 @@ class Engine(Protocol):
     """Runs jobs. Closing the generator ends those that run, with all their processes."""
 
     def run(self, jobs: Sequence[Job[T]], progress: Progress) -> Generator[Finished[T]]:
-        """Each as soon as it has finished, in whatever order."""
+        """Yield each result as soon as it is there, in any order."""
+
+
+class LocalEngine:
+    """An `Engine` that runs jobs one after the other in this process."""
+
+    def run(self, jobs: Sequence[Job[T]], progress: Progress) -> Generator[Finished[T]]:
+        """Run the jobs in order."""
+        for number, job in enumerate(jobs):
+            result: T | FrxError
+            try:
+                result = job(_with_label(job, progress) if len(jobs) > 1 else progress)
+            except FrxError as error:
+                result = error
+            yield Finished(number, result, None)
+
+
+def _with_label(job: Job[T], progress: Progress) -> Progress:
+    return lambda stage: progress(f"{job.label}: {stage}")

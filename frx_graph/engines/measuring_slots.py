@@ -1,16 +1,16 @@
-"""The places of a cluster where a trial may measure, each with nothing of ours beside it."""
+"""Reserve the places of a cluster where a trial can measure with no other trial beside it."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
+from frx_graph.engines.attempt import ProcessorPart
 from frx_graph.engines.cluster import Cluster, Node, Reservation, Share
 from frx_graph.engines.engine import Holding
-from frx_graph.engines.processor_part import ProcessorPart
 
 
 class MeasuringSlots:
-    """Reserves a place on every node that has one, since nobody knows which of them others will leave first."""
+    """Reserves a place on every node that has one, since any of them may be free first."""
 
     def __init__(self, cluster: Cluster, holding: Holding) -> None:
         self._cluster = cluster
@@ -28,8 +28,8 @@ class MeasuringSlots:
         return (*self.asked, *self.free, *self.busy)
 
     def look(self, nodes: Collection[Node]) -> bool:
-        """Ask for what nodes have that have come, or whose places were lost, and forget those that have gone. False
-        where no node has a place."""
+        """Reserve places on nodes that are new or whose places were lost, and forget nodes that have gone. Return False
+        if no node has a place."""
         fit = {node.id: node for node in nodes if node.id not in self.unfit}
         for reservation in self.all:
             if reservation.node.id not in fit and reservation not in self.busy:
@@ -44,12 +44,12 @@ class MeasuringSlots:
         return bool(self.all)
 
     def ours_now(self, reservation: Reservation) -> None:
-        """What was asked for is there."""
+        """Note that a reservation was granted."""
         self.asked.remove(reservation)
         self.free.append(reservation)
 
     def take(self, avoided: frozenset[str]) -> Reservation | None:
-        """One that is free, on a node that is not `avoided`. Where there is any such node, and none of its places is
+        """One that is free, on a node that is not `avoided`. If there is any such node, and none of its places is
         free, None: one of them will be."""
         elsewhere = {place.node.id for place in self.all} - avoided - self.unfit.keys()
         best = next((place for place in self.free if not elsewhere or place.node.id in elsewhere), None)
@@ -59,7 +59,7 @@ class MeasuringSlots:
         return best
 
     def put_back(self, reservation: Reservation, *, lost: bool) -> None:
-        """What ran there has ended. A place where something was `lost` is asked for anew, if its node is alive."""
+        """Take back a place whose task has ended. If it was `lost`, it is reserved again while its node is alive."""
         self.busy.discard(reservation)
         if lost or reservation.node.id in self.unfit:
             self._cluster.release(reservation)
@@ -67,12 +67,12 @@ class MeasuringSlots:
             self.free.append(reservation)
 
     def leave(self) -> None:
-        """Nothing more is to be started: what does not run is somebody else's again."""
+        """Give up all places that nothing runs in."""
         for reservation in (*self.asked, *self.free):
             self._give_back(reservation)
 
     def close(self) -> None:
-        """All of it."""
+        """Give up all places."""
         self.leave()
         for reservation in tuple(self.busy):
             self.put_back(reservation, lost=True)
@@ -85,8 +85,8 @@ class MeasuringSlots:
 
 
 def shares(node: Node, holding: Holding) -> Iterator[Share]:
-    """What a node is divided into. Processors are never shared: neither by two trials, nor by a trial and another
-    program that asks the cluster for one."""
+    """Yield the parts of a node. Processors are never shared by two trials, nor by a trial and another program of the
+    cluster."""
     if holding is Holding.GPU:
         count = int(node.gpus)
         for number in range(count):

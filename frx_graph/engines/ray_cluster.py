@@ -17,8 +17,8 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from frx_graph.engines.attempt import Answer, Task, attempt
-from frx_graph.engines.cluster import LostError, Node, Reservation, Running, Share, UnfitError
+from frx_graph.engines.attempt import Answer, Ending, Task, attempt
+from frx_graph.engines.cluster import Node, Reservation, Running, Share
 from frx_graph.errors import OptionError, first_line
 from frx_graph.support.plain_text import one_line
 
@@ -27,7 +27,7 @@ _CANCELLING_SECONDS = 20.0
 _KILLING_SECONDS = 10.0
 _CONNECTING_SECONDS = 10.0
 _LOCAL = "local"
-"""What Ray calls a cluster of this machine, begun here."""
+"""Ray's name of a cluster of this machine that it begins itself."""
 
 
 @contextlib.contextmanager
@@ -35,7 +35,7 @@ def ray_cluster(address: str | None, working_dir: Path | None = None) -> Iterato
     """The cluster at `address`; None: that of `RAY_ADDRESS`, or else one of this machine alone, which ends with the
     block. `working_dir` is sent to all nodes.
 
-    Raises `OptionError` where Ray is not installed, or there is no such cluster."""
+    Raises `OptionError` if Ray is not installed, or there is no such cluster."""
     # Before the import, which reads them: nothing is sent to anybody, in no cluster that is begun here.
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     address = address or os.environ.get("RAY_ADDRESS") or _LOCAL
@@ -78,7 +78,7 @@ def _connect(ray: Any, address: str, working_dir: Path | None) -> None:
 
 @contextlib.contextmanager
 def _own_signals() -> Iterator[None]:
-    """Ray takes SIGTERM for itself, to exit or, below Python, to abort; what it does afterwards is as it was."""
+    """Restore the handler of SIGTERM, which Ray replaces."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -97,10 +97,10 @@ class RayCluster:
         # No crash is hidden by another try, and what others call that exits is a crash.
         self._attempt = ray.remote(max_retries=0, retry_exceptions=False)(attempt)
         self.working_dir = "working_dir" in dict(ray.get_runtime_context().runtime_env)
-        """Whether nodes have the user's folder from Ray."""
+        """True if Ray sends the user's folder to the nodes."""
 
     def nodes(self) -> tuple[Node, ...]:
-        """Those that are alive."""
+        """Return the nodes that are alive."""
         return tuple(
             Node(
                 one["NodeID"],
@@ -122,7 +122,7 @@ class RayCluster:
         return Reservation(node, share, (group, group.ready()))
 
     def start(self, reservation: Reservation, task: Task) -> Running:
-        """In what was reserved."""
+        """Start a task in its reservation."""
         group, _ = reservation.handle
         strategy = self.ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy(group)
         handle = self._attempt.options(
@@ -131,12 +131,12 @@ class RayCluster:
             scheduling_strategy=strategy,
             name=f"frx attempt {task.attempt}",
         ).remote(task)
-        return Running(reservation, handle)
+        return Running(reservation, handle, task.attempt)
 
     def wait(
         self, reservations: Collection[Reservation], running: Collection[Running], seconds: float
     ) -> tuple[tuple[Reservation, ...], tuple[Running, ...]]:
-        """Which reservations are ours now, and which tasks have ended."""
+        """Return the reservations that were granted and the tasks that have ended."""
         ready = {reservation.handle[1]: reservation for reservation in reservations}
         tasks = {one.handle: one for one in running}
         if not ready and not tasks:
@@ -146,21 +146,22 @@ class RayCluster:
         return tuple(ready[ref] for ref in done if ref in ready), tuple(tasks[ref] for ref in done if ref in tasks)
 
     def answer(self, running: Running) -> Answer:
-        """Of a task that has ended. Raises `LostError` and `UnfitError`."""
+        """Return the answer of a task that has ended."""
         errors = self.ray.exceptions
         try:
             found = self.ray.get(running.handle)
         except errors.RuntimeEnvSetupError as error:
-            # It may be the node's disk, or what it cannot reach: others may do better.
-            raise UnfitError(f"it cannot be set up: {one_line(str(error), 400)}", "see --working-dir") from error
-        except errors.TaskCancelledError as error:
-            raise LostError("it was cancelled") from error
+            # The node's disk may be full, or a server unreachable from it: others may do better.
+            text = f"it cannot be set up: {one_line(str(error), 400)}"
+            return Answer(running.attempt, Ending.UNFIT, text, "see --working-dir")
+        except errors.TaskCancelledError:
+            return Answer(running.attempt, Ending.LOST, "it was cancelled")
         except errors.RayTaskError as error:
-            # Of a node that has no frx-graph, or may not start a process: what passes is no error, but an answer.
-            said = f"it cannot run it: {first_line(error.cause or error)}"
-            raise UnfitError(said, "install frx-graph on all nodes") from error
+            # The node has no frx-graph, or may not start a process: what passes is an answer and no error.
+            text = f"it cannot run it: {first_line(error.cause or error)}"
+            return Answer(running.attempt, Ending.UNFIT, text, "install frx-graph on all nodes")
         except errors.RayError as error:
-            raise LostError(first_line(error)) from error
+            return Answer(running.attempt, Ending.LOST, first_line(error))
         assert isinstance(found, Answer)
         return found
 

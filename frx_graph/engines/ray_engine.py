@@ -1,8 +1,8 @@
-"""Jobs spread over a cluster: each runs alone in its place, and counts once, by the one attempt that has returned.
+"""Run jobs on a cluster: each runs alone in its place, and counts once, by the one attempt that has returned.
 
 An attempt that was lost, with its node or its process, is made again, on another node if there is one, a bounded
-number of times; then the job is void. What an attempt has measured before it was lost is nobody's: it had told nobody.
-One that goes on where nobody can reach it, on a node that was given up for dead, is not listened to any more.
+number of times; then the job is void. Measurements of a lost attempt do not count, and the answer of one that continues
+on a node that was given up for dead is ignored.
 """
 
 from __future__ import annotations
@@ -16,21 +16,35 @@ from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from frx_graph.engines.attempt import Answer, Ending, Task
-from frx_graph.engines.cluster import Cluster, LostError, Node, Running, Share, UnfitError
+from frx_graph.engines.attempt import Answer, Ending, Task, trying_code_hash
+from frx_graph.engines.cluster import Cluster, Node, Running, Share
 from frx_graph.engines.engine import Finished, Holding, Job, NowhereError, Placed, Progress, T
-from frx_graph.engines.gone_nodes import GoneNodes
 from frx_graph.engines.measuring_slots import MeasuringSlots
-from frx_graph.engines.trying_code import trying_code_hash
 from frx_graph.errors import TrialError
 from frx_graph.trials.decisive_variables import decisive_variables
 
+GONE_SECONDS = 10.0
+"""Time after which a gone node is given up: before, the cluster itself may report what was lost."""
+
 MOST_ATTEMPTS = 3
-"""Of one job."""
 _WAIT_SECONDS = 1.0
 """Between looks at which nodes there are."""
 _NO_NODE_SECONDS = 60.0
 """That a cluster may be without any node to measure on before what is left is void: preempted nodes come back."""
+
+
+class GoneNodes:
+    """Counts, by `clock`, for how long nodes have been away."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._since: dict[str, float] = {}
+
+    def among(self, wanted: Collection[str], alive: Collection[str]) -> frozenset[str]:
+        """Return the ids of `wanted` that have not been `alive` for `GONE_SECONDS`. Counts from call to call."""
+        now = self._clock()
+        self._since = {node: self._since.get(node, now) for node in wanted if node not in alive}
+        return frozenset(node for node, since in self._since.items() if now - since >= GONE_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,15 +57,9 @@ class _Open:
     """Nodes where it was lost."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Attempt:
-    id: str
-    job: _Open
-
-
 class RayEngine:
-    """An `Engine`. `folder` is where jobs run, None where the user's folder travels; `environment` the one that a node
-    must have, None: any."""
+    """An `Engine`. Jobs run in `folder`, None if Ray sends the user's folder. Nodes must have `environment`; None:
+    any."""
 
     def __init__(
         self,
@@ -69,16 +77,18 @@ class RayEngine:
         self._clock = clock
 
     def run(self, jobs: Sequence[Job[T]], progress: Progress) -> Generator[Finished[T]]:
-        """As they finish."""
+        """Yield results as jobs finish."""
         slots = MeasuringSlots(self._cluster, self._holding)
         waiting = deque(_Open(number) for number in range(len(jobs)))
-        running: dict[Running, _Attempt] = {}
+        running: dict[Running, _Open] = {}
         gone = GoneNodes(self._clock)
         deadline = self._clock()
         try:
             while waiting or running:
                 nodes = self._cluster.nodes()
-                answers = self._lost_with(gone.among(_at_work(running), {node.id for node in nodes}), running)
+                answers = self._lost_with(
+                    gone.among({one.reservation.node.id for one in running}, {node.id for node in nodes}), running
+                )
                 if not answers:
                     if not waiting:
                         slots.leave()
@@ -90,9 +100,8 @@ class RayEngine:
                     for job in tuple(waiting):
                         if (place := slots.take(job.avoided)) is not None:
                             waiting.remove(job)
-                            made = _Attempt(uuid.uuid4().hex[:12], job)
-                            task = self._task(made.id, jobs[job.number], place.share)
-                            running[self._cluster.start(place, task)] = made
+                            task = self._task(jobs[job.number], place.share)
+                            running[self._cluster.start(place, task)] = job
                     progress(_so_far(jobs, waiting, running))
                     answers = self._awaited(running, slots)
                 for one, answer in answers.items():
@@ -107,9 +116,9 @@ class RayEngine:
             finally:
                 slots.close()
 
-    def _task(self, attempt: str, job: Job[T], share: Share) -> Task:
+    def _task(self, job: Job[T], share: Share) -> Task:
         return Task(
-            attempt,
+            uuid.uuid4().hex[:12],
             pickle.dumps(job),
             trying_code_hash(),
             None if self._folder is None else str(self._folder),
@@ -119,46 +128,37 @@ class RayEngine:
             share.gpus > 0,
         )
 
-    def _lost_with(self, gone: Collection[str], running: Mapping[Running, _Attempt]) -> dict[Running, Answer]:
-        """Of attempts on nodes that have gone. The cluster may tell of them at some time, or never."""
+    def _lost_with(self, gone: Collection[str], running: Collection[Running]) -> dict[Running, Answer]:
+        """Give up the attempts on nodes that have gone: the cluster may tell of them late, or never."""
         lost = [one for one in running if one.reservation.node.id in gone]
         if lost:
             self._cluster.cancel(lost)
-        return {one: Answer(running[one].id, Ending.LOST, "its node has gone") for one in lost}
+        return {one: Answer(one.attempt, Ending.LOST, "its node has gone") for one in lost}
 
-    def _awaited(self, running: Mapping[Running, _Attempt], slots: MeasuringSlots) -> dict[Running, Answer]:
-        """Of attempts that have ended; waits for a while until there is something new."""
+    def _awaited(self, running: Collection[Running], slots: MeasuringSlots) -> dict[Running, Answer]:
+        """Wait for a while until an attempt has ended, and return the answers of those that have."""
         ours, ended = self._cluster.wait(tuple(slots.asked), tuple(running), _WAIT_SECONDS)
         for reservation in ours:
             slots.ours_now(reservation)
-        return {one: self._answer(one, running[one]) for one in ended}
-
-    def _answer(self, one: Running, made: _Attempt) -> Answer:
-        try:
-            answer = self._cluster.answer(one)
-        except LostError as error:
-            return Answer(made.id, Ending.LOST, str(error))
-        except UnfitError as error:
-            return Answer(made.id, Ending.UNFIT, str(error), error.hint)
-        # What answers for another attempt is no answer.
-        assert answer.attempt == made.id
-        return answer
+        answers = {one: self._cluster.answer(one) for one in ended}
+        assert all(answer.attempt == one.attempt for one, answer in answers.items())
+        return answers
 
 
-def _judged(one: Running, made: _Attempt, answer: Answer, slots: MeasuringSlots) -> Finished[T] | _Open:
-    """What came of a job, or the job where it is to be started again."""
-    node, job = one.reservation.node, made.job
+def _judged(one: Running, job: _Open, answer: Answer, slots: MeasuringSlots) -> Finished[T] | _Open:
+    node = one.reservation.node
     if answer.ending is Ending.UNFIT:
         slots.unfit[node.id] = f"{node.address}: {answer.text}{f' ({answer.hint})' if answer.hint else ''}"
     slots.put_back(one.reservation, lost=answer.ending is Ending.LOST)
     if answer.ending is Ending.UNFIT:
         return job
     if answer.ending is Ending.LOST:
-        lost = (*job.lost, f"{made.id} on {node.address}: {answer.text}")
+        lost = (*job.lost, f"{one.attempt} on {node.address}: {answer.text}")
         if len(lost) < MOST_ATTEMPTS:
             return replace(job, lost=lost, avoided=job.avoided | {node.id})
-        return Finished(job.number, _void(lost), None)
-    placed = Placed(made.id, node.id, node.address, job.lost)
+        void = f"void: {len(lost)} attempts were lost, the last, {lost[-1]}"
+        return Finished(job.number, TrialError(void, "nothing of them counts; try again on nodes that stay"), None)
+    placed = Placed(one.attempt, node.id, node.address, job.lost)
     if answer.ending is Ending.RETURNED:
         result: T = pickle.loads(answer.value)
         return Finished(job.number, result, placed)
@@ -166,19 +166,8 @@ def _judged(one: Running, made: _Attempt, answer: Answer, slots: MeasuringSlots)
     return Finished(job.number, TrialError(text, answer.hint), placed)
 
 
-def _at_work(running: Collection[Running]) -> frozenset[str]:
-    return frozenset(one.reservation.node.id for one in running)
-
-
 def _all_unfit(nodes: Collection[Node], slots: MeasuringSlots) -> bool:
     return bool(nodes) and all(node.id in slots.unfit for node in nodes)
-
-
-def _void(lost: Sequence[str]) -> TrialError:
-    return TrialError(
-        f"void: {len(lost)} attempts were lost, the last, {lost[-1]}",
-        "nothing of them counts; try again on nodes that stay",
-    )
 
 
 def _nowhere(nodes: Collection[Node], slots: MeasuringSlots) -> NowhereError:
@@ -191,7 +180,7 @@ def _nowhere(nodes: Collection[Node], slots: MeasuringSlots) -> NowhereError:
     )
 
 
-def _so_far(jobs: Sequence[Job[T]], waiting: Sequence[_Open], running: Mapping[Running, _Attempt]) -> str:
+def _so_far(jobs: Sequence[Job[T]], waiting: Sequence[_Open], running: Mapping[Running, _Open]) -> str:
     done = len(jobs) - len(waiting) - len(running)
-    at_work = [f"{jobs[made.job.number].label} on {one.reservation.node.address}" for one, made in running.items()]
+    at_work = [f"{jobs[job.number].label} on {one.reservation.node.address}" for one, job in running.items()]
     return f"{done} of {len(jobs)} done; {', '.join(at_work) or 'waiting for a node to be free'}"

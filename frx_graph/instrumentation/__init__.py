@@ -1,1 +1,1 @@
-"""Training scripts that are told to record their runs: which loop trains, what is put into it, and how it is undone."""
+"""Edit training scripts so that they record their runs, and undo the edits."""

@@ -1,4 +1,4 @@
-"""Puts into a script what records its run, and takes it out again, to the byte.
+"""Insert into a script the lines that record its run, and remove them again, byte for byte.
 
 Every line that is put in ends with `MARK`, and by that it is known again; all else stays as it is. The body of each
 training loop goes into a `with`, in which `continue`, `break`, `return`, `yield` and `await` mean what they meant, and
@@ -19,9 +19,16 @@ import libcst.matchers as m
 from libcst.metadata import MetadataWrapper
 
 from frx_graph.errors import ScriptError
-from frx_graph.instrumentation.framework_trainer import CALLBACKS, framework_of
 from frx_graph.instrumentation.script import Script, parsed, unwarned
-from frx_graph.instrumentation.training_loop import LoopsFound, TrainingLoop, passes_on, training_loops
+from frx_graph.instrumentation.training_loop import (
+    CALLBACKS,
+    LoopsFound,
+    TrainingLoop,
+    framework_of,
+    imported_packages,
+    passes_on,
+    training_loops,
+)
 
 MARK = "# frx init --patch"
 _BY_HAND = "instrument it by hand: with frx_graph.step_context(step=..., batch=..., model=...):"
@@ -43,8 +50,8 @@ class Patch:
 
 
 def patch(script: Script) -> Patch | None:
-    """The script with its run recorded; None if it imports frx_graph already. Raises `ScriptError` where no loop
-    trains, or none that can be wrapped, and where what would be put in could not be taken out again."""
+    """Return the script with its run recorded, or None if it imports frx_graph already. Raises `ScriptError` if no loop
+    trains or can be wrapped, and if the insertion could not be removed again."""
     module = parsed(script)
     if is_instrumented(module):
         return None
@@ -79,8 +86,8 @@ def patch(script: Script) -> Patch | None:
 
 
 def unpatch(script: Script) -> str | None:
-    """The script without what `patch` has put in; None if there is nothing of it. Raises `ScriptError` where what would
-    be left is no Python any more."""
+    """Return the script without the lines of `patch`, or None if it has none. Raises `ScriptError` if removing them
+    would leave invalid Python."""
     module = parsed(script)
     taken = _TakingOut()
     text = _visited(module, taken) + script.blank_end
@@ -91,17 +98,14 @@ def unpatch(script: Script) -> str | None:
             ast.parse(text)
     except (SyntaxError, ValueError) as error:
         raise ScriptError(
-            f"{script.path}: without the lines marked {MARK!r} it is no Python", "take them out by hand"
+            f"{script.path}: removing the lines marked {MARK!r} would leave invalid Python", "remove them by hand"
         ) from error
     return text
 
 
 def is_instrumented(module: cst.Module) -> bool:
-    """Whether it imports frx_graph, with or without our help."""
-    imported = m.Import(names=[m.ZeroOrMore(), m.ImportAlias(name=m.Name(_PACKAGE)), m.ZeroOrMore()])
-    part = m.Import(names=[m.ZeroOrMore(), m.ImportAlias(name=m.Attribute(value=m.Name(_PACKAGE))), m.ZeroOrMore()])
-    taken_from = m.ImportFrom(module=m.Name(_PACKAGE) | m.Attribute(value=m.Name(_PACKAGE)))
-    return bool(m.findall(module, imported | part | taken_from))
+    """Return True if it imports frx_graph."""
+    return _PACKAGE in imported_packages(module)
 
 
 def _check(script: Script, text: str) -> None:
@@ -122,7 +126,6 @@ def _job_name(script: Script) -> str:
 
 
 def _inserted(job_name: str, counter: str | None, config: cst.PartialParserConfig) -> list[cst.BaseStatement]:
-    """The statements behind the imports."""
     begin = f"{_PACKAGE}.init(job_name={json.dumps(job_name)})"
     lines = [f"import {_PACKAGE}", begin]
     if counter is not None:
@@ -138,8 +141,8 @@ def _parsed_line(text: str, config: cst.PartialParserConfig) -> cst.BaseStatemen
 
 
 def _place(module: cst.Module, loop: cst.For) -> int:
-    """The index behind the last import at the top level, but before the statement that holds the first loop; behind the
-    docstring where there is no import."""
+    """Return the index behind the last import at the top level, but before the statement that holds the first loop;
+    behind the docstring if there is no import."""
     at = 1 if module.get_docstring(clean=False) is not None else 0
     for index, statement in enumerate(module.body):
         if m.findall(statement, m.For()) and any(node is loop for node in m.findall(statement, m.For())):
@@ -181,7 +184,8 @@ class _Wrapping(cst.CSTTransformer):
 
 
 def _is_guard(statement: cst.BaseStatement) -> bool:
-    """Whether it only ends the loop or the turn, as `if step == max_steps: break`: such a turn is no step."""
+    """Return True if it only ends the loop or the turn, as `if step == max_steps: break` does: such a turn is no
+    step."""
     if not isinstance(statement, cst.If) or statement.orelse is not None:
         return False
     body = statement.body
@@ -191,8 +195,8 @@ def _is_guard(statement: cst.BaseStatement) -> bool:
 
 
 def _timed(iterable: cst.BaseExpression) -> cst.BaseExpression:
-    """The batches with the waits for them recorded: what yields them goes into a call. Not what is in parentheses,
-    behind which no blank need stand, nor tuples, which may have none."""
+    """Record the waits for the batches for them recorded: what yields them goes into a call. Not what is in
+    parentheses, behind which no blank need stand, nor tuples, which may have none."""
     if iterable.lpar:
         return iterable
     around = passes_on(iterable)
@@ -205,7 +209,6 @@ def _timed(iterable: cst.BaseExpression) -> cst.BaseExpression:
 
 
 def _not_timed(iterable: cst.BaseExpression) -> cst.BaseExpression:
-    """What `_timed` was given."""
     if isinstance(iterable, cst.Call) and len(iterable.args) == 1 and iterable.func.deep_equals(_TIMED):
         return iterable.args[0].value
     around = passes_on(iterable)
@@ -258,7 +261,7 @@ class _TakingOut(cst.CSTTransformer):
 
 
 def _our_block(statement: _Statement) -> cst.IndentedBlock | None:
-    """What a `with` of ours holds; None for another statement."""
+    """Return the body of a `with` that `patch` inserted; None for another statement."""
     if not (isinstance(statement, cst.With) and isinstance(statement.body, cst.IndentedBlock)):
         return None
     return statement.body if _marked(statement.body.header) else None
@@ -269,7 +272,6 @@ def _is_our_line(statement: _Statement) -> bool:
 
 
 def _before(statement: _Statement) -> Sequence[cst.EmptyLine]:
-    """The comments and blanks before it."""
     lines = getattr(statement, "leading_lines", ())
     assert isinstance(lines, (list, tuple))
     return lines

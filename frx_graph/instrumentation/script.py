@@ -1,12 +1,14 @@
-"""A Python script as bytes and as text, read and replaced without a change of encoding, line ends or mode."""
+"""Read and replace a Python script without changing its encoding, line ends or mode."""
 
 from __future__ import annotations
 
 import ast
 import codecs
+import io
 import os
 import shutil
 import stat
+import tokenize
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +18,6 @@ from pathlib import Path
 import libcst as cst
 
 from frx_graph.errors import ScriptError, first_line
-from frx_graph.instrumentation.source_encoding import declared_encoding
 from frx_graph.support.atomic_file import replaced_when_written
 
 LONGEST = 1 << 20
@@ -26,7 +27,7 @@ _BLANKS = " \t\f\r\n"
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """What a file holds, `data` byte by byte. `text` is without the mark that some editors put before UTF-8."""
+    """A file's bytes, and its text without the byte order mark."""
 
     path: Path
     data: bytes
@@ -40,20 +41,20 @@ class Script:
         return lines if end else ""
 
     def encoded(self, text: str) -> bytes:
-        """Another text as bytes of such a file."""
+        """Encode another text as this file is encoded."""
         mark = codecs.BOM_UTF8 if self.data.startswith(codecs.BOM_UTF8) else b""
         return mark + text.encode("utf-8")
 
 
 def read_script(path: Path) -> Script:
-    """The script at `path`, in UTF-8, of at most `LONGEST` bytes. Raises `ScriptError` for a link, which names another
-    file than the one that would be replaced, for what is no file, and for what is not in UTF-8."""
+    """Read the script at `path`, in UTF-8, of at most `LONGEST` bytes. Raises `ScriptError` for a link, which names
+    another file than the one that would be replaced, for what is no file, and for what is not in UTF-8."""
     try:
         status = path.lstat()
         if stat.S_ISLNK(status.st_mode):
             raise ScriptError(f"{path} is a link", f"name the file itself: {os.path.realpath(path)}")
         if not stat.S_ISREG(status.st_mode):
-            raise ScriptError(f"{path} is no regular file", "name a Python script")
+            raise ScriptError(f"{path} is not a regular file", "name a Python script")
         if status.st_nlink > 1:
             raise ScriptError(f"{path} has {status.st_nlink} names, of which one would be replaced", "copy it first")
         if status.st_size > LONGEST:
@@ -73,14 +74,14 @@ def read_script(path: Path) -> Script:
 
 @contextmanager
 def unwarned() -> Iterator[None]:
-    """What Python warns of in a script is for those who run it, and not for those who read it."""
+    """Suppress warnings about the script: they are for those who run it."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
 
 
 def parsed(script: Script) -> cst.Module:
-    """Its syntax, with every blank and comment but for its `blank_end`. Raises `ScriptError` for what is not Python, or
+    """Parse it, with every blank and comment but for its `blank_end`. Raises `ScriptError` for what is not Python, or
     nested too deeply, and for lines that end with a carriage return alone, as none of today's systems ends them."""
     try:
         with unwarned():
@@ -93,7 +94,7 @@ def parsed(script: Script) -> cst.Module:
         line = getattr(error, "lineno", None) or getattr(error, "raw_line", None)
         where = "" if line is None else f", line {line}"
         said = error.msg if isinstance(error, SyntaxError) else first_line(error)
-        raise ScriptError(f"{script.path}{where}: not Python: {said}", "mend it first") from error
+        raise ScriptError(f"{script.path}{where}: not Python: {said}", "fix it first") from error
     except (RecursionError, MemoryError) as error:
         raise ScriptError(f"{script.path} is nested too deeply", "instrument it by hand") from error
     if not same and "\r" in script.text.replace("\r\n", ""):
@@ -104,8 +105,8 @@ def parsed(script: Script) -> cst.Module:
 
 
 def replace_script(script: Script, text: str) -> None:
-    """Put `text` into the file, whole or not at all, with the mode that it has. Raises `ScriptError` where it has
-    changed since it was read, and where it cannot be written."""
+    """Put `text` into the file, whole or not at all, with the mode that it has. Raises `ScriptError` if it has
+    changed since it was read, and if it cannot be written."""
     if read_script(script.path).data != script.data:
         raise ScriptError(f"{script.path} has changed in between", "try again")
     try:
@@ -114,3 +115,14 @@ def replace_script(script: Script, text: str) -> None:
             shutil.copymode(script.path, temporary)
     except OSError as error:
         raise ScriptError(f"{script.path} cannot be written: {error.strerror}", "it was left as it was") from error
+
+
+def declared_encoding(data: bytes) -> str:
+    """Return the encoding that a script's first lines name: `utf-8` by default, `unknown` for a name that Python does
+    not know."""
+    try:
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
+    except (SyntaxError, ValueError):
+        # Also if the first lines are no UTF-8, which decoding them will say.
+        return "utf-8" if b"coding" not in b"".join(data.splitlines()[:2]) else "unknown"
+    return encoding.removesuffix("-sig")

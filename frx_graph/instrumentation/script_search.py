@@ -1,4 +1,4 @@
-"""Likely training scripts below a folder, found by what they do and not only by their names."""
+"""Find likely training scripts below a folder, by what they do and not only by their names."""
 
 from __future__ import annotations
 
@@ -11,15 +11,13 @@ import libcst as cst
 from libcst.metadata import MetadataWrapper
 
 from frx_graph.errors import ScriptError
-from frx_graph.instrumentation.framework_trainer import framework_of
 from frx_graph.instrumentation.patch import is_instrumented
 from frx_graph.instrumentation.script import parsed, read_script
-from frx_graph.instrumentation.training_loop import training_loops
+from frx_graph.instrumentation.training_loop import framework_of, training_loops
 
 DEEPEST = 4
 """Folders below the one that is searched."""
 MOST_FILES = 2000
-"""Scripts that are looked at."""
 MOST_PARSED = 100
 """Scripts that are parsed, which takes a tenth of a second for a long one."""
 _LEFT_OUT = frozenset(
@@ -32,7 +30,7 @@ _USUAL_NAMES = ("train", "main", "run", "finetune", "pretrain")
 @dataclass(frozen=True, slots=True)
 class FoundScript:
     """A script that seems to train. `line` is that of the first loop that can be wrapped, which is over `over`; None
-    where the loop is a framework's, or has to be wrapped by hand, for the reason in `note`."""
+    if the loop is a framework's, or has to be wrapped by hand, for the reason in `note`."""
 
     path: Path
     line: int | None
@@ -43,15 +41,15 @@ class FoundScript:
 
 @dataclass(frozen=True, slots=True)
 class ScriptsFound:
-    """The likeliest first. `complete` is False where a limit ended the search."""
+    """The likeliest first. `complete` is False if a limit ended the search."""
 
     scripts: tuple[FoundScript, ...]
     complete: bool
 
 
 def find_scripts(folder: Path) -> ScriptsFound:
-    """The scripts in and below `folder` that seem to train. Links are not followed; environments, hidden folders and
-    installed packages are left out, and what cannot be read is no script."""
+    """Find the scripts in and below `folder` that seem to train. Links are not followed; environments, hidden folders
+    and installed packages are left out, and what cannot be read is no script."""
     found, parsed_so_far, complete = [], 0, True
     for seen, path in enumerate(_scripts(folder)):
         if seen == MOST_FILES:
@@ -95,7 +93,6 @@ def _searched(folder: Path) -> bool:
 
 
 def _told(path: Path, module: cst.Module) -> FoundScript | None:
-    """What a script does; None for one that does not train."""
     instrumented = is_instrumented(module)
     loops = training_loops(MetadataWrapper(module, unsafe_skip_copy=True))
     if loops.loops:

@@ -1,26 +1,36 @@
-"""Which loop of a script trains, and what in it is the batch, the step and the model."""
+"""Find the loop of a script that trains, with its batch, its step and its model, or the framework whose loop it is."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
 
 import libcst as cst
+import libcst.matchers as m
 from libcst.metadata import MetadataWrapper, ParentNodeProvider, PositionProvider
 
 from frx_graph.instrumentation.loop_model import model_of
 from frx_graph.instrumentation.training_step import Evidence, Loop, evidence_by_loop, loops_within, name_parts
 
 _COUNTERS = frozenset({"range", "trange", "count"})
-"""What yields numbers and no batches."""
 _AROUND = frozenset({"enumerate", "tqdm", "track", "islice", "iter", "cycle", "notebook_tqdm", "progress_bar"})
-"""What yields what its first argument yields."""
+"""Names of calls that yield what their first argument yields."""
 _LONGEST_SHOWN = 60
+
+CALLBACKS: Final = {
+    "transformers": "frx_graph.callbacks.huggingface",
+    "trl": "frx_graph.callbacks.huggingface",
+    "lightning": "frx_graph.callbacks.lightning",
+    "pytorch_lightning": "frx_graph.callbacks.lightning",
+}
+"""For each framework, the module whose `FrxCallback` records its steps."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingLoop:
-    """A loop whose every turn is a step. `batch`, `step` and `model` are what to hand over, as source; None where it is
-    not known, and `step` also where it begins anew in every epoch."""
+    """A loop whose every turn is a step. `batch`, `step` and `model` are what to hand over, as source; None if it is
+    not known, and `step` also if it begins anew in every epoch."""
 
     node: cst.For
     line: int
@@ -41,14 +51,14 @@ class NotWrapped:
 
 @dataclass(frozen=True, slots=True)
 class LoopsFound:
-    """Of one script."""
+    """The training loops of one script."""
 
     loops: tuple[TrainingLoop, ...]
     left: tuple[NotWrapped, ...]
 
 
 def training_loops(wrapper: MetadataWrapper) -> LoopsFound:
-    """The loops that train, in the order of the script. A loop within one of them is not among them."""
+    """Return the loops that train, in"""
     evidence = evidence_by_loop(wrapper.module)
     lines = wrapper.resolve(PositionProvider)
     parents = wrapper.resolve(ParentNodeProvider)
@@ -67,7 +77,7 @@ def training_loops(wrapper: MetadataWrapper) -> LoopsFound:
 
 
 def _verdict(loop: Loop, evidence: dict[Loop, Evidence]) -> bool | str:
-    """Whether each turn of it is a step; or why that cannot be said, or not be written down."""
+    """Return whether each turn of the loop is a step, or the reason why that is unclear."""
     inside = [each for each in loops_within(loop) if each in evidence]
     outside = [each for each in evidence if loop in loops_within(each)]
     over_batches = isinstance(loop, cst.For) and not _counts(loop)
@@ -93,8 +103,8 @@ def _verdict(loop: Loop, evidence: dict[Loop, Evidence]) -> bool | str:
 
 
 def passes_on(iterable: cst.BaseExpression) -> cst.Call | None:
-    """A call that yields what its first argument yields, as `tqdm(loader)`; None for another expression, as
-    `iter(function, sentinel)`."""
+    """Return the expression if it is a call that yields what its first argument yields, as `tqdm(loader)`; else None,
+    as for `iter(function, sentinel)`."""
     if not isinstance(iterable, cst.Call) or not iterable.args or _called(iterable) not in _AROUND:
         return None
     first = iterable.args[0]
@@ -103,7 +113,6 @@ def passes_on(iterable: cst.BaseExpression) -> cst.Call | None:
 
 
 def _counts(loop: cst.For) -> bool:
-    """Whether it is over numbers."""
     iterable = loop.iter
     while (around := passes_on(iterable)) is not None:
         iterable = around.args[0].value
@@ -145,7 +154,7 @@ def _described(loop: cst.For, line: int, module: cst.Module, once: bool) -> Trai
 
 
 def _handed_over(batch: cst.BaseExpression, module: cst.Module) -> str | None:
-    """As an argument; None for what is thrown away, and for a target that runs over lines."""
+    """Return the batch as an argument; None if it is thrown away, or its target runs over lines."""
     if isinstance(batch, cst.Name):
         return None if batch.value == "_" else batch.value
     if not isinstance(batch, (cst.Tuple, cst.List)):
@@ -157,7 +166,7 @@ def _handed_over(batch: cst.BaseExpression, module: cst.Module) -> str | None:
 
 
 def _outermost(loop: cst.For, parents: object) -> bool:
-    """Whether it runs once: it is in no function, no class and no other loop."""
+    """Return True if it runs once: it is in no function, class or other loop."""
     assert hasattr(parents, "__getitem__")
     node: cst.CSTNode = loop
     while not isinstance(node, cst.Module):
@@ -165,3 +174,21 @@ def _outermost(loop: cst.For, parents: object) -> bool:
         if isinstance(node, (cst.FunctionDef, cst.ClassDef, cst.For, cst.While, cst.Lambda)):
             return False
     return True
+
+
+def framework_of(module: cst.Module) -> str | None:
+    """Return the framework whose `Trainer` a script makes, or None."""
+    made = [name_parts(node.func) for node in m.findall(module, m.Call()) if isinstance(node, cst.Call)]
+    if not any(name and name[-1].endswith("Trainer") for name in made):
+        return None
+    return next((name for name in imported_packages(module) if name in CALLBACKS), None)
+
+
+def imported_packages(module: cst.Module) -> Iterator[str]:
+    """Yield the packages that a script imports from, anywhere in it."""
+    for node in m.findall(module, m.Import() | m.ImportFrom()):
+        if isinstance(node, cst.Import):
+            names: list[cst.BaseExpression] = [alias.name for alias in node.names]
+        else:
+            names = [node.module] if isinstance(node, cst.ImportFrom) and node.module is not None else []
+        yield from (parts[0] for parts in map(name_parts, names) if parts)

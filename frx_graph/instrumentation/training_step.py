@@ -1,4 +1,4 @@
-"""Where a script trains: calls of `backward` and of an optimizer's `step`, and the loops around each."""
+"""Find calls of `backward` and of an optimizer's `step`, and the loops around them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _BACKWARD = frozenset({"backward", "manual_backward"})
 
 
 class Evidence(enum.IntEnum):
-    """What a call says of the loop around it."""
+    """The kind of call that shows that the loop around it trains."""
 
     BACKWARD = 1
     STEP = 2
@@ -54,17 +54,14 @@ class _Calls(cst.CSTVisitor):
         self.loops.pop()
         self.functions.pop()
 
-    def visit_For_body(self, node: cst.For) -> None:  # noqa: N802
+    def visit_For_body(self, node: Loop) -> None:  # noqa: N802
         self.loops[-1] += (node,)
 
-    def leave_For_body(self, node: cst.For) -> None:  # noqa: ARG002, N802
+    def leave_For_body(self, node: Loop) -> None:  # noqa: ARG002, N802
         self.loops[-1] = self.loops[-1][:-1]
 
-    def visit_While_body(self, node: cst.While) -> None:  # noqa: N802
-        self.loops[-1] += (node,)
-
-    def leave_While_body(self, node: cst.While) -> None:  # noqa: ARG002, N802
-        self.loops[-1] = self.loops[-1][:-1]
+    visit_While_body = visit_For_body  # noqa: N815
+    leave_While_body = leave_For_body  # noqa: N815
 
     def visit_Call(self, node: cst.Call) -> None:  # noqa: N802
         parts = name_parts(node.func)
@@ -74,8 +71,8 @@ class _Calls(cst.CSTVisitor):
 
 
 def name_parts(node: cst.BaseExpression) -> tuple[str, ...]:
-    """The parts of a dotted name: `self.model` has two, and so have `optimizers[0].step` and `loss().backward`. The
-    first is empty where it is no name, as in `(a + b).backward`; there is none of what is no name at all."""
+    """Return the parts of a dotted name: `self.model` has two, and so have `optimizers[0].step` and `loss().backward`.
+    The first is empty if it is no name, as in `(a + b).backward`; there is none of what is no name at all."""
     if isinstance(node, cst.Name):
         return (node.value,)
     if isinstance(node, cst.Attribute):
@@ -87,8 +84,8 @@ def name_parts(node: cst.BaseExpression) -> tuple[str, ...]:
 
 
 def evidence_by_loop(module: cst.Module) -> dict[Loop, Evidence]:
-    """The loops in which a call trains, without those that only contain such a loop, with the strongest that each one
-    shows. A function that trains without a loop of its own, `train_step`, counts where it is called."""
+    """Return the loops in which a call trains, without those that only contain such a loop, with the strongest that
+    each one shows. A function that trains without a loop of its own, `train_step`, counts where it is called."""
     calls = _Calls()
     module.visit(calls)
     trains: dict[str, Evidence] = {}
@@ -118,7 +115,8 @@ def _shows(call: _Called, trains: dict[str, Evidence]) -> Evidence | None:
 
 
 def _around(call: _Called) -> Loop | None:
-    """The innermost loop that is not over the very thing whose method is called: `for optimizer in optimizers`."""
+    """Return the innermost loop that is not over the very thing whose method is called: `for optimizer in
+    optimizers`."""
     for loop in reversed(call.loops):
         if not (isinstance(loop, cst.For) and call.base in target_names(loop.target)):
             return loop
@@ -126,7 +124,7 @@ def _around(call: _Called) -> Loop | None:
 
 
 def target_names(target: cst.BaseExpression) -> frozenset[str]:
-    """The names that are assigned to."""
+    """Return the names that are assigned to."""
     return frozenset(name.value for name in _names(target))
 
 
@@ -139,5 +137,5 @@ def _names(target: cst.BaseExpression) -> Iterator[cst.Name]:
 
 
 def loops_within(loop: Loop) -> Sequence[Loop]:
-    """The loops in its body."""
+    """Return the loops in its body."""
     return [node for node in m.findall(loop.body, m.For() | m.While()) if isinstance(node, (cst.For, cst.While))]

@@ -1,4 +1,4 @@
-"""A run that is known to wait for its input, taken through all of the pipeline: collected, bundled, analysed.
+"""Collect, bundle and analyse a run that is known to wait for its input.
 
 The workload only writes a profiler's trace that was made by hand, so that it takes neither a GPU nor torch: what is
 tried is this installation, and not the machine.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -17,14 +17,13 @@ from typing import Any, Final
 from frx_graph.analyze.run import analyze_bundle
 from frx_graph.errors import FrxError, first_line
 from frx_graph.evidence.run import bundle_layout
-from frx_graph.reports.runs.run_parts import RunResult
-from frx_graph.runs.collect.collection import NO_GPU, Collected, collect_run
+from frx_graph.runs.collect.collection import NO_GPU, collect_run
 from frx_graph.runs.collect.run_settings import RunSettings
 from frx_graph.support.supervisor.process import cleaned_up_when_terminated
 
 EXPECTED: Final = "input_bound"
 WAITING: Final = 0.6
-"""Of each step of the trace."""
+"""Share of each step of the trace that waits."""
 _STEPS = 6
 _STEP_US, _COMPUTED_US = 100_000, 30_000
 _LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
@@ -53,8 +52,7 @@ class SmokeCheck:
 
 
 def smoke_test() -> tuple[SmokeCheck, ...]:
-    """All checks, in a folder that is gone afterwards. What cannot be looked at since something before it failed has
-    failed, too."""
+    """Run all checks in a temporary folder. Checks behind one that failed, which cannot be made, fail too."""
     with cleaned_up_when_terminated(), tempfile.TemporaryDirectory(prefix="frx-smoke-test-") as folder:
         found: list[SmokeCheck] = []
         try:
@@ -75,7 +73,13 @@ def _checks(folder: Path) -> Iterator[SmokeCheck]:
     trace.write_text(json.dumps(synthetic_trace()))
     artifacts.mkdir()
     yield check(trace.stat().st_size > 0, "it is empty")
-    collected = _collect(folder, trace, artifacts)
+    settings = RunSettings(
+        command=(sys.executable, "-c", _WRITER, str(trace), str(artifacts / bundle_layout.PROFILER_TRACE.name)),
+        run_id=_RUN_ID,
+        out=folder / "runs",
+        artifacts=(artifacts,),
+    )
+    collected = collect_run(settings, stdout=None, stderr=None)
     run, archive = collected.folder, collected.archive
     missing = [str(part) for part in (bundle_layout.PROFILER, bundle_layout.METADATA) if not (run / part).exists()]
     yield check(collected.end.exit_code == 0 and not missing, f"exit code {collected.end.exit_code}, without {missing}")
@@ -83,36 +87,19 @@ def _checks(folder: Path) -> Iterator[SmokeCheck]:
     yield check((run / bundle_layout.MANIFEST).is_file(), "it is not there")
     yield check(archive is not None and archive.is_file(), "it is not there")
     result = analyze_bundle(run).document.result
-    yield from _diagnosis(result, check)
+    found = result.steady_state
+    told, share = found.diagnosis.user_facing_bottleneck, found.run_summary.loader_wait_share
+    yield check(told == EXPECTED, f"it is {told}")
+    yield check(share is not None and abs(share - WAITING) < 1e-9, f"{share} and not {WAITING}")
+    yield check(bool(found.diagnosis.recommendations), "there is none")
     zipped = None if archive is None else analyze_bundle(archive).document.result
     yield check(zipped == result, "it says something else")
     unexpected = [warning for warning in collected.metadata.warnings if warning != NO_GPU]
     yield check(not unexpected, "; ".join(unexpected))
 
 
-def _diagnosis(result: RunResult, check: Callable[[bool, str], SmokeCheck]) -> Iterator[SmokeCheck]:
-    found = result.steady_state
-    told, share = found.diagnosis.user_facing_bottleneck, found.run_summary.loader_wait_share
-    yield check(told == EXPECTED, f"it is {told}")
-    yield check(share is not None and abs(share - WAITING) < 1e-9, f"{share} and not {WAITING}")
-    yield check(bool(found.diagnosis.recommendations), "there is none")
-
-
-def _collect(folder: Path, trace: Path, artifacts: Path) -> Collected:
-    return collect_run(
-        RunSettings(
-            command=(sys.executable, "-c", _WRITER, str(trace), str(artifacts / bundle_layout.PROFILER_TRACE.name)),
-            run_id=_RUN_ID,
-            out=folder / "runs",
-            artifacts=(artifacts,),
-        ),
-        stdout=None,
-        stderr=None,
-    )
-
-
 def synthetic_trace() -> dict[str, Any]:
-    """A trace of steps that wait for their batch 60 % of the time, and compute half of the rest."""
+    """Return a trace of steps that wait for their batch 60 % of the time, and compute for 30 %."""
     host, device = {"pid": 1, "tid": 1}, {"pid": 0, "tid": 7}
     events: list[dict[str, Any]] = []
 

@@ -1,1 +1,1 @@
-"""Takes advice and trials to where a team keeps its results already."""
+"""Log advice and trials to the tracker that a team already uses."""

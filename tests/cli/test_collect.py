@@ -461,9 +461,9 @@ def test_a_run_id_that_is_no_name_of_a_folder_is_refused(name: str, capfd: pytes
     ("arguments", "why"),
     [
         ([], "there is no program to run"),
-        (["--", "no-such-program"], "no-such-program is no program"),
-        (["--name", "", "--", "true"], "is no name"),
-        (["--name", "a\nb", "--", "true"], "is no name"),
+        (["--", "no-such-program"], "no-such-program is not a program"),
+        (["--name", "", "--", "true"], "is not a name"),
+        (["--name", "a\nb", "--", "true"], "is not a name"),
         (["--sample-interval-ms", "0", "--", "true"], "--sample-interval-ms"),
         (["--config", "none.yaml", "--", "true"], "No such file"),
         (["--out", "/proc/runs", "--", "true"], "choose another --out"),

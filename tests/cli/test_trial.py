@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from frx_graph.autopilot import trial_matrix
+from frx_graph.autopilot import target_trial
 from frx_graph.autopilot.target_trial import Tried
 from frx_graph.cli.main import run
 from frx_graph.ledger.database.opening import open_ledger
@@ -112,7 +112,7 @@ def test_an_error_has_one_hint(workplace: Path, capsys: pytest.CaptureFixture[st
 def test_that_nothing_was_tried_is_a_document(
     workplace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trial_matrix, "try_target", lambda *_: None)
+    monkeypatch.setattr(target_trial, "try_target", lambda *_: None)
     assert run(["trial", "model.py:build", "--format", "json"]) == 0
     captured = capsys.readouterr()
     found = TrialDocument.model_validate_json(captured.out)
@@ -128,7 +128,7 @@ def test_what_ended_before_anything_was_known_is_not_recorded(
 ) -> None:
     made = (MadeGraph("1" * 16, (Candidate("hoist_copy", "a" * 16, ("clone",)),)),)
     verdict = Verdict(Outcome.INCONCLUSIVE, "the time budget ended", None, early=True)
-    monkeypatch.setattr(trial_matrix, "try_target", lambda *_: Tried(TrialRun((), verdict, (), None, ()), made))
+    monkeypatch.setattr(target_trial, "try_target", lambda *_: Tried(TrialRun((), verdict, (), None, ()), made))
     assert run(["trial", "model.py:build"]) == 1
     printed = capsys.readouterr().out
     assert "not recorded: it ended before" in printed
@@ -144,7 +144,7 @@ def test_the_gain_of_several_graphs_is_no_promotion(
     made = tuple(MadeGraph(str(number) * 16, (candidate,)) for number in range(count))
     verdict = Verdict(Outcome.PROMOTE, "10 % faster", None, early=False)
     here = trial_environment(torch.device("cpu"))
-    monkeypatch.setattr(trial_matrix, "try_target", lambda *_: Tried(TrialRun((), verdict, (), here, ()), made))
+    monkeypatch.setattr(target_trial, "try_target", lambda *_: Tried(TrialRun((), verdict, (), here, ()), made))
     assert run(["trial", "model.py:build"]) == code
     printed = " ".join(capsys.readouterr().out.split())
     assert ("#2 tried, #4 tried. Nothing is decided: the verdict is that of several graphs" in printed) is (count > 1)

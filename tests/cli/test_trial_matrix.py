@@ -15,8 +15,7 @@ import pytest
 import torch
 from pydantic import TypeAdapter
 
-from frx_graph.autopilot.target_trial import Tried
-from frx_graph.autopilot.trial_matrix import TrialJob, matrix
+from frx_graph.autopilot.target_trial import TrialJob, Tried, matrix
 from frx_graph.cli import trial
 from frx_graph.cli.main import run
 from frx_graph.compiler.code_fingerprint import environment_key

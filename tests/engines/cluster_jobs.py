@@ -84,8 +84,10 @@ class Torn:
     label: str = "torn"
 
     def __call__(self, progress: Told) -> None:
-        # The only pipe that the process of an attempt has is the one for its answer.
-        (answers,) = (int(place.name) for place in Path("/proc/self/fd").iterdir() if place.is_fifo())
+        # Behind standard output and error, the only pipe of an attempt's process is the one for its answer.
+        (answers,) = (
+            int(place.name) for place in Path("/proc/self/fd").iterdir() if place.is_fifo() and int(place.name) > 2
+        )
         os.write(answers, self.piece)
         os._exit(0)
 

@@ -8,15 +8,16 @@ import pickle
 import subprocess
 import sys
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from frx_graph.engines import attempt as attempts
-from frx_graph.engines.attempt import Ending, Task, attempt
-from frx_graph.engines.processor_part import ProcessorPart
-from frx_graph.engines.trying_code import trying_code_hash
+from frx_graph.engines.attempt import Ending, ProcessorPart, Task, attempt, trying_code_hash
 
 HERE = Path(__file__).parent
 sys.path.append(str(HERE))
@@ -107,3 +108,35 @@ def test_a_node_that_may_not_start_a_process_is_an_error(monkeypatch: pytest.Mon
     monkeypatch.setattr(sys, "executable", "/no/such/python")
     with pytest.raises(FileNotFoundError):
         attempt(task(Surroundings()))
+
+
+def alone(processor: int) -> set[int]:
+    """On its core, or nobody tells."""
+    return {processor}
+
+
+@given(usable=st.sets(st.integers(0, 500), min_size=1, max_size=60), parts=st.integers(1, 16))
+def test_parts_are_alike_and_share_nothing(usable: set[int], parts: int) -> None:
+    found = [ProcessorPart(number, parts).of(usable, alone) for number in range(parts)]
+    assert {len(part) for part in found} == {max(1, len(usable) // parts)}
+    assert all(part <= usable for part in found)
+    if len(usable) >= parts:
+        assert not any(one & other for one, other in combinations(found, 2))
+
+
+def test_the_only_part_is_all_of_them() -> None:
+    assert ProcessorPart(0, 1).of({4, 5, 9}, alone) == {4, 5, 9}
+
+
+def test_processors_of_one_core_stay_together() -> None:
+    """Four cores, whose second processors are the numbers from 4."""
+
+    def core(processor: int) -> set[int]:
+        return {processor % 4, processor % 4 + 4}
+
+    assert ProcessorPart(0, 2).of(range(8), core) == {0, 1, 4, 5}
+    assert ProcessorPart(1, 2).of(range(8), core) == {2, 3, 6, 7}
+
+
+def test_where_nobody_tells_of_cores_neighbours_are_taken() -> None:
+    assert ProcessorPart(1, 2).of({0, 1, 6, 7}, alone) == {6, 7}

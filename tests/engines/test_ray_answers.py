@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from frx_graph.engines.cluster import LostError, Node, Reservation, Running, Share, UnfitError
+from frx_graph.engines.attempt import Ending
+from frx_graph.engines.cluster import Node, Reservation, Running, Share
 from frx_graph.engines.ray_cluster import RayCluster
 
 ray = pytest.importorskip("ray", reason="needs the [ray] extra")
@@ -36,19 +37,19 @@ def task_error(cause: Exception) -> Exception:
 
 def test_a_node_that_cannot_be_set_up_is_unfit_and_others_may_do() -> None:
     said = "No space left\non device"
-    with pytest.raises(UnfitError, match=r"it cannot be set up: .*No space left on device") as caught:
-        cluster(ray.exceptions.RuntimeEnvSetupError(said)).answer(Running(PLACE, None))
-    assert caught.value.hint == "see --working-dir"
+    answer = cluster(ray.exceptions.RuntimeEnvSetupError(said)).answer(Running(PLACE, None, "a1"))
+    assert (answer.attempt, answer.ending, answer.hint) == ("a1", Ending.UNFIT, "see --working-dir")
+    assert answer.text.startswith("it cannot be set up: ")
+    assert "No space left on device" in answer.text
 
 
 @pytest.mark.parametrize("cause", [ModuleNotFoundError("No module named 'frx_graph'"), PermissionError("python")])
 def test_a_node_that_cannot_run_it_is_unfit(cause: Exception) -> None:
-    with pytest.raises(UnfitError, match=f"it cannot run it: {type(cause).__name__}") as caught:
-        cluster(task_error(cause)).answer(Running(PLACE, None))
-    assert caught.value.hint == "install frx-graph on all nodes"
+    answer = cluster(task_error(cause)).answer(Running(PLACE, None, "a1"))
+    assert (answer.ending, answer.hint) == (Ending.UNFIT, "install frx-graph on all nodes")
+    assert answer.text.startswith(f"it cannot run it: {type(cause).__name__}")
 
 
 def test_what_was_cancelled_or_has_died_is_lost() -> None:
     for error in ray.exceptions.TaskCancelledError(), ray.exceptions.WorkerCrashedError():
-        with pytest.raises(LostError):
-            cluster(error).answer(Running(PLACE, None))
+        assert cluster(error).answer(Running(PLACE, None, "a1")).ending is Ending.LOST

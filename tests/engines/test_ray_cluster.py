@@ -21,10 +21,9 @@ import torch
 
 from frx_graph.cli.interrupt import EXIT_INTERRUPTED
 from frx_graph.cli.main import run
+from frx_graph.engines.attempt import ProcessorPart
 from frx_graph.engines.cluster import Cluster, Reservation, Running
-from frx_graph.engines.engine import Finished, Holding, Job
-from frx_graph.engines.local_engine import LocalEngine
-from frx_graph.engines.processor_part import ProcessorPart
+from frx_graph.engines.engine import Finished, Holding, Job, LocalEngine
 from frx_graph.errors import FrxError
 from frx_graph.reports.trials.trial_document import TrialMatrixDocument
 from frx_graph.trials.environment import trial_environment

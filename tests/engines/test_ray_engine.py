@@ -12,15 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frx_graph.engines.attempt import Answer, Ending, Task
-from frx_graph.engines.cluster import LostError, Node, Reservation, Running, Share
-from frx_graph.engines.engine import Finished, Holding, NowhereError
-from frx_graph.engines.gone_nodes import GONE_SECONDS, GoneNodes
-from frx_graph.engines.local_engine import LocalEngine
+from frx_graph.engines.attempt import Answer, Ending, ProcessorPart, Task, trying_code_hash
+from frx_graph.engines.cluster import Node, Reservation, Running, Share
+from frx_graph.engines.engine import Finished, Holding, LocalEngine, NowhereError
 from frx_graph.engines.measuring_slots import MeasuringSlots, shares
-from frx_graph.engines.processor_part import ProcessorPart
-from frx_graph.engines.ray_engine import MOST_ATTEMPTS, RayEngine
-from frx_graph.engines.trying_code import trying_code_hash
+from frx_graph.engines.ray_engine import GONE_SECONDS, MOST_ATTEMPTS, GoneNodes, RayEngine
 from frx_graph.errors import FrxError, TrialError
 from frx_graph.trials.decisive_variables import decisive_variables
 
@@ -71,7 +67,7 @@ class FakeCluster:
 
     def start(self, reservation: Reservation, task: Task) -> Running:
         self.started.append((reservation.node, task))
-        return Running(reservation, len(self.started) - 1)
+        return Running(reservation, len(self.started) - 1, task.attempt)
 
     def wait(
         self, reservations: Collection[Reservation], running: Collection[Running], seconds: float
@@ -85,7 +81,7 @@ class FakeCluster:
         node, task = self.started[running.handle]
         ending = self.fate(running.handle, node)
         if ending is Ending.LOST:
-            raise LostError("the node died")
+            return Answer(task.attempt, Ending.LOST, "the node died")
         if ending is not Ending.RETURNED:
             return Answer(task.attempt, ending, "said so", "do so")
         try:

@@ -53,8 +53,8 @@ def test_what_is_refused(tmp_path: Path) -> None:
         "bytes.py": "is not in UTF-8: byte 5",
         "made_up.py": "is in unknown",
         "huge.py": "bytes",
-        "pipe.py": "no regular file",
-        ".": "no regular file",
+        "pipe.py": "not a regular file",
+        ".": "not a regular file",
         "missing.py": "cannot be read",
     }.items():
         with pytest.raises(ScriptError, match=said):

@@ -25,7 +25,7 @@ def test_an_answer_of_the_right_kind() -> None:
 
 @pytest.mark.parametrize("answer", [{}, {"seconds": "soon"}, {"seconds": [1.0], "disturbance": 7}])
 def test_an_answer_of_another(answer: dict[str, Any]) -> None:
-    with pytest.raises(ArmError, match="something that is no answer") as failure:
+    with pytest.raises(ArmError, match="sent an invalid answer") as failure:
         ask(Saying(answer), Measure(1), Measured, 1.0)
     assert failure.value.cause is Cause.RAISED
 

@@ -100,7 +100,7 @@ def test_an_error_of_its_own(start) -> None:
 def test_an_answer_that_is_none(start, line: bytes) -> None:
     failure = failing(start(), f"arm._answers.write({line!r} + b'\\n'); arm._answers.flush()")
     assert failure.cause is Cause.RAISED
-    assert "no answer" in failure.message
+    assert "invalid answer" in failure.message
 
 
 def test_an_answer_that_does_not_end(start) -> None:
@@ -410,7 +410,7 @@ def test_one_that_nobody_holds_is_ended(start) -> None:
 
 
 def test_a_process_that_is_no_arm_has_no_connection() -> None:
-    with pytest.raises(RuntimeError, match="no arm"):
+    with pytest.raises(RuntimeError, match="not an arm"):
         connection()
 
 

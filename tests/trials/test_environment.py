@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,12 +15,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
+from torch._inductor import config
 
 from frx_graph.measure.machine.device_state import DeviceState
 from frx_graph.measure.machine.environment_record import MeasurementEnvironment
 from frx_graph.measure.machine.processor_state import CpuThrottling, ProcessorState
 from frx_graph.trials import environment
-from frx_graph.trials.environment import trial_environment, trial_setup
+from frx_graph.trials.environment import cpp_compiler, trial_environment, trial_setup
 from frx_graph.trials.environment_record import TrialEnvironment, TrialSetup
 
 CPU = torch.device("cpu")
@@ -39,8 +41,8 @@ def test_every_kind_of_environment_travels_as_json() -> None:
     for found in (here, other):
         assert ADAPTER.validate_json(ADAPTER.dump_json(found)) == found
         assert ADAPTER.validate_python(json.loads(json.dumps(ADAPTER.dump_python(found, mode="json")))) == found
-    assert len(here.fingerprint) == 16
-    int(here.fingerprint, 16)
+    assert len(here.setup.fingerprint) == 16
+    int(here.setup.fingerprint, 16)
 
 
 def test_of_this_process() -> None:
@@ -119,8 +121,8 @@ def test_what_passes_is_in_no_fingerprint() -> None:
     here = trial_environment(CPU)
     busy = ProcessorState(800.0, 900.0, 99.0, 1, CpuThrottling(1, 2, 3.0))
     device = DeviceState(1, 2, 3, 4, 5.0, 6.0, 7, ("HwSlowdown",))
-    assert dataclasses.replace(here, processor=busy, device=device, host="x", affinity=(7,)).fingerprint == (
-        here.fingerprint
+    assert dataclasses.replace(here, processor=busy, device=device, host="x", affinity=(7,)).setup.fingerprint == (
+        here.setup.fingerprint
     )
 
 
@@ -203,3 +205,26 @@ def test_a_real_device() -> None:
     assert found.setup.operators.device_name == torch.cuda.get_device_name()
     assert None not in (found.setup.driver, found.setup.cuda, found.setup.cudnn, found.setup.capability, found.device)
     assert found.fingerprint == trial_environment(torch.device("cuda")).fingerprint
+
+
+def compiler(path: Path, text: str = "#!/bin/sh\n") -> Path:
+    path.write_text(text)
+    path.chmod(0o755)
+    os.utime(path, (1e9, 1e9))
+    return path
+
+
+def test_a_compiler_is_told_by_its_file_behind_all_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with config.patch({"cpp.cxx": (None, "g++")}):
+        assert cpp_compiler() is None
+        real = compiler(tmp_path / "g++-12")
+        (tmp_path / "g++").symlink_to(real)
+        assert cpp_compiler() == "g++-12, 10 bytes, 1000000000"
+        here = trial_setup(torch.device("cpu")).fingerprint
+        compiler(real, "#!/bin/sh\n# another version\n")
+        assert cpp_compiler() == "g++-12, 28 bytes, 1000000000"
+        assert trial_setup(torch.device("cpu")).fingerprint != here
+    compiler(tmp_path / "clang++")
+    with config.patch({"cpp.cxx": "clang++"}):
+        assert cpp_compiler() == "clang++, 10 bytes, 1000000000"

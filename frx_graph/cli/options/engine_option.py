@@ -9,8 +9,7 @@ from typing import Annotated
 
 import typer
 
-from frx_graph.engines.engine import Engine, EngineName, Holding
-from frx_graph.engines.local_engine import LocalEngine
+from frx_graph.engines.engine import Engine, EngineName, Holding, LocalEngine
 from frx_graph.errors import OptionError
 
 EngineOption = Annotated[EngineName, typer.Option("--engine", help="Where trials run: here, or on a Ray cluster.")]

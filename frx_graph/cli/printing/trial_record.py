@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 
-from frx_graph.autopilot.target_trial import Tried, decisions
-from frx_graph.autopilot.trial_matrix import TrialJob
+from frx_graph.autopilot.target_trial import TrialJob, Tried, decisions
 from frx_graph.engines.engine import Placed
 from frx_graph.errors import LedgerError, LedgerUncertainError
 from frx_graph.ledger.author import this_process

@@ -1,7 +1,6 @@
-"""Makes the folder of a run, and the zip of it.
+"""Make the folder of a run, and its zip.
 
-The folder appears at once, with everything that makes it a bundle: whoever looks sees none, or one that can be
-analysed.
+The folder appears at once, with everything that makes it a bundle.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import secrets
 import shutil
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Final
 
@@ -37,8 +36,8 @@ _CHUNK: Final = 1 << 20
 
 
 def make_folder(folder: Path, texts: Mapping[PurePosixPath, bytes]) -> None:
-    """A folder with these files in it, and with the folders of a bundle. Raises `OptionError` where one is there
-    already, or the zip of one, or where it cannot be made."""
+    """Make a folder with these files and the folders of a bundle. Raises `OptionError` if it, or its zip, exists, and
+    if it cannot be made."""
     for path in (folder, folder.with_name(f"{folder.name}.zip")):
         # An empty folder would be replaced by the one that is renamed.
         if os.path.lexists(path):
@@ -61,8 +60,7 @@ def make_folder(folder: Path, texts: Mapping[PurePosixPath, bytes]) -> None:
 
 
 def bundle_files(folder: Path) -> tuple[PurePosixPath, ...]:
-    """The regular files of the bundle, in the order in which people are told of them. What the workload has put there
-    of its own is none of it."""
+    """Return the regular files of the bundle, in the order of listings. Other files of the workload are left out."""
     profiler = folder / bundle_layout.PROFILER
     # The workload may do away with it.
     traces = sorted(path.name for path in profiler.iterdir()) if profiler.is_dir() else []
@@ -75,7 +73,7 @@ def bundle_files(folder: Path) -> tuple[PurePosixPath, ...]:
 
 
 def sha256_of(path: Path) -> str:
-    """In hexadecimal digits."""
+    """Return the SHA-256 of a file, in hexadecimal digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -96,7 +94,8 @@ def write_zip(archive: Path, folder: Path, files: Iterable[PurePosixPath]) -> No
 
 
 def _expands_well(path: Path) -> bool:
-    """Whether it is left as it is: compressed already, or a line over and over, which would look like a bomb."""
+    """Return True if the zip stores it as it is: compressed already, or so repetitive that it would look like a
+    bomb."""
     if path.suffix == ".gz":
         return True
     size = path.stat().st_size
@@ -104,11 +103,7 @@ def _expands_well(path: Path) -> bool:
         return False
     # The fastest compression is not half as good as the usual one; the factor is to be sure.
     compressor = zlib.compressobj(1)
-    small = sum(len(compressor.compress(chunk)) for chunk in _chunks(path)) + len(compressor.flush())
-    return size > MOST_EXPANSION / 5 * small
-
-
-def _chunks(path: Path) -> Iterator[bytes]:
     with path.open("rb") as file:
-        while chunk := file.read(_CHUNK):
-            yield chunk
+        chunks = iter(lambda: file.read(_CHUNK), b"")
+        small = sum(len(compressor.compress(chunk)) for chunk in chunks) + len(compressor.flush())
+    return size > MOST_EXPANSION / 5 * small

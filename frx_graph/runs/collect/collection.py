@@ -1,7 +1,7 @@
-"""Runs a workload and keeps what is to be known of its run in a bundle.
+"""Run a workload and keep its record in a bundle.
 
-At any moment the folder is a bundle that can be analysed, whoever is killed: it appears whole, its metadata say how far
-the run has come, the workload's events and samples are appended row by row, and everything else is replaced at once.
+At any moment the folder is a bundle that can be analysed, even if the collector is killed. It appears whole, and its
+metadata say how far the run has come. Events and samples are appended row by row, other files replaced at once.
 """
 
 from __future__ import annotations
@@ -25,12 +25,11 @@ from frx_graph.reports.kernels.explain_prompt import explanation_texts
 from frx_graph.reports.runs.run_document import summary_text
 from frx_graph.reports.runs.run_explanation import explain_run
 from frx_graph.reports.runs.run_parts import RunDocument
-from frx_graph.runs.collect import device_sampling, host_sampling
+from frx_graph.runs.collect import device_sampling
 from frx_graph.runs.collect.bundle_writing import bundle_files, make_folder, sha256_of, write_zip
 from frx_graph.runs.collect.imported_artifacts import gather_traces, import_traces
 from frx_graph.runs.collect.run_metadata import (
     Artifact,
-    Host,
     Manifest,
     ManifestFile,
     RunMetadata,
@@ -38,9 +37,8 @@ from frx_graph.runs.collect.run_metadata import (
     this_host,
 )
 from frx_graph.runs.collect.run_settings import RunSettings
-from frx_graph.runs.collect.sampling import Sampler
-from frx_graph.runs.workload.shown_command import without_secrets
-from frx_graph.runs.workload.workload import STDERR, STDOUT, WorkloadEnd, WorkloadError, run_workload
+from frx_graph.runs.collect.sampling import HOST_HEADER, Sampler, host_rows
+from frx_graph.runs.workload.workload import STDERR, STDOUT, WorkloadEnd, WorkloadError, run_workload, without_secrets
 from frx_graph.support.atomic_file import write_all_atomically, write_atomically
 from frx_graph.support.plain_text import encodable
 from frx_graph.support.supervisor.process import cleaned_up_when_terminated
@@ -52,7 +50,7 @@ NO_PROFILE = "no trace of torch.profiler was found, in the bundle or in --artifa
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """A run that has ended, and its bundle. `archive` is None where there is none, `document` where the run could not
+    """A run that has ended, and its bundle. `archive` is None if there is none, `document` if the run could not
     be analysed; `metadata.warnings` say why."""
 
     folder: Path
@@ -63,23 +61,31 @@ class Collected:
 
     @property
     def files(self) -> tuple[Artifact, ...]:
-        """Of the bundle, in the order in which people are told of them."""
+        """The files of the bundle, in the order of listings."""
         return self.metadata.artifacts
 
 
 def collect_run(settings: RunSettings, *, stdout: int | None = STDOUT, stderr: int | None = STDERR) -> Collected:
     """Run the workload and make its bundle. Its output goes to the descriptors `stdout` and `stderr`. Raises
-    `FrxError`, with nothing left behind, where the folder cannot be made or the workload not be started. What goes
+    `FrxError`, with nothing left behind, if the folder cannot be made or the workload not be started. What goes
     wrong afterwards is a warning in the metadata: the run is worth more than what is made of it."""
     host = this_host()
-    collection = _Collection(settings, _begun(settings, host))
+    metadata = RunMetadata(
+        run_id=settings.run_id,
+        job_name=settings.name,
+        command=without_secrets(settings.command),
+        state=State.RUNNING,
+        started_at=datetime.now(UTC),
+        host=host,
+    )
+    collection = _Collection(settings, metadata)
     make_folder(
         settings.folder,
         {
             bundle_layout.METADATA: _json(collection.metadata),
             bundle_layout.RUN_CONFIG: settings.config_text(host).encode(),
             bundle_layout.GPU_METRICS: device_sampling.HEADER,
-            bundle_layout.HOST_METRICS: host_sampling.HEADER,
+            bundle_layout.HOST_METRICS: HOST_HEADER,
         },
     )
     begin = time.time()
@@ -91,20 +97,9 @@ def collect_run(settings: RunSettings, *, stdout: int | None = STDOUT, stderr: i
     return Collected(settings.folder, archive, collection.metadata, end, document)
 
 
-def _begun(settings: RunSettings, host: Host) -> RunMetadata:
-    return RunMetadata(
-        run_id=settings.run_id,
-        job_name=settings.name,
-        command=without_secrets(settings.command),
-        state=State.RUNNING,
-        started_at=datetime.now(UTC),
-        host=host,
-    )
-
-
 @dataclass(slots=True)
 class _Collection:
-    """A run on its way: what is known of it by now."""
+    """A run in progress, and what is known of it."""
 
     settings: RunSettings
     metadata: RunMetadata
@@ -112,7 +107,7 @@ class _Collection:
     imported: dict[PurePosixPath, Path] = field(default_factory=dict)
 
     def run(self, stdout: int | None, stderr: int | None) -> WorkloadEnd:
-        """To its end, whatever that is."""
+        """Run the workload to its end."""
         folder, settings = self.settings.folder, self.settings
         with contextlib.ExitStack() as sampling:
 
@@ -146,7 +141,7 @@ class _Collection:
         return end
 
     def import_profiles(self, since: float) -> None:
-        """What was written since then (seconds since the epoch), and what is in the bundle already."""
+        """Import traces written since then (seconds since the epoch), and gather those in the bundle."""
         with self._warned("traces may be missing"):
             self.warnings += gather_traces(self.settings.folder)
         if not self.settings.import_profiles:
@@ -159,7 +154,7 @@ class _Collection:
         self.warnings += warnings
 
     def analyse(self) -> RunDocument | None:
-        """Write `derived/summary.json`, and the explanation if it is wanted; None where that cannot be done."""
+        """Write `derived/summary.json`, and the explanation if it is wanted; None if that cannot be done."""
         document = None
         with self._warned("the run could not be analysed"):
             with open_bundle(self.settings.folder) as bundle:
@@ -207,7 +202,7 @@ class _Collection:
 
     def _samplers(self, ancestor: int) -> Iterator[Sampler]:
         folder, seconds = self.settings.folder, self.settings.interval_ms / 1000
-        yield Sampler(folder / bundle_layout.HOST_METRICS, seconds, host_sampling.host_rows(ancestor))
+        yield Sampler(folder / bundle_layout.HOST_METRICS, seconds, host_rows(ancestor))
         nvml = loaded_nvml()
         devices = {} if nvml is None else device_sampling.visible_devices(nvml)
         if nvml is not None and devices:
@@ -245,14 +240,12 @@ class _Collection:
         )
 
     def _note(self, **known: object) -> None:
-        """Metadata with what is known by now."""
         self.metadata = self.metadata.model_copy(update=known)
         with self._warned("the metadata are not up to date"):
             write_atomically(self.settings.folder / bundle_layout.METADATA, _json(self.metadata).decode())
 
     @contextlib.contextmanager
     def _warned(self, what: str) -> Iterator[None]:
-        """An error in the block is a warning."""
         try:
             yield
         except FrxError as error:
@@ -262,7 +255,7 @@ class _Collection:
 
 
 def _remove_unstarted(folder: Path) -> None:
-    """Nothing has run, so that all in it is ours."""
+    """Remove the folder of a workload that was not started: all in it is the collector's."""
     for path in sorted(folder.rglob("*"), reverse=True):
         path.rmdir() if path.is_dir() else path.unlink()
     folder.rmdir()

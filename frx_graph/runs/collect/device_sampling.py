@@ -1,4 +1,4 @@
-"""What NVIDIA devices do and hold, as their driver's library NVML tells: utilisation, memory, clocks.
+"""Sample NVIDIA devices through NVML: utilisation, memory, clocks, temperature, power.
 
 The rows are what `nvidia-smi --query-gpu=... --format=csv,nounits` writes, but for the time, which has its zone.
 """
@@ -15,11 +15,11 @@ HEADER = (
     b"timestamp, index, utilization.gpu [%], utilization.memory [%], memory.used [MiB], memory.total [MiB], "
     b"clocks.current.sm [MHz], clocks.current.memory [MHz], temperature.gpu, power.draw [W]\n"
 )
-_MISSING = "[N/A]"
 
 
 def visible_devices(nvml: ModuleType, environ: Mapping[str, str] = os.environ) -> dict[int, Any]:
-    """Handles of the devices that a program sees, by their number in NVML: all, or those in `CUDA_VISIBLE_DEVICES`.
+    """Return handles of the devices that a program sees, by their number in NVML: all, or those in
+    `CUDA_VISIBLE_DEVICES`.
 
     Numbers there are taken for NVML's, as they are with `CUDA_DEVICE_ORDER=PCI_BUS_ID`, and of devices of one kind.
     """
@@ -43,7 +43,7 @@ def visible_devices(nvml: ModuleType, environ: Mapping[str, str] = os.environ) -
 def device_rows(
     nvml: ModuleType, devices: Mapping[int, Any], now: Callable[[], datetime] = lambda: datetime.now(UTC)
 ) -> Callable[[], bytes]:
-    """Gives a row of `HEADER` for each of `devices` each time that it is called."""
+    """Return a function that gives a row of `HEADER` for each of `devices`."""
 
     def asked(function: str, *arguments: object) -> Any:
         try:
@@ -57,16 +57,17 @@ def device_rows(
         clocks = [asked("nvmlDeviceGetClockInfo", handle, kind) for kind in (nvml.NVML_CLOCK_SM, nvml.NVML_CLOCK_MEM)]
         heat = asked("nvmlDeviceGetTemperature", handle, nvml.NVML_TEMPERATURE_GPU)
         milliwatts = asked("nvmlDeviceGetPowerUsage", handle)
-        return (
-            str(number),
-            _MISSING if busy is None else str(busy.gpu),
-            _MISSING if busy is None else str(busy.memory),
-            _MISSING if memory is None else str(memory.used >> 20),
-            _MISSING if memory is None else str(memory.total >> 20),
-            *(_MISSING if clock is None else str(clock) for clock in clocks),
-            _MISSING if heat is None else str(heat),
-            _MISSING if milliwatts is None else f"{milliwatts / 1000:.2f}",
+        figures = (
+            number,
+            None if busy is None else busy.gpu,
+            None if busy is None else busy.memory,
+            None if memory is None else memory.used >> 20,
+            None if memory is None else memory.total >> 20,
+            *clocks,
+            heat,
+            None if milliwatts is None else f"{milliwatts / 1000:.2f}",
         )
+        return ["[N/A]" if figure is None else str(figure) for figure in figures]
 
     def rows() -> bytes:
         when = now().isoformat(timespec="microseconds")

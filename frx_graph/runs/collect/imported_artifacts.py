@@ -1,4 +1,4 @@
-"""Puts what a workload's profiler has written where the bundle of its run has traces."""
+"""Copy the traces of a workload's profiler into the bundle of its run."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _ODD = re.compile(r"[^\w.+-]", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """A file that was copied: where it is in the bundle, and where it was."""
+    """A file that was copied: its path in the bundle, and its source."""
 
     path: PurePosixPath
     source: Path
@@ -59,7 +59,7 @@ def import_traces(folders: Sequence[Path], bundle: Path, since: float) -> tuple[
                 )
                 continue
             target = _free(bundle / bundle_layout.PROFILER / _plain(found.name))
-            room -= _copied(found, target, state.st_size)
+            room -= _copy(found, target, state.st_size)
         except OSError as error:
             warnings.append(f"{found} is not imported: {error.strerror or error}")
             continue
@@ -70,13 +70,15 @@ def import_traces(folders: Sequence[Path], bundle: Path, since: float) -> tuple[
 
 
 def gather_traces(bundle: Path) -> tuple[str, ...]:
-    """Put the traces that the workload has written into the bundle where the bundle has them, under names that a zip of
-    it may have; warnings of those that could not be."""
+    """Move traces that the workload wrote into the bundle to where the bundle has them, under names that a zip may
+    have. Return warnings."""
     warnings = []
     profiler = bundle / bundle_layout.PROFILER
     beside = [path for path in bundle.iterdir() if _TRACE.fullmatch(path.name)]
     # The workload may have done away with the folder.
-    odd = [path for path in profiler.iterdir() if not _may_be_member(path.name)] if profiler.is_dir() else []
+    inside = profiler.iterdir() if profiler.is_dir() else ()
+    # A zip has neither unprintable names nor backslashes.
+    odd = [path for path in inside if not path.name.isprintable() or "\\" in path.name]
     for path in sorted((*beside, *odd)):
         try:
             if stat.S_ISREG(path.lstat().st_mode):
@@ -87,17 +89,12 @@ def gather_traces(bundle: Path) -> tuple[str, ...]:
     return tuple(warnings)
 
 
-def _may_be_member(name: str) -> bool:
-    return name.isprintable() and "\\" not in name
-
-
 def _plain(name: str) -> str:
-    """The same file's name where it may be shown, and be a member of an archive."""
     return _ODD.sub("_", name)[-200:]
 
 
 def _traces(folder: Path, bundle: Path) -> Iterator[Path]:
-    """By name. Links are not followed, and what is in the bundle is not looked at."""
+    """Yield the traces in a folder by name. Links are not followed, and the bundle is left out."""
     for place, folders, names in os.walk(folder):
         here = Path(place)
         depth = len(here.relative_to(folder).parts)
@@ -106,7 +103,6 @@ def _traces(folder: Path, bundle: Path) -> Iterator[Path]:
 
 
 def _free(target: Path) -> Path:
-    """A name that no file has: two processes may give theirs the same."""
     stem, dot, suffix = target.name.partition(".")
     number = 2
     while os.path.lexists(target):
@@ -115,16 +111,12 @@ def _free(target: Path) -> Path:
     return target
 
 
-def _copied(source: Path, target: Path, size: int) -> int:
-    """How many bytes it has. Raises `OSError` also for one that is not what it was a moment ago."""
-    # Between a look and an open somebody may put a link, or a pipe that is waited for, in its place.
-    descriptor = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    with os.fdopen(descriptor, "rb") as original, replaced_when_written(target) as copy, copy.open("wb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError("it is no regular file any more")
-        shutil.copyfileobj(original, file)
-        if file.tell() > size:
-            raise OSError("somebody still writes to it")
+def _copy(source: Path, target: Path, size: int) -> int:
+    """Copy a trace of `size` bytes, and return its size. Raises `OSError` also if it has grown since."""
+    with replaced_when_written(target) as copy:
+        shutil.copyfile(source, copy, follow_symlinks=False)
+        if copy.stat(follow_symlinks=False).st_size > size:
+            raise OSError("another process still writes to it")
     with contextlib.suppress(OSError):
         shutil.copystat(source, target, follow_symlinks=False)
     return size

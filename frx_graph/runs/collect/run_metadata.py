@@ -1,4 +1,4 @@
-"""What a bundle says of its run: `metadata.json`, and of its own files: `manifest.json`."""
+"""Define a bundle's `metadata.json`, about the run, and `manifest.json`, about its files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from frx_graph.version import __version__
 
 
 class State(enum.StrEnum):
-    """How far a run has come. One whose collector was killed stays where it was."""
+    """The progress of a run. It stays where it was if the collector is killed."""
 
     RUNNING = "running"
     ENDED = "ended"
@@ -30,7 +30,7 @@ class _Part(BaseModel):
 
 
 class Host(_Part):
-    """Where it ran. None: not known. Neither its name nor who ran it, nor the environment."""
+    """The machine of a run; None: unknown. Host name, user and environment are left out."""
 
     platform: str
     python: str
@@ -41,7 +41,7 @@ class Host(_Part):
 
 
 class Artifact(_Part):
-    """A file of the bundle, by its path in it. `imported_from` is where it was copied from, if it was."""
+    """A file of the bundle, by its path in it. `imported_from` is the path of its source, if it was copied."""
 
     path: str
     bytes: int
@@ -89,7 +89,7 @@ class Manifest(_Part):
 
 
 def this_host() -> Host:
-    """What can be told of this one."""
+    """Describe this machine."""
     try:
         torch = importlib.metadata.version("torch")
     except importlib.metadata.PackageNotFoundError:

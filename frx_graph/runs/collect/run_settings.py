@@ -1,4 +1,4 @@
-"""What somebody asks `frx collect` for, checked, and how the workload is told of it."""
+"""Check the settings of `frx collect`, and derive the workload's environment."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ DEFAULT_ARTIFACTS: Final = Path("frx-job-run")
 DEFAULT_INTERVAL_MS: Final = 1000
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _LONGEST_NAME: Final = 200
-_LONGEST_CONFIG: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +47,7 @@ class RunSettings:
         if not self.command:
             raise OptionError("there is no program to run", "frx collect -- python train.py")
         if shutil.which(self.command[0]) is None:
-            raise OptionError(f"{self.command[0]} is no program that can be run", "the program comes after --")
+            raise OptionError(f"{self.command[0]} is not a program that can be run", "the program comes after --")
         if any("\0" in word for word in self.command):
             raise OptionError("an argument of the program has a null character", "no program can be given one")
         # It is the name of a folder, and a variable.
@@ -58,16 +57,18 @@ class RunSettings:
                 "up to 100 letters, digits, dots, dashes and underscores, the first a letter or a digit",
             )
         if not self.name.strip() or not self.name.isprintable() or len(self.name) > _LONGEST_NAME:
-            raise OptionError(f"--name {self.name[:50]!r} is no name", f"one line of up to {_LONGEST_NAME} characters")
+            raise OptionError(
+                f"--name {self.name[:50]!r} is not a name", f"one line of up to {_LONGEST_NAME} characters"
+            )
 
     @property
     def folder(self) -> Path:
-        """Of the run, absolute."""
+        """The folder of the run, absolute."""
         return (self.out / self.run_id).absolute()
 
     @property
     def archive(self) -> Path:
-        """Beside it."""
+        """The zip, beside the folder."""
         return self.folder.with_name(f"{self.run_id}.zip")
 
     @property
@@ -77,7 +78,7 @@ class RunSettings:
         return tuple(folder.absolute() for folder in given)
 
     def environment(self, inherited: Mapping[str, str] = os.environ) -> dict[str, str]:
-        """The variables that the workload has."""
+        """Return the variables of the workload."""
         return {
             **inherited,
             "FRX_RUN_ID": self.run_id,
@@ -90,7 +91,7 @@ class RunSettings:
         }
 
     def config_text(self, host: Host) -> str:
-        """`run_config.yaml`: the settings and where the run is, and what the user has added, which comes first. Raises
+        """`run_config.yaml`: the settings, the machine, and what the user has added, which comes first. Raises
         `OptionError` for a --config that is none."""
         ours: dict[str, Any] = {
             "collector": {
@@ -112,15 +113,8 @@ class RunSettings:
     def _given_config(self) -> Mapping[Any, Any]:
         if self.config is None:
             return {}
-        # Opening a fifo waits for a writer that may never come.
-        if self.config.exists() and not self.config.is_file():
-            raise OptionError(f"--config {self.config} is no regular file")
         try:
-            with self.config.open("rb") as file:
-                text = file.read(_LONGEST_CONFIG + 1)
-            if len(text) > _LONGEST_CONFIG:
-                raise OptionError(f"--config {self.config} has more than {_LONGEST_CONFIG >> 20} MiB")
-            given = yaml.safe_load(text)
+            given = yaml.safe_load(self.config.read_bytes())
         except OSError as error:
             raise OptionError(f"--config {self.config} cannot be read: {error.strerror or error}") from None
         # Dates that are none are ValueErrors.
@@ -129,7 +123,7 @@ class RunSettings:
         if given is None:
             return {}
         if not isinstance(given, dict):
-            raise OptionError(f"--config {self.config} is no mapping of names to values")
+            raise OptionError(f"--config {self.config} is not a mapping of names to values")
         return given
 
     def _unusable(self, error: BaseException) -> OptionError:
@@ -142,7 +136,7 @@ def new_run_id() -> str:
 
 
 def _merged(ours: Mapping[Any, Any], given: Mapping[Any, Any]) -> dict[Any, Any]:
-    """Mappings are merged, and of other values the given one is taken."""
+    """Merge mappings; of other values take the given one."""
     both = {
         key: _merged(ours[key], value) if isinstance(value, dict) and isinstance(ours.get(key), dict) else value
         for key, value in given.items()

@@ -1,18 +1,26 @@
-"""Samples something in the background, a few lines at a time, into a file."""
+"""Append samples, such as those of a run's processes, to a file in the background."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+import psutil
+
+HOST_HEADER = b"timestamp, processes, cpu [%], memory.rss [MiB]\n"
+_UNREADABLE = (OSError, psutil.Error)
+
 MOST_BYTES: Final = 64 << 20
-"""Of samples: a day of eight devices, once a second, takes 60 MB."""
+"""Size limit of a file of samples: a day of eight devices, once a second, takes 60 MB."""
 _MOST_OF_TIME: Final = 0.02
-"""Of a processor, that sampling takes. Where looking at thousands of processes takes longer, it is done less often."""
+"""Share of a processor that sampling may take. If looking at thousands of processes takes longer, it is done less
+often."""
 _STOP_SECONDS: Final = 2.0
 """Once it is to stop. A driver that hangs must not keep the whole."""
 
@@ -68,3 +76,38 @@ class Sampler:
             if last:
                 return
             last = self._stopped.wait(max(self._interval - took, took / _MOST_OF_TIME))
+
+
+def host_rows(ancestor: int, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> Callable[[], bytes]:
+    """Return a function that gives a row of `HOST_HEADER` for the descendants of `ancestor`. Processor time that a
+    process uses between the last sample and its end is not counted."""
+    root = psutil.Process(ancestor)
+    used_before: dict[int, float] = {}
+    last: datetime | None = None
+
+    def rows() -> bytes:
+        nonlocal last
+        try:
+            processes = root.children(recursive=True)
+        except _UNREADABLE:
+            return b""
+        if not processes:
+            return b""
+        moment = now()
+        memory, used = 0, {}
+        for process in processes:
+            with contextlib.suppress(*_UNREADABLE), process.oneshot():
+                times = process.cpu_times()
+                memory += process.memory_info().rss
+                used[process.pid] = times.user + times.system
+        # One that is new has begun since; a number that has come again, too.
+        spent = sum(max(seconds - used_before.get(number, 0.0), 0.0) for number, seconds in used.items())
+        elapsed = None if last is None else (moment - last).total_seconds()
+        percent = f"{100 * spent / elapsed:.1f}" if elapsed is not None and elapsed > 0 else "[N/A]"
+        used_before.clear()
+        used_before.update(used)
+        last = moment
+        when = moment.isoformat(timespec="microseconds")
+        return f"{when}, {len(used)}, {percent}, {memory / 2**20:.1f}\n".encode()
+
+    return rows

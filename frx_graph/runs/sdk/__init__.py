@@ -1,1 +1,1 @@
-"""What a program calls to tell of its run: its steps, waits and layouts; and the thread that writes them."""
+"""The functions by which a program records its steps, waits and layouts, and the thread that writes them."""

@@ -1,7 +1,7 @@
-"""What the tensors of a batch look like: names, shapes, strides and dtypes, read in the program's own time.
+"""Read the names, shapes, strides and dtypes of a batch's tensors, in the program's own time.
 
 A batch may be a tensor, or any nesting of mappings (also Hugging Face's `BatchEncoding`), lists, tuples, named tuples
-and dataclasses; other things in it are passed over. It is never held, written to or iterated where that could use it
+and dataclasses; other things in it are passed over. It is never held, written to or iterated if that could use it
 up, and only so much of it is looked at: `MOST_TENSORS`, `MOST_THINGS`, `DEEPEST`. Reading a tensor takes 0.4
 microseconds, so two are less than one.
 """
@@ -17,7 +17,7 @@ MOST_TENSORS = 64
 MOST_THINGS = 256
 DEEPEST = 8
 MOST_LAYOUTS = 256
-"""How many different layouts of batches are told apart; a loader that pads to the longest text has a few dozen."""
+"""Number of layouts that are told apart; a loader that pads to the longest text has a few dozen."""
 _LONGEST_NAME = 200
 _LONG = 16
 _MOST_TYPES = 1024
@@ -43,8 +43,8 @@ class BatchLayouts:
         self._overflowed = False
 
     def number(self, layout: Layout) -> tuple[int | None, bool]:
-        """The layout's number, and whether it is new. None for those beyond `MOST_LAYOUTS`, the first of which is
-        new."""
+        """Return the layout's number, and True if it is new. The number is None beyond `MOST_LAYOUTS`; only the first
+        of these is new."""
         number = self._numbers.get(layout)
         if number is not None:
             return number, False
@@ -56,14 +56,14 @@ class BatchLayouts:
 
 
 def layout_of(batch: object) -> Layout:
-    """The tensors of the batch, in their order in it. A batch that is one tensor has the name `batch`."""
+    """Return the tensors of the batch, in order. A batch that is one tensor has the name `batch`."""
     found: list[TensorLayout] = []
     _gather(batch, "", 0, MOST_THINGS, found)
     return tuple(found)
 
 
 def describe(name: str, tensor: Any) -> TensorLayout | None:
-    """None for a tensor that has no shape to read, such as a nested one."""
+    """Return the layout of a tensor; None if it has no shape to read, as a nested one."""
     try:
         strides = tensor.stride()
         if strides and not strides[-1] and "strided" not in str(tensor.layout):
@@ -78,7 +78,7 @@ def describe(name: str, tensor: Any) -> TensorLayout | None:
 
 
 def _gather(thing: Any, name: str, depth: int, left: int, found: list[TensorLayout]) -> int:
-    """Adds the tensors in `thing` to `found`; how many more things may be looked at."""
+    """Add the tensors in `thing` to `found`, and return how many more things may be looked at."""
     kind = _KINDS[type(thing)]
     if kind == _TENSOR:
         layout = describe(name or "batch", thing)
@@ -104,7 +104,7 @@ def _gather(thing: Any, name: str, depth: int, left: int, found: list[TensorLayo
 
 
 def _is_plain(things: Any) -> bool:
-    """A long list of texts or numbers, which is not walked through: looking at each would take longer than all else."""
+    """Return True for a long list of texts or numbers, which would take longer to walk through than all else."""
     return _KINDS[type(things[0])] == _OTHER and _KINDS[type(things[-1])] == _OTHER
 
 
@@ -117,7 +117,7 @@ def _members(thing: Any, kind: int) -> Iterable[tuple[str, Any]]:
 
 
 class _Kinds(dict[type, int]):
-    """What things of a type are; a dictionary's own look-up is twice as fast as a function with a cache."""
+    """Kind by type; a dictionary's own look-up is twice as fast as a function with a cache."""
 
     def __missing__(self, of: type) -> int:
         kind = _kind_of(of)

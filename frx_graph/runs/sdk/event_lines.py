@@ -1,4 +1,4 @@
-"""The lines of `raw/trace.jsonl`, one function for each type of event.
+"""Write the lines of `raw/trace.jsonl`, one function for each type of event.
 
 An event waits in the queue as a tuple: the function that writes its line, when it was (`at_ns`, nanoseconds since the
 epoch), the step's number, and what else the function says that it takes. Making such a tuple costs the program a
@@ -25,50 +25,32 @@ _LONGEST_TEXT = 400
 """Characters of a name or a message; a program's own may be anything."""
 
 
-def line_of(event: Event, process: str) -> str:
-    """The event as a line, with its end."""
-    line: Line = event[0]
-    return line(process, event)
-
-
 @lru_cache(maxsize=1024)
 def quoted(text: str) -> str:
-    """As a JSON string of a bounded length."""
+    """Return a JSON string of a bounded length."""
     return json.dumps(text[:_LONGEST_TEXT])
 
 
-def _head(event: EventType) -> str:
-    return f'{{"schema_version":"{EVENT_SCHEMA}","event_type":"{event}","timestamp_ns":'
-
-
-_START = _head(EventType.STEP_START)
-_END = _head(EventType.STEP_END)
-_PHASE = _head(EventType.PHASE)
-_LOADER = _head(EventType.LOADER)
-_COPY = _head(EventType.COPY)
-_SYNC = _head(EventType.SYNC)
+_HEADS = {event: f'{{"schema_version":"{EVENT_SCHEMA}","event_type":"{event}","timestamp_ns":' for event in EventType}
 
 
 def step_start(process: str, event: Event) -> str:
     """A step has begun. Takes its kind, quoted, and how many steps it is in."""
-    _, at, step, kind, depth = event
-    return (
-        f'{_START}{at},"pid":{process},"step_id":{"null" if step is None else step},"duration_ns":null,'
-        f'"payload":{{"step_kind":{kind}{_within(depth)}}}}}\n'
-    )
+    _, _, _, kind, depth = event
+    return _line(EventType.STEP_START, process, event, f'{{"step_kind":{kind}{_within(depth)}}}')
 
 
 def step_end(process: str, event: Event) -> str:
-    """A step has ended. Takes nanoseconds, its kind, quoted, whether it failed, its loss, a `Reading`, its metrics, a
+    """A step has ended. Takes nanoseconds, its kind, quoted, a failure flag, its loss, a `Reading`, its metrics, a
     dictionary of them, and its batch's layout, each of which may be None, and how many steps it is in. What has not
     arrived is null."""
-    _, at, step, took, kind, failed, loss, metrics, layout, depth = event
+    _, _, _, took, kind, failed, loss, metrics, layout, depth = event
     told = ",".join([f"{quoted(name)}:{_number(value)}" for name, value in metrics.items()]) if metrics else ""
-    return (
-        f'{_END}{at},"pid":{process},"step_id":{"null" if step is None else step},"duration_ns":{took},"payload":{{'
-        f'"step_kind":{kind},"status":"{"error" if failed else "ok"}","loss":{_number(loss)},"metrics":{{{told}}},'
-        f'"batch_layout":{"null" if layout is None else layout}{_within(depth)}}}}}\n'
+    payload = (
+        f'{{"step_kind":{kind},"status":"{"error" if failed else "ok"}","loss":{_number(loss)},"metrics":{{{told}}},'
+        f'"batch_layout":{"null" if layout is None else layout}{_within(depth)}}}'
     )
+    return _line(EventType.STEP_END, process, event, payload, took)
 
 
 def _within(depth: int) -> str:
@@ -77,44 +59,27 @@ def _within(depth: int) -> str:
 
 def phase_span(process: str, event: Event) -> str:
     """A part of a step has ended. Takes nanoseconds and its name, quoted."""
-    _, at, step, took, phase = event
-    return (
-        f'{_PHASE}{at},"pid":{process},"step_id":{"null" if step is None else step},"duration_ns":{took},'
-        f'"payload":{{"phase_name":{phase}}}}}\n'
-    )
+    return _line(EventType.PHASE, process, event, f'{{"phase_name":{event[4]}}}', event[3])
 
 
 def loader_wait(process: str, event: Event) -> str:
-    """A loader has given a batch, or has begun, or ended. Takes nanoseconds and the payload, as `loader_payload` has
-    it."""
-    _, at, step, took, payload = event
-    return (
-        f'{_LOADER}{at},"pid":{process},"step_id":{"null" if step is None else step},"duration_ns":{took},'
-        f'"payload":{payload}}}\n'
-    )
+    """A loader has given a batch, or has begun, or ended. Takes nanoseconds and the payload of `loader_payload`."""
+    return _line(EventType.LOADER, process, event, event[4], event[3])
 
 
 def copy_span(process: str, event: Event) -> str:
     """A copy between host and device has ended, as the host sees it. Takes nanoseconds and its direction, quoted."""
-    _, at, step, took, direction = event
-    return (
-        f'{_COPY}{at},"pid":{process},"step_id":{"null" if step is None else step},"duration_ns":{took},'
-        f'"payload":{{"copy_kind":{direction}}}}}\n'
-    )
+    return _line(EventType.COPY, process, event, f'{{"copy_kind":{event[4]}}}', event[3])
 
 
 def sync_wait(process: str, event: Event) -> str:
-    """The program has waited for a device. Takes nanoseconds, and something that is not said."""
-    _, at, step, took, _ = event
-    return (
-        f'{_SYNC}{at},"pid":{process},"step_id":{"null" if step is None else step},"duration_ns":{took},'
-        f'"payload":{{}}}}\n'
-    )
+    """The program has waited for a device. Takes nanoseconds, and something that is not written."""
+    return _line(EventType.SYNC, process, event, "{}", event[3])
 
 
 def shape_snapshot(process: str, event: Event) -> str:
-    """What a batch looks like, or those parameters that have changed. Takes `SnapshotOf`, a `Layout`, its number,
-    whether the model is in training mode, and its name; the last three may be None."""
+    """A batch's layout, or the parameters that have changed. Takes `SnapshotOf`, a `Layout`, its number, the model's
+    training mode and its name; the last three may be None."""
     _, _, _, of, tensors, layout, training, model = event
     short = _LONGEST_TEXT
     payload = {
@@ -136,7 +101,7 @@ def profiler_window(process: str, event: Event) -> str:
 
 
 def system_info(process: str, event: Event) -> str:
-    """Where the program runs. Takes the payload."""
+    """The program's system. Takes the payload."""
     return _rare(EventType.SYSTEM, process, event, event[3])
 
 
@@ -149,18 +114,20 @@ def warning(process: str, event: Event) -> str:
 
 
 def loader_payload(stage: str, told: Mapping[str, int | bool | None]) -> str:
-    """What a loader does, and says of itself."""
+    """Return the payload of a loader's event."""
     return json.dumps({"stage": stage, **told}, separators=(",", ":"))
 
 
 def _rare(kind: EventType, process: str, event: Event, payload: Mapping[str, Any]) -> str:
-    rest = json.dumps(payload, separators=(",", ":"), allow_nan=False)
+    return _line(kind, process, event, json.dumps(payload, separators=(",", ":"), allow_nan=False))
+
+
+def _line(kind: EventType, process: str, event: Event, payload: str, took: int | str = "null") -> str:
     step = "null" if event[2] is None else event[2]
-    return f'{_head(kind)}{event[1]},"pid":{process},"step_id":{step},"duration_ns":null,"payload":{rest}}}\n'
+    return f'{_HEADS[kind]}{event[1]},"pid":{process},"step_id":{step},"duration_ns":{took},"payload":{payload}}}\n'
 
 
 def _batch_size(tensors: Layout) -> int | None:
-    """The first dimension of all that have one, where they agree."""
     sizes = {shape[0] for _, shape, _, _ in tensors if shape}
     return sizes.pop() if len(sizes) == 1 else None
 

@@ -1,4 +1,4 @@
-"""Appends the events of this process to the file of its run, in a thread of its own.
+"""Append the events of this process to the file of its run, in a thread of its own.
 
 The program's threads put events into a queue, which costs them a tenth of a microsecond; when it is full, events are
 dropped and counted. The thread wakes every tenth of a second and appends whole lines by one `write` to a file that was
@@ -24,9 +24,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from frx_graph.errors import first_line
-from frx_graph.runs.sdk.event_lines import Event, line_of, step_end, warning
+from frx_graph.runs.sdk.event_lines import Event, step_end, warning
+from frx_graph.runs.sdk.recording_settings import say_once
 from frx_graph.runs.sdk.scalar_reading import PendingScalar
-from frx_graph.runs.sdk.stderr_warning import say_once
 from frx_graph.runs.sdk.trace_budget import TraceBudget
 
 CAPACITY = 32_768
@@ -38,11 +38,11 @@ _AT_ONCE = 256
 """Lines between two chances for the program's threads to run."""
 _MOST_LATE = 1_024
 _LATE_S = 60.0
-"""How long a value is waited for that a device has yet to compute."""
+"""Time to wait for a value that a device has yet to compute."""
 _PATIENCE_S = 1.0
-"""How long a flush, or the end of the program, waits for such values; and for somebody else's flush."""
+"""Time that a flush, or the end of the program, waits for such values, and for another thread's flush."""
 _PATIENCE_AT_END_S = 5.0
-"""How long the end of the program waits for a disk that does not answer."""
+"""Time that the end of the program waits for a disk that does not answer."""
 
 
 class EventWriter:
@@ -98,7 +98,7 @@ class EventWriter:
         self.put((_AWAITED, event[1], event[2], event, awaited))
 
     def flush(self) -> None:
-        """Write what is in the queue; returns when it is written, or after a second of waiting."""
+        """Write the queue; return when it is written, or after a second."""
         deadline = time.monotonic() + _PATIENCE_S
         self._drain(_PATIENCE_S)
         while self._late and not self._dead and time.monotonic() < deadline:
@@ -117,7 +117,7 @@ class EventWriter:
     def abandon(self) -> None:
         """Take and write nothing any more: after a fork, the child's copy of its parent's writer."""
         self._dead, self._room = True, 0
-        # So that nobody begins any more, not even in a child that was forked while somebody did, with his lock.
+        # No thread begins any more, not even in a child that was forked while one held the lock.
         self._thread = self._thread or threading.main_thread()
         self._queue.clear()
         self._late.clear()
@@ -183,7 +183,7 @@ class EventWriter:
         lines = []
         budget = self._budget
         for event in events:
-            # The end of a step that waits for nothing comes behind those that do: whoever reads while the file grows
+            # The end of a step that waits for nothing comes behind those that do: a reader of the growing file
             # takes ends that follow each other for steps that do.
             if event[0] is _AWAITED or (event[0] is step_end and self._late and not late):
                 end, awaited = (event[3], event[4]) if event[0] is _AWAITED else (event, ())
@@ -192,13 +192,13 @@ class EventWriter:
                     continue
                 event = end
             for admitted in budget.admitted(event):
-                line = line_of(admitted, self._process)
+                line = admitted[0](self._process, admitted)
                 budget.written += len(line)
                 lines.append(line)
         self._write_lines(lines)
 
     def _write_late(self, *, everything: bool) -> None:
-        """In their order: what a device computes later also arrives later."""
+        """Write waiting events in order: values computed later also arrive later."""
         now = time.monotonic()
         while self._late:
             event, awaited, deadline = self._late[0]
@@ -228,13 +228,13 @@ class EventWriter:
         if self._file is not None:
             return self._file
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        # Not blocking: a pipe that nobody reads would hold us up here.
+        # Not blocking: a pipe without a reader would block here.
         file = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, 0o666)
         self._file = file
         if not stat.S_ISREG(os.fstat(file).st_mode):
             raise OSError(f"{self._path} is not a regular file")
         if _ends_in_the_middle(file):
-            # Somebody was killed while writing; the line that follows should not be lost with his.
+            # A process was killed while writing; the line that follows must not be lost with its line.
             os.write(file, b"\n")
         return file
 
@@ -244,7 +244,7 @@ class EventWriter:
 
 
 def _ends_in_the_middle(file: int) -> bool:
-    """Whether the file's last line has no end, and nobody is just writing it: a file that grows may be seen so."""
+    """Return True if the file's last line is cut off, and no process is writing it just now."""
     before = -1
     while (size := os.fstat(file).st_size) != before:
         if not size or os.pread(file, 1, size - 1) == b"\n":

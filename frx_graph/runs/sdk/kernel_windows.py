@@ -1,10 +1,9 @@
-"""Profiles some steps of a program with torch's profiler, and leaves the trace where `frx collect` finds it."""
+"""Profile some steps of a program with torch's profiler, and write the trace where `frx collect` finds it."""
 
 from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from frx_graph.errors import first_line
@@ -12,8 +11,8 @@ from frx_graph.evidence.run.bundle_layout import PROFILER_TRACE
 from frx_graph.runs.sdk.event_lines import profiler_window
 from frx_graph.runs.sdk.recorder import Recorder, launched_as
 from frx_graph.runs.sdk.recording_settings import output_dir as output_dir_now
+from frx_graph.runs.sdk.recording_settings import say_once
 from frx_graph.runs.sdk.session import AutopilotSession
-from frx_graph.runs.sdk.stderr_warning import say_once
 from frx_graph.support.atomic_file import replaced_when_written
 
 if TYPE_CHECKING:
@@ -25,8 +24,8 @@ _WRITTEN: Counter[Path] = Counter()
 
 
 class KernelWindow:
-    """What is profiled, as a context manager. Steps that are told, by `step_context` or by `step()`, are marked in the
-    trace, and after `most_steps` of them the window closes before its block does."""
+    """A profiled part of a program, as a context manager. Steps of `step_context` or `step()` are marked in the trace;
+    after `most_steps` of them the window closes."""
 
     def __init__(self, folder: Path, most_steps: int | None, *, record_shapes: bool, with_stack: bool) -> None:
         self._folder = folder
@@ -47,18 +46,16 @@ class KernelWindow:
             say_once(f"kernels are not profiled: {first_line(error)}")
         return self
 
-    def __exit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._close()
 
     def step(self) -> None:
-        """A step has ended and the next begins, in a program that does not use `step_context`."""
+        """End a step and begin the next, in a program that does not use `step_context`."""
         self.end_step()
         self.begin_step()
 
     def begin_step(self) -> None:
-        """What follows is a step."""
+        """Mark the begin of a step."""
         if self._profiler is None or self._mark is not None:
             return
         import torch
@@ -67,7 +64,7 @@ class KernelWindow:
         self._mark.__enter__()
 
     def end_step(self) -> None:
-        """The step has ended, marked or not."""
+        """End the step, marked or not."""
         if self._profiler is None:
             return
         self._leave_mark()
@@ -119,11 +116,12 @@ class KernelWindow:
             say_once(f"the profile is not written to {self.trace}: {first_line(error)}")
             return
         if recorder is not None:
-            told = {"window_state": "exported", "trace": self._within_bundle(recorder), "steps": self._known_steps()}
+            told = {
+                "window_state": "exported",
+                "trace": self._within_bundle(recorder),
+                "steps": self._steps or self._most_steps,
+            }
             recorder.put((profiler_window, recorder.now(), None, told))
-
-    def _known_steps(self) -> int | None:
-        return self._steps or self._most_steps
 
     def _within_bundle(self, recorder: Recorder) -> str | None:
         trace, bundle = self.trace.absolute(), recorder.bundle
@@ -131,7 +129,6 @@ class KernelWindow:
 
 
 def _trace_name(rank: int | None) -> str:
-    """All ranks of a program have one folder; the first has the name that is looked for first."""
     return f"{PROFILER_TRACE.stem}.rank{rank}{PROFILER_TRACE.suffix}" if rank else PROFILER_TRACE.name
 
 

@@ -1,7 +1,7 @@
-"""Times how long a program waits for its loader's batches.
+"""Time how long a program waits for its loader's batches.
 
 What is timed is a call of `next`, as the program makes it. Batches pass as they are and are not kept. That the program
-has begun to iterate (which starts workers), and that there was no further batch, are told as other stages.
+has begun to iterate (which starts workers), and that there was no further batch, are recorded as other stages.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from frx_graph.runs.sdk.recorder import Recorder
 from frx_graph.runs.sdk.step import HERE
 
 CurrentRecorder: TypeAlias = Callable[[], Recorder | None]
-"""Who records now: in a child that was forked, another than in its parent."""
+"""Returns the current recorder, which a forked child replaces."""
 
 Seen: TypeAlias = Callable[[Any], None]
 LoaderTold: TypeAlias = Mapping[str, int | bool | None]
@@ -107,7 +107,7 @@ class TimedIterator:
 def timed_iterator(
     loader: Any, recorder: CurrentRecorder, begin: Callable[[Any], Iterator[Any]], seen: Seen | None = None
 ) -> Iterator[Any]:
-    """The iterator that `begin` makes of the loader, timed. `seen` gets each batch first, and must not raise."""
+    """Return the iterator that `begin` makes of the loader, timed. `seen` gets each batch first, and must not raise."""
     told = _told(loader)
     start = perf_counter_ns()
     batches = begin(loader)
@@ -117,8 +117,8 @@ def timed_iterator(
 
 @contextlib.contextmanager
 def timed_in_place(loader: Any, recorder: CurrentRecorder, seen: Seen | None = None) -> Iterator[None]:
-    """Within the block whoever iterates `loader`, an object that a framework holds, is timed: it gets a class of its
-    own that inherits from its class. What cannot have another class stays as it is."""
+    """Time the iteration of `loader`, an object that a framework holds, within the block: it gets a subclass of its
+    class. An object that cannot change its class stays as it is."""
     kind = type(loader)
 
     def begin(self: Any) -> Iterator[Any]:

@@ -1,4 +1,4 @@
-"""What a model's parameters look like, watched while it trains: all in the first step, then some now and then, in turn.
+"""Watch the layouts of a model's parameters while it trains: all in the first step, then some at a time, in turn.
 
 A parameter can change its strides between steps (`model.to(memory_format=...)`), its dtype, or be another one. Every
 `EACH` steps so many parameters are looked at, so that a network of 160 is looked through in 160 steps. One parameter
@@ -35,8 +35,7 @@ class ParameterWatch:
         self._times = 0
 
     def changed(self) -> Layout:
-        """Look at the next parameters, the first time at all of them; those that have changed since they were seen
-        last, so the first time all."""
+        """Look at the next parameters, the first time at all of them, and return those that have changed."""
         if self._times % _LISTED_EVERY == 0:
             model = self._model()
             self._places, self._next = ([] if model is None else list(_places(model))), 0
@@ -60,7 +59,7 @@ class ParameterWatch:
 
 
 def _places(model: Any) -> Iterator[tuple[str, weakref.ref[Any], str]]:
-    """Where parameters are kept: the full name, the module, the name within it; each parameter once."""
+    """Yield the place of each parameter once: its full name, the module, the name within it."""
     seen: set[int] = set()
     for prefix, module in model.named_modules():
         for name, parameter in module._parameters.items():
@@ -79,7 +78,7 @@ class WatchedModels:
         self._watches: dict[int, ParameterWatch] = {}
 
     def due(self, model: Any) -> ParameterWatch | None:
-        """The model's watch, in the steps in which it is to look; None in others, for what is no module, and for models
+        """Return the model's watch in the steps in which it is to look; else None, also for what is no module and
         beyond `MOST_MODELS`. Raises `TypeError` for what cannot be referred to weakly."""
         try:
             watch = self._watches[id(model)]

@@ -1,4 +1,4 @@
-"""What one process records with: its clock, its writer, and what its batches and models have looked like so far."""
+"""The recorder of one process: its clock, its writer, and the layouts that it has seen."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from frx_graph.runs.sdk.batch_layout import MOST_LAYOUTS, BatchLayouts, Layout, 
 from frx_graph.runs.sdk.event_lines import Event, shape_snapshot, system_info, warning
 from frx_graph.runs.sdk.event_writer import EventWriter
 from frx_graph.runs.sdk.parameter_layout import WatchedModels
-from frx_graph.runs.sdk.stderr_warning import say_once
+from frx_graph.runs.sdk.recording_settings import say_once
 
 
 class Marks(Protocol):
-    """What wants to know where steps begin and end."""
+    """Receives the beginnings and ends of steps."""
 
     def begin_step(self) -> None:
         """A step begins."""
@@ -44,9 +44,9 @@ class Recorder:
         self._models = WatchedModels()
         self._numbering = threading.RLock()
         self.bundle = path.parents[1] if path.parts[-len(EVENTS.parts) :] == EVENTS.parts else None
-        """The folder of the run, where the file is one's."""
+        """The folder of the run, if the file belongs to one."""
         self.window: Marks | None = None
-        """Where a profile is being made, which wants to know of steps."""
+        """The profile in progress, which marks steps."""
         self.writer = EventWriter(path, max_bytes=max_bytes, opening=self._opening)
         self.put = self.writer.put
         self.put_when_ready = self.writer.put_when_ready
@@ -56,7 +56,7 @@ class Recorder:
         return time.perf_counter_ns() + self.epoch
 
     def name_job(self, job_name: str) -> None:
-        """The program's own name of what it does."""
+        """Set the program's own name of its run."""
         if self._job_name == job_name:
             return
         self._job_name = job_name
@@ -64,8 +64,8 @@ class Recorder:
             self.put(self._system_info())
 
     def look(self, step: int | None, batch: Any, model: Any) -> int | None:
-        """Record what is new about the layout of a step's batch and of its model's parameters; the number of the
-        batch's layout, None where it has no tensors or there were too many others."""
+        """Record new layouts of a step's batch and of its model's parameters. Return the number of the batch's layout;
+        None if it has no tensors, or there were too many layouts."""
         try:
             layout = None
             if batch is not None:
@@ -94,7 +94,9 @@ class Recorder:
         return layout
 
     def _opening(self) -> tuple[Event, ...] | None:
-        return None if _is_loader_worker() else (self._system_info(),)
+        # A worker process of a data loader makes batches for its parent, which records.
+        data = sys.modules.get("torch.utils.data")
+        return None if data is not None and data.get_worker_info() is not None else (self._system_info(),)
 
     def _system_info(self) -> Event:
         torch = sys.modules.get("torch")
@@ -114,14 +116,8 @@ def _training(model: Any) -> bool | None:
     return training if isinstance(training, bool) else None
 
 
-def _is_loader_worker() -> bool:
-    """Whether this process makes batches for another one, which records."""
-    data = sys.modules.get("torch.utils.data")
-    return data is not None and data.get_worker_info() is not None
-
-
 def _device_name(torch: Any) -> str | None:
-    """Of the device that the program uses already; to ask must not begin to use one, which forbids to fork."""
+    """Return the name of the device in use; asking must not initialise one, which would forbid to fork."""
     if torch is None or not torch.cuda.is_initialized():
         return None
     try:
@@ -131,6 +127,6 @@ def _device_name(torch: Any) -> str | None:
 
 
 def launched_as(variable: str) -> int | None:
-    """Which of several processes this is, as launchers such as `torchrun` say."""
+    """Return the rank in this variable, as launchers such as `torchrun` set it, or None."""
     given = os.environ.get(variable, "")
     return int(given) if given.isascii() and given.isdigit() and len(given) < 10 else None

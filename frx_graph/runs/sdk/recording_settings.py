@@ -1,21 +1,25 @@
-"""Where the events of this process go, as the environment says."""
+"""Read from the environment where this process records its events; and warn once if that fails."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from frx_graph.evidence.run.bundle_layout import EVENTS
-from frx_graph.runs.sdk.stderr_warning import say_once
 
 OUTPUT_DIR: Final = "frx-job-run"
-"""Where a program writes what `frx collect` imports, unless `FRX_OUTPUT_DIR` names another folder."""
+"""Folder of the artifacts that `frx collect` imports, unless `FRX_OUTPUT_DIR` names another."""
 MAX_TRACE_BYTES: Final = 256 * 2**20
 """About 250,000 steps with four spans each, which are 1 KB a step."""
 _OFF = frozenset({"0", "false", "no", "off"})
+
+_SAID: set[str] = set()
+_MOST_SAID = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +33,7 @@ class RecordingSettings:
 
 
 def settings_from(environment: Mapping[str, str] = os.environ) -> RecordingSettings:
-    """What the environment says."""
+    """Return the settings in the environment."""
     return RecordingSettings(
         path=_path(environment),
         job_name=environment.get("FRX_JOB_NAME") or None,
@@ -38,7 +42,7 @@ def settings_from(environment: Mapping[str, str] = os.environ) -> RecordingSetti
 
 
 def output_dir(environment: Mapping[str, str] = os.environ) -> Path:
-    """Where artifacts of a run go: `FRX_OUTPUT_DIR`, or `frx-job-run`."""
+    """Return the folder of a run's artifacts: `FRX_OUTPUT_DIR`, or `frx-job-run`."""
     return Path(environment.get("FRX_OUTPUT_DIR") or OUTPUT_DIR)
 
 
@@ -61,3 +65,13 @@ def _max_bytes(environment: Mapping[str, str]) -> int:
         return int(given)
     say_once(f"FRX_MAX_TRACE_BYTES is not a number of bytes; {MAX_TRACE_BYTES} is taken")
     return MAX_TRACE_BYTES
+
+
+def say_once(message: str) -> None:
+    """Print `message` to standard error, once. Never raises."""
+    if message in _SAID or len(_SAID) >= _MOST_SAID:
+        return
+    _SAID.add(message)
+    # Not `warnings`: these are errors in some programs, and this also speaks in another thread.
+    with contextlib.suppress(Exception):
+        print(f"frx: {message}", file=sys.stderr, flush=True)

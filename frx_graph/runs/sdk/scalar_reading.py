@@ -1,8 +1,8 @@
-"""Losses and metrics that a program gives for a step, read without making it wait for a device.
+"""Read the losses and metrics of a step without making the program wait for a device.
 
 A number, and a tensor on the CPU, is read at once. For a tensor on a CUDA (or ROCm) device, waiting for its value would
-empty the device's queue of work. So its one element is copied into page-locked memory of ours, on the program's own
-stream, and nobody waits: the place held a certain NaN before, and as soon as its bits have changed the value has
+empty the device's queue of work. So its one element is copied into page-locked memory, on the program's own
+stream, without waiting: the place held a certain NaN before, and as soon as its bits have changed the value has
 arrived. To look is an ordinary read of memory. The thread that writes the events makes no CUDA call at all, since that
 would end a capture of a CUDA graph that the program might be making; nor is anything copied while the program does so.
 
@@ -20,7 +20,7 @@ from typing import Any, Protocol, TypeAlias
 Reading: TypeAlias = "float | PendingScalar"
 
 _PLACES = 512
-"""Of each dtype; at two scalars a step, a device may lag 256 steps behind."""
+"""Places of each dtype; at two scalars a step, a device may lag 256 steps behind."""
 _NOT_YET = {
     # Quiet NaNs with a payload that no arithmetic gives; by the dtype's name, with the word that holds its bits.
     "torch.float64": (ctypes.c_uint64, 0x7FF8_F0CA_51A1_C0DE),
@@ -43,12 +43,12 @@ class PendingScalar(Protocol):
 
 
 def number_of(reading: Reading | None) -> float | None:
-    """None where it is unknown."""
+    """Return the number; None if it is unknown."""
     return reading if reading is None or isinstance(reading, float) else reading.value()
 
 
 def read_scalar(given: Any) -> Reading | None:
-    """The number, or one that arrives later. Raises nothing for what is no number: it is None."""
+    """Return the number, or one that arrives later; None for anything else. Never raises."""
     if type(given) is float:
         return given
     try:
@@ -72,7 +72,7 @@ class DeviceScalars:
         self._lock = threading.Lock()
 
     def fetch(self, tensor: Any) -> PendingScalar | None:
-        """Begin to copy a tensor of one element, behind what its device has to do; None where that cannot be done."""
+        """Begin to copy a tensor of one element, behind what its device has to do; None if that cannot be done."""
         import torch
 
         if tensor.numel() != 1 or (self._pinned and torch.cuda.is_current_stream_capturing()):
@@ -109,7 +109,7 @@ class _Places:
         self._free = list(range(_PLACES))
 
     def take(self) -> int | None:
-        """A free place that holds the mark of not yet. A list's `pop` is one step for all threads."""
+        """Return a free place, marked as not yet written. A list's `pop` is atomic."""
         try:
             place = self._free.pop()
         except IndexError:
@@ -118,7 +118,7 @@ class _Places:
         return place
 
     def give_back(self, place: int) -> None:
-        """Only when its value has arrived: until then the device may write there."""
+        """Free a place whose value has arrived: until then the device may write there."""
         self._free.append(place)
 
 

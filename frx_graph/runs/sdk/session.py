@@ -1,6 +1,6 @@
-"""What a training script calls to tell of its run: its steps, their parts, its loaders.
+"""Record a training script's run: its steps, their parts, its loaders.
 
-A process has one session. It records where the environment says so, as `frx collect` does, and else does nothing. It
+A process has one session. It records if the environment says so, as under `frx collect`, and else does nothing. It
 never breaks the program: whatever fails here is one line on standard error.
 """
 
@@ -15,11 +15,10 @@ from contextlib import AbstractContextManager
 from typing import Any, TypeVar, cast
 
 from frx_graph.errors import first_line
-from frx_graph.runs.sdk.event_lines import copy_span, loader_payload, loader_wait, phase_span, quoted, sync_wait
+from frx_graph.runs.sdk.event_lines import Line, copy_span, loader_payload, loader_wait, phase_span, quoted, sync_wait
 from frx_graph.runs.sdk.loader_waits import END, NEXT, TimedIterating, TimedLoader, timed_in_place
 from frx_graph.runs.sdk.recorder import Recorder
-from frx_graph.runs.sdk.recording_settings import RecordingSettings, settings_from
-from frx_graph.runs.sdk.stderr_warning import say_once
+from frx_graph.runs.sdk.recording_settings import RecordingSettings, say_once, settings_from
 from frx_graph.runs.sdk.step import HERE, NO_STEP, LoaderSpan, MarkedStep, Span, Step
 
 Batches = TypeVar("Batches", bound=Iterable[Any])
@@ -44,12 +43,12 @@ class AutopilotSession:
 
     @property
     def recorder(self) -> Recorder | None:
-        """None where nothing is recorded."""
+        """None if nothing is recorded."""
         return self._recorder
 
     def step(self, step_id: Any = None, step_kind: str | None = None, *, batch: Any = None, model: Any = None) -> Step:
-        """One step, as a context manager that gives an object with `record` and `describe`. `step_kind` is `train`,
-        unless it is given or the model is in evaluation mode."""
+        """Return a step, as a context manager that gives an object with `record` and `describe`. `step_kind` is
+        `train`, unless it is given or the model is in evaluation mode."""
         recorder = self._recorder
         if recorder is None:
             return NO_STEP
@@ -69,43 +68,41 @@ class AutopilotSession:
             return NO_STEP
 
     def span(self, phase: str) -> AbstractContextManager[None]:
-        """A part of a step, under the program's own name."""
-        recorder = self._recorder
-        return _NO_SPAN if recorder is None else Span(recorder, phase_span, quoted(str(phase)))
+        """Time a part of a step, under the program's own name."""
+        return self._span(phase_span, quoted(str(phase)))
 
     def forward_span(self) -> AbstractContextManager[None]:
-        """The forward pass, as long as the host is busy with it; so are the other spans."""
-        recorder = self._recorder
-        return _NO_SPAN if recorder is None else Span(recorder, phase_span, _FORWARD)
+        """Time the forward pass, as long as the host is busy with it; so do the other spans."""
+        return self._span(phase_span, _FORWARD)
 
     def backward_span(self) -> AbstractContextManager[None]:
-        """The backward pass."""
-        recorder = self._recorder
-        return _NO_SPAN if recorder is None else Span(recorder, phase_span, _BACKWARD)
+        """Time the backward pass."""
+        return self._span(phase_span, _BACKWARD)
 
     def optimizer_span(self) -> AbstractContextManager[None]:
-        """The optimizer's step."""
-        recorder = self._recorder
-        return _NO_SPAN if recorder is None else Span(recorder, phase_span, _OPTIMIZER)
+        """Time the optimizer's step."""
+        return self._span(phase_span, _OPTIMIZER)
 
     def dataloader_span(self) -> AbstractContextManager[None]:
-        """The program waits for its batch, where the loader is not instrumented."""
+        """Time the wait for a batch, if the loader is not instrumented."""
         recorder = self._recorder
         return _NO_SPAN if recorder is None else LoaderSpan(recorder, loader_wait, _WAIT, _NO_MORE)
 
     def copy_span(self, copy_kind: str = "h2d") -> AbstractContextManager[None]:
-        """A copy between host and device: `h2d`, `d2h` or another."""
-        recorder = self._recorder
-        return _NO_SPAN if recorder is None else Span(recorder, copy_span, quoted(str(copy_kind)))
+        """Time a copy between host and device: `h2d`, `d2h` or another."""
+        return self._span(copy_span, quoted(str(copy_kind)))
 
     def sync_span(self) -> AbstractContextManager[None]:
-        """The program waits for a device."""
+        """Time the wait for a device."""
+        return self._span(sync_wait, "")
+
+    def _span(self, line: Line, told: str) -> AbstractContextManager[None]:
         recorder = self._recorder
-        return _NO_SPAN if recorder is None else Span(recorder, sync_wait, "")
+        return _NO_SPAN if recorder is None else Span(recorder, line, told)
 
     def instrument(self, loader: Batches) -> Batches:
-        """A loader of batches, any iterable, that times how long each is waited for, and else is as the given one.
-        Where nothing is recorded it is the given one."""
+        """Return a loader of batches, any iterable, that times how long each is waited for, and behaves as the given
+        one. If nothing is recorded it is the given one."""
         if self._recorder is None:
             return loader
         if isinstance(loader, Iterator):
@@ -113,8 +110,7 @@ class AutopilotSession:
         return cast("Batches", TimedLoader(loader, lambda: self._recorder))
 
     def timed_in_place(self, loader: Any, seen: Callable[[Any], None] | None = None) -> AbstractContextManager[None]:
-        """As `instrument`, of a loader that somebody else holds: within the block he iterates a timed one. `seen` gets
-        each batch, before he does."""
+        """Time the iteration of a loader that a framework holds, within the block. `seen` gets each batch first."""
         return _NO_SPAN if self._recorder is None else timed_in_place(loader, lambda: self._recorder, seen)
 
     def flush(self) -> None:
@@ -150,18 +146,14 @@ class _Process:
         self._making = threading.RLock()
 
     def session_now(self) -> AutopilotSession:
-        """The one that the environment says now; the one that there is, if that has not changed."""
+        """Return the session of the current environment, a new one if that has changed."""
         with self._making:
             settings = settings_from()
             if self.session is None or self.session.settings != settings:
-                self.close()
+                if self.session is not None:
+                    self.session.close()
                 self.session = AutopilotSession(settings)
             return self.session
-
-    def close(self) -> None:
-        """Write all."""
-        if self.session is not None:
-            self.session.close()
 
     def begin_anew(self) -> None:
         """In a child that was forked."""
@@ -195,7 +187,7 @@ def instrument_dataloader(loader: Batches) -> Batches:
 
 
 def _whole(given: Any) -> int | None:
-    """None for what is no whole number, or too large, and for a tensor on a device, which would be waited for."""
+    """Return None for no whole number, one too large, and a tensor on a device, which would be waited for."""
     if given is None or getattr(given, "is_cuda", False):
         return None
     try:

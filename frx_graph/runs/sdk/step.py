@@ -9,22 +9,21 @@ from __future__ import annotations
 
 import threading
 from time import perf_counter_ns
-from types import TracebackType
 from typing import Any
 
 from frx_graph.errors import first_line
 from frx_graph.runs.sdk.event_lines import Line, step_end, step_start
 from frx_graph.runs.sdk.recorder import Marks, Recorder
+from frx_graph.runs.sdk.recording_settings import say_once
 from frx_graph.runs.sdk.scalar_reading import PendingScalar, Reading, read_scalar
-from frx_graph.runs.sdk.stderr_warning import say_once
 
 _MOST_METRICS = 32
 _DEEPEST = 16
-"""Steps within steps; beyond, somebody enters steps and never leaves them."""
+"""Steps within steps; a program that exceeds it enters steps and never leaves them."""
 
 
 class Here(threading.local):
-    """Where a thread of the program is."""
+    """The step and the loader wait that a thread is in."""
 
     step: Step | None = None
     loading = False
@@ -34,7 +33,7 @@ HERE = Here()
 
 
 class Step:
-    """One step. `record` tells its loss and metrics; `describe`, what it works on where the step was begun without."""
+    """One step. `record` notes its loss and metrics; `describe`, its batch and model."""
 
     # On the class, so that they need not be set in each step.
     depth = 0
@@ -64,9 +63,7 @@ class Step:
             say_once(f"a step is not recorded: {first_line(error)}")
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, _error: BaseException | None, _traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         end = perf_counter_ns()
         start = self._start
         if start is None:
@@ -105,7 +102,7 @@ class Step:
                 known[name] = reading
 
     def describe(self, batch: Any = None, model: Any = None) -> None:
-        """What the step works on, for a step whose batch comes after it has begun."""
+        """Give the batch and the model of a step that has begun without them."""
         layout = self._recorder.look(self.number, batch, model)
         if layout is not None:
             self._layout = layout
@@ -130,10 +127,8 @@ class MarkedStep(Step):
             self._marks.begin_step()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        super().__exit__(kind, error, traceback)
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        super().__exit__(kind, *rest)
         if not self.depth:
             self._marks.end_step()
 
@@ -152,9 +147,7 @@ class Span:
     def __enter__(self) -> None:
         self._start = perf_counter_ns()
 
-    def __exit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, _kind: type[BaseException] | None, *_: object) -> None:
         end = perf_counter_ns()
         start = self._start
         if start is None:
@@ -179,13 +172,11 @@ class LoaderSpan(Span):
         HERE.loading = True
         super().__enter__()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
         HERE.loading = self._was_loading
         if kind is StopIteration:
             self._told = self._told_at_end
-        super().__exit__(kind, error, traceback)
+        super().__exit__(kind, *rest)
 
 
 class NoStep(Step):
@@ -197,9 +188,7 @@ class NoStep(Step):
     def __enter__(self) -> Step:
         return self
 
-    def __exit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         return
 
     def record(self, loss: Any = None, **metrics: Any) -> None:

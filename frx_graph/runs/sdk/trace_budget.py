@@ -1,8 +1,8 @@
-"""What is still written of a run whose events have filled their file.
+"""Thin the events of a run that have filled their file.
 
 From then on only some steps are kept, ever fewer, so that the whole run is in the file and the file has a bound: one
 step in 16, then one in twice as many each time that another sixty-fourth of the bound has been written. A kept step
-comes with the end of the step before it, so that its time from end to end is known, and a warning stands before these,
+comes with the end of the step before it, so that its time from end to end is known, and a warning precedes these,
 which says how many events are missing there. What batches look like is always written, since steps refer to it.
 """
 
@@ -18,12 +18,12 @@ _HARD_BOUND = 1.5
 
 
 class TraceBudget:
-    """Which events of one process are written into a file that should not grow beyond `max_bytes`."""
+    """Selects the events of one process for a file that should not grow beyond `max_bytes`."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self.written = 0
-        """Bytes, which whoever writes adds up."""
+        """Bytes; the writer adds them up."""
         self._stride = 0
         self._next_stride_at = max_bytes
         self._steps = 0
@@ -32,7 +32,7 @@ class TraceBudget:
         self._missing_since = self._missing_until = 0
 
     def admitted(self, event: Event) -> tuple[Event, ...]:
-        """What to write for this event: itself, nothing, or itself behind a warning about those before it."""
+        """Return what to write for this event: itself, nothing, or a warning about the missing ones and itself."""
         if self.written < self._max_bytes:
             return (event,)
         if self.written >= self._max_bytes * _HARD_BOUND:
@@ -46,7 +46,8 @@ class TraceBudget:
         self._steps += ends
         if ends and self._steps >= self._thinned():
             since = self._missing_since or event[1]
-            gap = warning, since, None, self._message(), self._missing, max(since, self._missing_until)
+            message = f"the events have filled their file ({self._max_bytes} bytes); only some steps are kept"
+            gap = warning, since, None, message, self._missing, max(since, self._missing_until)
             self._keeping = True
             self._steps = self._missing = 0
             return gap, event
@@ -61,6 +62,3 @@ class TraceBudget:
             self._stride = self._stride * 2 or _FIRST_STRIDE
             self._next_stride_at += max(self._max_bytes // _SHARE, 1)
         return self._stride
-
-    def _message(self) -> str:
-        return f"the events have filled their file ({self._max_bytes} bytes); only some steps are kept"

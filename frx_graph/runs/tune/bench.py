@@ -1,4 +1,4 @@
-"""Runs and times configurations, each in its folder; what is there already is read and not measured again."""
+"""Run and time configurations, each in its folder; finished ones are read and not measured again."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 
 from frx_graph.errors import TrialError
@@ -19,7 +20,6 @@ from frx_graph.runs.tune.tune_folder import BASELINE, TuneFolder
 from frx_graph.runs.tune.workload_facts import WorkloadFacts, workload_facts
 from frx_graph.trials.configuration_trial import Configuration, ConfigurationTrial, Fate, Kind, RunSeen
 from frx_graph.trials.schedule import Arm
-from frx_graph.trials.verdict import Outcome
 
 Variables = tuple[tuple[str, str], ...]
 _PROCESSES = "processes"
@@ -48,7 +48,7 @@ class TuneBench:
         self.one_at_a_time = settings.one_at_a_time
 
     def baseline(self) -> RunSeen:
-        """The program as it is. Raises `TrialError` where nothing can be measured of it."""
+        """Run the program as it is. Raises `TrialError` if nothing can be measured of it."""
         seen = self.folder.baseline()
         if seen is None:
             self.folder.begin(self.folder.path / BASELINE, {})
@@ -68,114 +68,92 @@ class TuneBench:
         return seen
 
     def refused(self, kind: Kind, candidate: Configuration, against: Variables, reason: str) -> ConfigurationTrial:
-        """A candidate that is not run has its folder, too."""
+        """Record a candidate that is not run, which has a folder too."""
         self.folder.begin(self.folder.of(kind, candidate.id), dict(against) | dict(candidate.variables), why=reason)
-        return self._kept(ConfigurationTrial(kind, candidate, against, Fate.REFUSED, reason))
+        trial = ConfigurationTrial(kind, candidate, against, Fate.REFUSED, reason)
+        self.folder.keep(trial)
+        return trial
 
-    def race(self, candidate: Configuration, against: Variables) -> ConfigurationTrial:
-        """One short quad. Its fate is `RACED`, or `REJECT` for one that fails."""
-        if (before := self.before(Kind.RACE, candidate, against)) is not None:
-            return before
-        settings = self.settings
-        self.folder.begin(self.folder.of(Kind.RACE, candidate.id), dict(against) | dict(candidate.variables))
-        by_sample = _other_batch(candidate, against)
+    def _race(self, candidate: Configuration, against: Variables) -> ConfigurationTrial:
+        """Run one short quad. Its fate is `RACED`, or `REJECT` for one that fails."""
         place = self.folder.of(Kind.RACE, candidate.id)
+        self.folder.begin(place, dict(against) | dict(candidate.variables))
+        by_sample = _other_batch(candidate, against)
+        found = ConfigurationTrial(Kind.RACE, candidate, against, Fate.REJECT, "")
+        warmup, steps = self.settings.race_warmup_steps, self.settings.race_measure_steps
         try:
             timed = self._alternately(
-                candidate,
-                against,
-                place,
-                lambda arms: raced(arms, Arm.BASELINE, by_sample=by_sample),
-                warmup=settings.race_warmup_steps,
-                steps=settings.race_measure_steps,
+                candidate, against, place, lambda arms: raced(arms, by_sample=by_sample), warmup=warmup, steps=steps
             )
         except ValueError as error:
-            return self._kept(ConfigurationTrial(Kind.RACE, candidate, against, Fate.REJECT, str(error)))
+            return replace(found, reason=str(error))
         by_sample = by_sample or bool(timed.quads and other_sizes(timed.quads[0].blocks))
-        fate = Fate.RACED if timed.gain is not None else Fate.REJECT
-        reason = "" if fate is Fate.RACED else timed.reason
-        return self._kept(
-            ConfigurationTrial(
-                Kind.RACE,
-                candidate,
-                against,
-                fate,
-                reason,
-                None,
-                timed.gain,
-                by_sample,
-                self.one_at_a_time,
-                timed.quads,
-            )
-        )
+        if timed.gain is None:
+            return self._with_times(found, Fate.REJECT, timed, by_sample)
+        return self._with_times(found, Fate.RACED, replace(timed, reason=""), by_sample)
 
-    def trial(
+    def _trial(
         self, kind: Kind, candidate: Configuration, against: Variables, baseline: RunSeen, candidates: int
     ) -> ConfigurationTrial:
-        """A whole one, of one of `candidates`: the gates, then rule R."""
-        if (before := self.before(kind, candidate, against)) is not None:
-            return before
+        """Run a whole trial: the gates, then rule R."""
         place = self.folder.of(kind, candidate.id)
-        variables = _joined(against, candidate.variables)
+        variables = join_variables(against, candidate.variables)
         self.folder.begin(place, dict(variables))
         self._progress("one whole run")
         seen = self._examined(variables, place)
         reasons = tuple(failures(seen, baseline, self.settings))
         if not reasons:
             reasons = tuple(_not_taken(candidate, seen))
+        found = ConfigurationTrial(kind, candidate, against, Fate.REJECT, "; ".join(reasons), seen)
         if reasons:
-            trial = ConfigurationTrial(kind, candidate, against, Fate.REJECT, "; ".join(reasons), seen)
-            return self._kept(trial)
-        by_sample = _other_batch(candidate, against) or _other_size(seen, baseline)
+            return found
+        sizes = {seen.batch_size, baseline.batch_size}
+        # Programs may change the batch size by any variable.
+        by_sample = _other_batch(candidate, against) or (None not in sizes and len(sizes) > 1)
         if by_sample and (seen.samples is None or baseline.samples is None):
-            reason = "how many samples a step has is not told, and another batch size is compared by samples"
-            return self._kept(ConfigurationTrial(kind, candidate, against, Fate.REJECT, reason, seen))
+            reason = "the number of samples in a step is unknown, and another batch size is compared by samples"
+            return replace(found, reason=reason)
 
         def decide(arms: Arms) -> Timed:
             rule = self.settings.rule(candidates, successive=self.one_at_a_time)
             return timed_trial(arms, rule, by_sample=by_sample, whole=kind is Kind.FINAL, progress=self._progress)
 
+        warmup, steps = self.settings.warmup_steps, self.settings.block_steps
         try:
-            timed = self._alternately(
-                candidate,
-                against,
-                place,
-                decide,
-                warmup=self.settings.warmup_steps,
-                steps=self.settings.block_steps,
-            )
+            timed = self._alternately(candidate, against, place, decide, warmup=warmup, steps=steps)
         except ValueError as error:
             # Some of its steps told their samples, others did not.
-            return self._kept(ConfigurationTrial(kind, candidate, against, Fate.REJECT, str(error), seen))
-        return self._kept(
-            ConfigurationTrial(
-                kind,
-                candidate,
-                against,
-                _FATES[timed.outcome],
-                timed.reason,
-                seen,
-                timed.gain,
-                by_sample,
-                self.one_at_a_time,
-                timed.quads,
-            )
-        )
+            return replace(found, reason=str(error))
+        return self._with_times(found, Fate(timed.outcome), timed, by_sample)
 
-    def races(self, candidates: Iterable[Configuration], against: Variables) -> Iterator[ConfigurationTrial]:
-        """One after the other."""
-        for candidate in candidates:
-            yield self.race(candidate, against)
+    def _with_times(self, trial: ConfigurationTrial, fate: Fate, timed: Timed, by_sample: bool) -> ConfigurationTrial:
+        return replace(
+            trial,
+            fate=fate,
+            reason=timed.reason,
+            gain=timed.gain,
+            by_sample=by_sample,
+            one_at_a_time=self.one_at_a_time,
+            quads=timed.quads,
+        )
 
     def trials(
         self, kind: Kind, candidates: Iterable[Configuration], against: Variables, baseline: RunSeen, number: int
     ) -> Iterator[ConfigurationTrial]:
-        """One after the other, each of one of `number`."""
+        """Yield the races, or the whole trials, of `candidates` one after the other, each of one of `number`."""
         for candidate in candidates:
-            yield self.trial(kind, candidate, against, baseline, number)
+            if (before := self.before(kind, candidate, against)) is not None:
+                yield before
+                continue
+            if kind is Kind.RACE:
+                trial = self._race(candidate, against)
+            else:
+                trial = self._trial(kind, candidate, against, baseline, number)
+            self.folder.keep(trial)
+            yield trial
 
     def facts(self, seen: RunSeen) -> WorkloadFacts:
-        """Of this machine."""
+        """Return the facts of this machine."""
         return workload_facts(seen, self.environment, quality_checks=self.settings.quality_checks)
 
     def _examined(self, variables: Variables, place: Path) -> RunSeen:
@@ -199,12 +177,12 @@ class TuneBench:
         warmup: int,
         steps: int,
     ) -> Timed:
-        """Both programs alive, unless that has failed where one at a time did not."""
+        """Measure both programs side by side; if that fails and one at a time does not, one at a time from then on."""
         rule = self.settings.rule(1)
         # Two of each quad, and all void ones may be one pair's.
         blocks = 2 * (rule.quads_per_pair + rule.void_quads_allowed)
         room = warmup + _ROOM * blocks * (steps + warmup)
-        variables = {Arm.BASELINE: against, Arm.CANDIDATE: _joined(against, candidate.variables)}
+        variables = {Arm.BASELINE: against, Arm.CANDIDATE: join_variables(against, candidate.variables)}
 
         def starts(arm: Arm) -> ArmStart:
             return self._start(variables[arm], warmup, room)
@@ -253,25 +231,14 @@ class TuneBench:
         return ArmStart(settings.command, environment, settings.time_budget_s, settings.ignore_load)
 
     def before(self, kind: Kind, candidate: Configuration, against: Variables) -> ConfigurationTrial | None:
-        """The same trial as it was finished before; one of other variables, or against others, is none."""
+        """Return the same trial from an earlier run; None if its variables or its baseline differ."""
         found = self.folder.trial(kind, candidate.id)
         same = found is not None and (found.configuration, found.against) == (candidate, against)
         return found if same else None
 
-    def _kept(self, trial: ConfigurationTrial) -> ConfigurationTrial:
-        self.folder.keep(trial)
-        return trial
 
-
-_FATES = {
-    Outcome.PROMOTE: Fate.PROMOTE,
-    Outcome.REJECT: Fate.REJECT,
-    Outcome.EQUIVALENT: Fate.EQUIVALENT,
-    Outcome.INCONCLUSIVE: Fate.INCONCLUSIVE,
-}
-
-
-def _joined(against: Variables, variables: Variables) -> Variables:
+def join_variables(against: Variables, variables: Variables) -> Variables:
+    """Return both; a name in both has its value of `variables`."""
     return tuple((dict(against) | dict(variables)).items())
 
 
@@ -281,13 +248,7 @@ def _other_batch(candidate: Configuration, against: Variables) -> bool:
     return wanted is not None and wanted != dict(against).get(name)
 
 
-def _other_size(seen: RunSeen, baseline: RunSeen) -> bool:
-    """Whether its steps have, as it tells, another number of samples, by whatever variable."""
-    return None not in (seen.batch_size, baseline.batch_size) and seen.batch_size != baseline.batch_size
-
-
 def _not_taken(candidate: Configuration, seen: RunSeen) -> list[str]:
-    """What a program has visibly not done of what it was asked for."""
     wanted = dict(candidate.variables)
     found = {"FRX_BATCH_SIZE": seen.batch_size, "FRX_NUM_WORKERS": seen.workers}
     return [

@@ -1,5 +1,5 @@
-"""Runs and times configurations on the nodes of a cluster, as `TuneBench` does here: what a node has measured comes
-back with its files, and is kept in the tune's folder.
+"""Run and time configurations on the nodes of a cluster, as `TuneBench` does here: what a node has measured comes back
+with its files, and is kept in the tune's folder.
 
 A baseline's run says what a node is like; candidates are run on nodes like it only, so that all of a tune is about one
 environment. Both arms of a trial are on one node, which has nothing else to do.
@@ -20,7 +20,7 @@ from pydantic import TypeAdapter, ValidationError
 from frx_graph.engines.engine import Engine, Finished, NowhereError, Placed, Progress
 from frx_graph.errors import FrxError, TrialError
 from frx_graph.runs.tune.bench import TuneBench, Variables
-from frx_graph.runs.tune.run_label import diagnose
+from frx_graph.runs.tune.examination import diagnose
 from frx_graph.runs.tune.settings import TuneSettings
 from frx_graph.runs.tune.tune_folder import BASELINE, TuneFolder
 from frx_graph.runs.tune.workload_facts import WorkloadFacts
@@ -32,23 +32,23 @@ EngineOn = Callable[[str | None], Engine]
 _PLACE, _MACHINE_FILE = "place.json", "machine.json"
 _TOLD = ("FRX_", "PYTORCH_")
 _LARGEST_BYTES = 16 * 2**20
-"""Of a file that is brought; a larger one is left on its node, and goes with the attempt."""
+"""Size limit of a file that is brought; a larger one is left on its node, and goes with the attempt."""
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What a node is like. `environment` tells it from others; the rest is what candidates are made of."""
+    """A node. `environment` tells it from others; candidates are derived from the rest."""
 
     environment: str
     one_at_a_time: bool
-    """Whether its memory holds the program once only."""
+    """True if its memory holds the program once only."""
     facts: WorkloadFacts
 
 
 @dataclass(frozen=True, slots=True)
 class Brought:
-    """What a node sends: files of the trial's folder by their names in it, and what was found, or why nothing can be
-    measured of the program as it is."""
+    """The result of a node: the files of the trial's folder by name, and what was found, or the error of the
+    baseline."""
 
     found: ConfigurationTrial | RunSeen | TrialError
     files: tuple[tuple[str, bytes], ...]
@@ -61,7 +61,7 @@ class TuneJob:
 
     settings: TuneSettings
     place: str
-    """The tune's folder, where it was asked for; the last part is its id."""
+    """The tune's folder on the machine that started it; the last part is its id."""
     kind: Kind | None = None
     """None: the baseline."""
     candidate: Configuration | None = None
@@ -72,11 +72,11 @@ class TuneJob:
 
     @property
     def label(self) -> str:
-        """What it is about."""
+        """The name of the job."""
         return BASELINE if self.candidate is None else f"{self.kind} {self.candidate.label}"
 
     def __call__(self, progress: Progress) -> Brought:
-        """In a folder of its own, which goes."""
+        """Run the job in a temporary folder."""
         with tempfile.TemporaryDirectory(prefix="frx-tune-") as place:
             folder = TuneFolder(Path(place) / Path(self.place).name, self.settings)
             folder.path.mkdir()
@@ -89,20 +89,17 @@ class TuneJob:
                     hint = error.hint.replace(str(folder.path), self.place)
                     return Brought(TrialError(error.message, hint), _files(folder.path / BASELINE), None)
                 # Where the program ran: only a node that has torch knows its own settings.
-                from frx_graph.engines.node_environment import node_environment
+                from frx_graph.engines.attempt_process import node_environment
 
                 machine = Machine(node_environment(), bench.one_at_a_time, bench.facts(seen))
                 return Brought(seen, _files(folder.path / BASELINE), machine)
-            if self.kind is Kind.RACE:
-                trial = bench.race(self.candidate, self.against)
-            else:
-                assert self.baseline is not None
-                trial = bench.trial(self.kind, self.candidate, self.against, self.baseline, self.candidates)
+            assert self.baseline is not None
+            (trial,) = bench.trials(self.kind, (self.candidate,), self.against, self.baseline, self.candidates)
             return Brought(trial, _files(folder.of(self.kind, self.candidate.id)), None)
 
 
 class ClusterBench:
-    """What `Search` asks. What is in the folder already is read and not measured again."""
+    """A `Bench` of a cluster's nodes. Finished trials are read from the folder and not measured again."""
 
     def __init__(
         self, settings: TuneSettings, folder: TuneFolder, engine: EngineOn, *, progress: Progress = lambda _: None
@@ -115,7 +112,7 @@ class ClusterBench:
         self._machine: Machine | None = None
 
     def baseline(self) -> RunSeen:
-        """The program as it is, on whichever node is free first. Raises `TrialError` where nothing can be measured."""
+        """Run the program as it is on the first free node. Raises `TrialError` if nothing can be measured."""
         kept, self._machine = self._folder.baseline(), _read_machine(self._folder.path)
         if kept is not None and self._machine is not None:
             return kept
@@ -133,76 +130,56 @@ class ClusterBench:
         raise AssertionError("an engine tells of every job")
 
     def facts(self, seen: RunSeen) -> WorkloadFacts:
-        """Of the nodes that candidates are run on."""
+        """Return the facts of the nodes that candidates run on."""
         assert self._machine is not None
         return replace(self._machine.facts, seen=seen)
 
     def refused(self, kind: Kind, candidate: Configuration, against: Variables, reason: str) -> ConfigurationTrial:
-        """A candidate that is not run has its folder, too."""
+        """Record a candidate that is not run, which has a folder too."""
         return self._here.refused(kind, candidate, against, reason)
 
-    def races(self, candidates: Iterable[Configuration], against: Variables) -> Iterator[ConfigurationTrial]:
-        """Short ones, beside each other."""
-        return self._trials(Kind.RACE, candidates, against, None, 1)
-
     def trials(
-        self,
-        kind: Kind,
-        candidates: Iterable[Configuration],
-        against: Variables,
-        baseline: RunSeen,
-        number: int,
+        self, kind: Kind, candidates: Iterable[Configuration], against: Variables, baseline: RunSeen, number: int
     ) -> Iterator[ConfigurationTrial]:
-        """Whole ones, beside each other."""
-        return self._trials(kind, candidates, against, baseline, number)
-
-    def _trials(
-        self,
-        kind: Kind,
-        candidates: Iterable[Configuration],
-        against: Variables,
-        baseline: RunSeen | None,
-        number: int,
-    ) -> Iterator[ConfigurationTrial]:
+        """Yield races, or whole trials, beside each other, as they finish."""
         assert self._machine is not None
-        wanted = []
+        begun = []
         for candidate in candidates:
             before = self._here.before(kind, candidate, against)
             if before is not None:
                 yield before
-                continue
-            once = self._machine.one_at_a_time
-            wanted.append(
-                TuneJob(self._settings, str(self._folder.path), kind, candidate, against, baseline, number, once)
-            )
-        if not wanted:
+            else:
+                begun.append(candidate)
+        if not begun:
             return
-        for finished in self._ran(self._machine.environment, wanted):
-            candidate = _candidate(wanted[finished.number])
-            place = self._folder.of(kind, candidate.id)
+        place, once = str(self._folder.path), self._machine.one_at_a_time
+        jobs = [TuneJob(self._settings, place, kind, candidate, against, baseline, number, once) for candidate in begun]
+        for finished in self._ran(self._machine.environment, jobs):
+            candidate = begun[finished.number]
+            folder = self._folder.of(kind, candidate.id)
             if isinstance(finished.result, FrxError):
                 if finished.placed is not None:
                     raise finished.result
-                # It is not kept as finished: whoever goes on with this tune tries it again.
-                self._folder.begin(place, dict(against) | dict(candidate.variables), why=str(finished.result))
+                # It is not kept as finished, so that a resumed tune tries it again.
+                self._folder.begin(folder, dict(against) | dict(candidate.variables), why=str(finished.result))
                 yield ConfigurationTrial(kind, candidate, against, Fate.INCONCLUSIVE, str(finished.result))
                 continue
-            self._keep(str(place.relative_to(self._folder.path)), finished.result.files, finished.placed)
+            self._keep(str(folder.relative_to(self._folder.path)), finished.result.files, finished.placed)
             assert isinstance(finished.result.found, ConfigurationTrial)
             yield finished.result.found
 
     def _ran(self, environment: str | None, jobs: Sequence[TuneJob]) -> Iterator[Finished[Brought]]:
-        """Raises `NowhereError` where there is no node to go on with: what the rest would come to says nothing."""
+        """Raises `NowhereError` if there is no node to go on with: what the rest would come to says nothing."""
         with contextlib.closing(self._engine(environment).run(jobs, self._progress)) as finished:
             for one in finished:
                 if isinstance(one.result, NowhereError):
-                    again = f"--resume {self._folder.path} goes on when there is one"
+                    again = f"--resume {self._folder.path} continues when there is one"
                     hint = "; ".join(filter(None, (one.result.hint, again)))
                     raise NowhereError(one.result.message, hint)
                 yield one
 
     def _keep(self, name: str, files: Sequence[tuple[str, bytes]], placed: Placed | None) -> None:
-        """The file that says that all is there comes last."""
+        """Write the files of a trial, last the one that marks it finished."""
         place = self._folder.path / name
         shutil.rmtree(place, ignore_errors=True)
         place.mkdir(parents=True)
@@ -219,11 +196,6 @@ _LAST = "metrics.json"
 _MACHINE = TypeAdapter(Machine)
 
 
-def _candidate(job: TuneJob) -> Configuration:
-    assert job.candidate is not None
-    return job.candidate
-
-
 def _files(folder: Path) -> tuple[tuple[str, bytes], ...]:
     return tuple(
         (str(path.relative_to(folder)), path.read_bytes())
@@ -233,7 +205,7 @@ def _files(folder: Path) -> tuple[tuple[str, bytes], ...]:
 
 
 def _write_machine(tune: Path, machine: Machine | None) -> None:
-    """With those variables of its environment only that candidates are refused by: others may have secrets."""
+    """Write the machine, with only those variables that candidates are refused by: others may hold secrets."""
     assert machine is not None
     told = {name: value for name, value in machine.facts.environment.items() if name.startswith(_TOLD)}
     bare = replace(machine, facts=replace(machine.facts, environment=told))
@@ -241,7 +213,6 @@ def _write_machine(tune: Path, machine: Machine | None) -> None:
 
 
 def _read_machine(tune: Path) -> Machine | None:
-    """None: the baseline is to be run again."""
     try:
         return _MACHINE.validate_json((tune / BASELINE / _MACHINE_FILE).read_bytes())
     except (OSError, ValidationError):

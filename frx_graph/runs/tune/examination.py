@@ -1,19 +1,33 @@
-"""One whole run of a configuration, alone, from its start to its end: does it work, and what is it like?"""
+"""Run a configuration once, alone, from start to end, and describe its run."""
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import json
+import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import ModuleType
 
 import psutil
 
+from frx_graph.analyze.run import analyse_files
+from frx_graph.analyzers.run.scopes import Scope
+from frx_graph.analyzers.timeline.labels import INSUFFICIENT
+from frx_graph.errors import EvidenceError, FrxError
+from frx_graph.evidence.run import bundle_layout
+from frx_graph.evidence.run.bundle import open_bundle
+from frx_graph.evidence.run.bundle_layout import GPU_METRICS
+from frx_graph.evidence.run.device_samples import read_device_samples
 from frx_graph.measure.machine.available_memory import available_memory
+from frx_graph.measure.machine.device_state import loaded_nvml
 from frx_graph.reports.render.quantities import finite
+from frx_graph.runs.collect.device_sampling import HEADER, device_rows, visible_devices
+from frx_graph.runs.collect.sampling import Sampler
 from frx_graph.runs.tune.live_arm import ArmEndedError, ArmStart, LiveArm, ended_how
-from frx_graph.runs.tune.step_stream import EndedStep
-from frx_graph.runs.tune.watched_devices import device_figures, devices_sampled
+from frx_graph.support.atomic_file import write_atomically
 from frx_graph.trials.configuration_trial import RunSeen
 from frx_graph.trials.schedule import Arm
 
@@ -28,7 +42,7 @@ Diagnose = Callable[[Path], str | None]
 def examine(
     start: ArmStart, folder: Path, *, warmup: int, steps: int, sample_seconds: float, diagnose: Diagnose
 ) -> RunSeen:
-    """Run it for `warmup` and `steps`. Raises `TrialError` where it cannot be started."""
+    """Run it for `warmup` and `steps`. Raises `TrialError` if it cannot be started."""
     wanted = warmup + steps + 1
     peak = 0
     sampled = enough_at = 0.0
@@ -43,71 +57,100 @@ def examine(
             nonlocal peak, sampled, enough_at
             now = time.monotonic()
             if now - sampled >= sample_seconds:
-                sampled, peak = now, max(peak, living.memory_bytes())
+                sampled, peak = now, max(peak, living.workload.memory_bytes())
             if len(living.steps) >= wanted and not enough_at:
                 enough_at = now
             return bool(enough_at) and now - enough_at >= _ENDING_SECONDS
 
-        ending = "it was ended after its steps, as it did not end by itself: see max_steps in docs/tune.md"
+        ending = "it was ended after its steps, since it did not end by itself: see max_steps in docs/tune.md"
         in_time = True
         try:
-            living.run_on(over)
+            living.run_until(over)
         except ArmEndedError as ended:
             in_time = ended.exit_code is not None
             ending = ended.detail if not in_time else ended_how(ended.exit_code, living.steps)
-        exit_code = living.ended()
+        exit_code = living.workload.exit_code if living.workload.ended() else None
         stream = living.stream
     busy, device_ratio = device_figures(folder)
     whole = before if before is not None else psutil.virtual_memory().total
     ratios = [ratio for ratio in (peak / whole if peak and whole else None, device_ratio) if ratio is not None]
-    return _seen(
-        living.steps[: wanted if exit_code is None else None],
-        warmup=warmup,
-        exit_code=exit_code,
-        ending=ending,
-        in_time=in_time,
-        workers=stream.workers,
-        batch_layouts=len(stream.layouts),
-        peak=peak or None,
-        memory_ratio=max(ratios, default=None),
-        device_busy_percent=busy,
-        bottleneck=diagnose(folder),
-    )
-
-
-def _seen(
-    steps: Sequence[EndedStep],
-    *,
-    warmup: int,
-    exit_code: int | None,
-    ending: str,
-    in_time: bool,
-    workers: int | None,
-    batch_layouts: int,
-    peak: int | None,
-    memory_ratio: float | None,
-    device_busy_percent: float | None,
-    bottleneck: str | None,
-) -> RunSeen:
-    counted = steps[max(0, warmup - 1) :]
+    ended_steps = living.steps[: wanted if exit_code is None else None]
+    counted = ended_steps[max(0, warmup - 1) :]
     samples = [step.samples for step in counted[1:]]
     told = [count for count in samples if count]
     return RunSeen(
         exit_code=exit_code,
         ending=ending,
         in_time=in_time,
-        steps=len(steps),
+        steps=len(ended_steps),
         step_seconds=tuple(max(after.end_ns - before.end_ns, 1) / 1e9 for before, after in itertools.pairwise(counted)),
         samples=sum(told) if told and len(told) == len(samples) else None,
-        batch_size=next((step.samples for step in steps if step.samples), None),
-        losses=tuple(finite(step.loss) for step in steps if step.loss is not None),
+        batch_size=next((step.samples for step in ended_steps if step.samples), None),
+        losses=tuple(finite(step.loss) for step in ended_steps if step.loss is not None),
         outputs=tuple(
-            (name, finite(value)) for name, value in (steps[-1].metrics if steps else ()) if name.startswith(_OUTPUT)
+            (name, finite(value))
+            for name, value in (ended_steps[-1].metrics if ended_steps else ())
+            if name.startswith(_OUTPUT)
         ),
-        workers=workers,
-        batch_layouts=batch_layouts,
-        peak_bytes=peak,
-        memory_ratio=memory_ratio,
-        device_busy_percent=device_busy_percent,
-        bottleneck=bottleneck,
+        workers=stream.workers,
+        batch_layouts=len(stream.layouts),
+        peak_bytes=peak or None,
+        memory_ratio=max(ratios, default=None),
+        device_busy_percent=busy,
+        bottleneck=diagnose(folder),
     )
+
+
+def diagnose(folder: Path) -> str | None:
+    """Return the label of a run's diagnosis, of its steady state if there is one; None if nothing is known to hold it
+    back. The summary stays in the folder."""
+    try:
+        with open_bundle(folder) as bundle:
+            result = analyse_files(bundle).result
+    except (FrxError, OSError):
+        # What a tune measures does not hang on it.
+        return None
+    path = folder / bundle_layout.SUMMARY
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, json.dumps(result.model_dump(mode="json", by_alias=True), indent=2) + "\n")
+    label = result.scope(Scope.AUTO).diagnosis.user_facing_bottleneck
+    return None if label == INSUFFICIENT else label
+
+
+@contextlib.contextmanager
+def devices_sampled(
+    folder: Path, interval_seconds: float, environment: Mapping[str, str], nvml: ModuleType | None = None
+) -> Iterator[None]:
+    """Sample the devices, if there are any, into `gpu_metrics.csv` in `folder` while the block runs."""
+    nvml = nvml or loaded_nvml()
+    devices = visible_devices(nvml, environment) if nvml is not None else {}
+    if nvml is None or not devices:
+        yield
+        return
+    path = folder / GPU_METRICS
+    path.write_bytes(HEADER)
+    sampler = Sampler(path, interval_seconds, device_rows(nvml, devices))
+    sampler.start()
+    try:
+        yield
+    finally:
+        sampler.stop()
+
+
+def device_figures(folder: Path) -> tuple[float | None, float | None]:
+    """Return how busy the devices were on average, 0 to 100, and the largest share of a device's memory in use; None
+    for what was not sampled."""
+    path = folder / GPU_METRICS
+    if not path.exists():
+        return None, None
+    try:
+        samples = read_device_samples(path)
+    except EvidenceError:
+        return None, None
+    busy = [sample.busy_pct for sample in samples if sample.busy_pct is not None]
+    ratios = [
+        sample.memory_used / sample.memory_total
+        for sample in samples
+        if sample.memory_used is not None and sample.memory_total
+    ]
+    return statistics.fmean(busy) if busy else None, max(ratios, default=None)

@@ -1,4 +1,4 @@
-"""A workload in processes of its own that can be stopped and continued as a whole."""
+"""Run a workload that can be stopped and continued as a whole."""
 
 from __future__ import annotations
 
@@ -21,13 +21,12 @@ from frx_graph.support.supervisor.process import defer_signals, finish_ending
 
 _ANSWER_SECONDS = 10.0
 _TERMINATE_SECONDS = 1.0
-"""For whoever cleans up on SIGTERM, such as a data loader that has shared memory."""
+"""Time to clean up on SIGTERM, as a data loader with shared memory does."""
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """When the workload was stopped or continued, in nanoseconds since the epoch: before it was, so that a step that
-    ends before a stop has ended without it, and one that begins after a continuation has begun behind it.
+    """The moment just before the workload was stopped or continued, in nanoseconds since the epoch.
 
     `cpu_seconds` is what all of its processes have used of the processors so far; it is counted while they stand.
     """
@@ -73,21 +72,21 @@ class KeptWorkload:
                 raise TrialError(f"{name} cannot be started: it says nothing")
 
     def pause(self) -> Moment:
-        """Stop all of its processes; returns when they stand."""
+        """Stop all of its processes; return when they have stopped."""
         return self._moment(signal.SIGSTOP, "stopped")
 
     def resume(self) -> Moment:
-        """Let all of its processes go on."""
+        """Let all of its processes continue."""
         return self._moment(signal.SIGCONT, "continued")
 
     def ended(self) -> bool:
-        """Whether the workload has come to its own end; then `exit_code` says how."""
+        """Return True if the workload has ended by itself; then `exit_code` says how."""
         while self.exit_code is None and (words := self._guarded.line(0.0)):
             self._note(words)
         return self.exit_code is not None
 
     def memory_bytes(self) -> int:
-        """Resident memory of all of its processes; pages that they share count in each."""
+        """Return the resident memory of all of its processes; shared pages count in each."""
         with contextlib.suppress(psutil.Error, OSError):
             guard_has = psutil.Process(self._guard.pid).memory_info().rss
             return max(0, self._family.memory_bytes() - guard_has)
@@ -128,8 +127,8 @@ class KeptWorkload:
                 case [said, at, cpu_seconds] if said == answer:
                     return Moment(int(at), float(cpu_seconds))
                 case []:
-                    raise TrialError("what holds the workload's processes has gone", "somebody has ended it: try again")
-        # It has ended by itself, and stands for ever.
+                    raise TrialError("the guard of the workload's processes was killed", "try again")
+        # It has ended by itself.
         return Moment(time.time_ns(), self._cpu_seconds)
 
     def _note(self, words: Sequence[str]) -> None:

@@ -1,4 +1,4 @@
-"""One arm of a tune's trial as a living process: it stands, but for the blocks of steps that it runs."""
+"""Run one arm of a tune's trial as a process that stands still between its blocks of steps."""
 
 from __future__ import annotations
 
@@ -9,18 +9,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from frx_graph.measure.machine import processor_state
-from frx_graph.measure.machine.disturbance import DISTURBED_SHARE, OthersLoad, others_load
+from frx_graph.measure.machine.disturbance import others_load
 from frx_graph.runs.tune.kept_workload import KeptWorkload, Moment
-from frx_graph.runs.tune.step_block import block_length, step_block
-from frx_graph.runs.tune.step_stream import EndedStep, StepStream
+from frx_graph.runs.tune.step_stream import EndedStep, StepStream, block_length, step_block
 from frx_graph.trials.configuration_trial import StepBlock
-from frx_graph.trials.samples import Cause, Disturbance
+from frx_graph.trials.samples import Cause, Disturbance, load_disturbance
 from frx_graph.trials.schedule import Arm
 
 EVENTS = Path("raw/trace.jsonl")
 """Within an arm's folder."""
 _POLL_SECONDS = 0.005
-_SHORT = "it ends after {steps} steps"
 
 
 class ArmEndedError(Exception):
@@ -40,32 +38,31 @@ class ArmEndedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ArmStart:
-    """How an arm is started: the command, its whole environment but for what names its files, and how long it may run,
-    in seconds, the time in which it stands not counted."""
+    """The start of an arm: its command, its environment but for the variables that name its files, and how long it may
+    run, in seconds, without the time in which it stands."""
 
     command: Sequence[str]
     environment: Mapping[str, str]
     limit_seconds: float
     ignore_load: bool = False
-    """Whether what was measured beside other programs counts."""
+    """True if measurements beside other programs count."""
 
 
 class LiveArm:
     """Started, and running, when it is made; `folder` is made for its output and its events. A context manager that
     leaves no process behind."""
 
-    def __init__(self, arm: Arm, start: ArmStart, folder: Path, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, arm: Arm, start: ArmStart, folder: Path) -> None:
         self.arm = arm
         self._start = start
-        self._clock = clock
         (folder / EVENTS).parent.mkdir(parents=True, exist_ok=True)
         # One that is begun again begins its files again.
         (folder / EVENTS).unlink(missing_ok=True)
         self.stream = StepStream(folder / EVENTS)
         self.steps: list[EndedStep] = []
         self._used = 0.0
-        self._since: float | None = clock()
-        self._workload = KeptWorkload(start.command, {**start.environment, **own_variables(folder)}, folder)
+        self._since: float | None = time.monotonic()
+        self.workload = KeptWorkload(start.command, {**start.environment, **own_variables(folder)}, folder)
 
     def __enter__(self) -> LiveArm:
         return self
@@ -73,43 +70,26 @@ class LiveArm:
     def __exit__(self, *_: object) -> None:
         self.end()
 
-    @property
-    def workers(self) -> int | None:
-        """Of its data loader."""
-        return self.stream.workers
-
     def warm(self, steps: int) -> None:
-        """Let it go on until it has made `steps` in all, and stop it. Raises `ArmEndedError`."""
+        """Let it run until it has made `steps` in all, and stop it. Raises `ArmEndedError`."""
         if self._since is None:
             self._resume()
-        self._until(lambda: len(self.steps) >= steps)
+        self.run_until(lambda: len(self.steps) >= steps)
         self._pause()
 
     def block(self, steps: int) -> StepBlock:
-        """Let it go on for a block of `steps`, and stop it again. Raises `ArmEndedError`."""
-        length = block_length(steps, self.workers)
+        """Let it run for a block of `steps`, and stop it. Raises `ArmEndedError`."""
+        length = block_length(steps, self.stream.workers)
         with self._watched() as (begun, disturbance):
-            self._until(lambda: self._seen_since(begun) >= length.ends)
+            self.run_until(lambda: self._seen_since(begun) >= length.ends)
             stopped = self._pause()
             found = step_block(self.arm, self.steps, (begun.at_ns, stopped.at_ns), length)
             assert found is not None
             return replace(found, disturbance=disturbance(stopped))
 
-    def run_on(self, until: Callable[[], bool]) -> None:
-        """Let it run, as it does, until `until` says so. Raises `ArmEndedError`."""
-        self._until(until)
-
-    def ended(self) -> int | None:
-        """Its exit code, once it has ended by itself."""
-        return self._workload.exit_code if self._workload.ended() else None
-
-    def memory_bytes(self) -> int:
-        """Resident memory of all its processes now."""
-        return self._workload.memory_bytes()
-
     def end(self) -> None:
         """End all its processes."""
-        self._workload.end()
+        self.workload.end()
         self.steps += self.stream.read()
 
     def _seen_since(self, begun: Moment) -> int:
@@ -120,14 +100,15 @@ class LiveArm:
             count += 1
         return count
 
-    def _until(self, enough: Callable[[], bool]) -> None:
+    def run_until(self, enough: Callable[[], bool]) -> None:
+        """Let it run until `enough()` is true. Raises `ArmEndedError`."""
         while True:
-            over = self._workload.ended()
+            over = self.workload.ended()
             self.steps += self.stream.read()
             if enough():
                 return
             if over:
-                raise ArmEndedError(self.arm, self._workload.exit_code, ended_how(self._workload.exit_code, self.steps))
+                raise ArmEndedError(self.arm, self.workload.exit_code, ended_how(self.workload.exit_code, self.steps))
             if self._running_seconds() >= self._start.limit_seconds:
                 raise ArmEndedError(
                     self.arm, None, f"it has run for {self._start.limit_seconds:g} s, all it may: --time-budget-s"
@@ -135,21 +116,21 @@ class LiveArm:
             time.sleep(_POLL_SECONDS)
 
     def _running_seconds(self) -> float:
-        return self._used + (0.0 if self._since is None else self._clock() - self._since)
+        return self._used + (0.0 if self._since is None else time.monotonic() - self._since)
 
     def _pause(self) -> Moment:
-        stopped = self._workload.pause()
+        stopped = self.workload.pause()
         self._used, self._since = self._running_seconds(), None
         return stopped
 
     def _resume(self) -> Moment:
-        self._since = self._clock()
-        return self._workload.resume()
+        self._since = time.monotonic()
+        return self.workload.resume()
 
     @contextlib.contextmanager
     def _watched(self) -> Iterator[tuple[Moment, Callable[[Moment], Disturbance | None]]]:
-        """Since when it runs, and what has disturbed it until it was stopped; other programs' load by the processor
-        time that this process and the arm's have not used."""
+        """Continue the arm, and yield when it did and a function that returns what disturbed it until it was stopped.
+        Load is the processor time that neither this process nor the arm used."""
         hot = processor_state.cpu_throttling()
         used = 0.0
 
@@ -165,13 +146,13 @@ class LiveArm:
                 others = load()
                 if slowed := processor_state.throttled_between(_heat(hot), _heat(processor_state.cpu_throttling())):
                     return Disturbance(Cause.THROTTLED, slowed)
-                return None if self._start.ignore_load else _loaded(others)
+                return None if self._start.ignore_load else load_disturbance(others)
 
             yield begun, disturbance
 
 
 def own_variables(folder: Path) -> dict[str, str]:
-    """Where a workload that runs in `folder` writes, as under `frx collect`."""
+    """Return the variables by which a workload writes its records to `folder`, as under `frx collect`."""
     place = folder.resolve()
     return {
         "FRX_OUTPUT_DIR": str(place),
@@ -182,20 +163,13 @@ def own_variables(folder: Path) -> dict[str, str]:
 
 
 def ended_how(exit_code: int | None, steps: Sequence[EndedStep]) -> str:
-    """For people."""
+    """Describe how an arm ended, for people."""
     if exit_code:
         what = f"signal {-exit_code} has ended it" if exit_code < 0 else f"it ends with exit code {exit_code}"
         return f"{what}, after {len(steps)} steps"
-    return _SHORT.format(steps=len(steps))
+    return f"it ends after {len(steps)} steps"
 
 
 def _heat(state: processor_state.CpuThrottling) -> processor_state.CpuThrottling:
-    """Without what its control group holds back: a workload that wants more than its share always runs like that."""
+    """Drop what its control group holds back: a workload that wants more than its share always runs like that."""
     return replace(state, cgroup_periods=None, cgroup_seconds=None)
-
-
-def _loaded(others: OthersLoad | None) -> Disturbance | None:
-    # A short block's share is made of a few ticks: less than their error says nothing.
-    if others is None or others.share < DISTURBED_SHARE or others.used <= others.resolution:
-        return None
-    return Disturbance(Cause.LOADED, others.told)

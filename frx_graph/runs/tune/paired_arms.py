@@ -1,4 +1,4 @@
-"""Where the blocks of a trial come from: two living processes of which one stands, or one process after the other."""
+"""Run the blocks of a trial in two processes of which one stands still, or in one process after the other."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class AlternatingArms:
 
 
 class SuccessiveArms:
-    """Each block is a process of its own, from its start to its end, where there is room for one at a time only."""
+    """Each block is a process of its own, from its start to its end: memory has room for one at a time only."""
 
     def __init__(self, starts: Starts, folder: Path, *, warmup: int, steps: int) -> None:
         self._starts, self._folder = starts, folder

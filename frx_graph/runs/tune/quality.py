@@ -13,7 +13,7 @@ from frx_graph.trials.configuration_trial import RunSeen
 
 FEWEST_STEPS = 3
 MOST_MEMORY = 0.9
-"""Of all that there is."""
+"""Share of the memory that a run may use."""
 _FINAL_SHARE = 4
 """The final loss is the mean of the last quarter: that of one batch says what was in the batch."""
 _DRIFT = ("output_abs_drift", "output_max_abs_diff")
@@ -21,7 +21,7 @@ _DRIFT = ("output_abs_drift", "output_max_abs_diff")
 
 
 def failures(seen: RunSeen, baseline: RunSeen, settings: TuneSettings) -> Iterator[str]:
-    """Each gate that `seen` fails, in a line for people; none: it may be timed."""
+    """Yield a line for each gate that `seen` fails; none: it may be timed."""
     if seen.exit_code:
         yield seen.ending
     elif not seen.in_time and seen.steps < FEWEST_STEPS:
@@ -38,14 +38,14 @@ def failures(seen: RunSeen, baseline: RunSeen, settings: TuneSettings) -> Iterat
 
 
 def final_loss(losses: Sequence[float | None]) -> float | None:
-    """Mean of the last quarter; None without losses, or where one of these is not finite."""
+    """Return the mean of the last quarter; None without losses, or if one of these is not finite."""
     last = losses[-max(1, len(losses) // _FINAL_SHARE) :]
     known = [loss for loss in last if loss is not None]
     return statistics.fmean(known) if known and len(known) == len(last) else None
 
 
 def _as_many(seen: RunSeen, baseline: RunSeen) -> int:
-    """The steps that it takes at least to do what the baseline has done: fewer of larger batches."""
+    """Return the fewest steps that do what the baseline has done: fewer of larger batches."""
     if not (seen.batch_size and baseline.batch_size):
         return baseline.steps
     return int(baseline.steps * min(1.0, baseline.batch_size / seen.batch_size))
@@ -61,7 +61,7 @@ def _losses(seen: RunSeen, baseline: RunSeen, settings: TuneSettings) -> Iterato
     final, wanted = final_loss(seen.losses), final_loss(baseline.losses)
     if final is None:
         if not seen.losses and baseline.losses:
-            yield "quality: it tells no loss, and the baseline does"
+            yield "quality: it reports no loss, and the baseline does"
         return
     if wanted is not None and final > wanted + settings.max_final_loss_regression * abs(wanted):
         allowed = 100 * settings.max_final_loss_regression
@@ -75,7 +75,7 @@ def _drift(seen: RunSeen, baseline: RunSeen, settings: TuneSettings) -> Iterator
     before, after = dict(baseline.outputs), dict(seen.outputs)
     for name in before:
         if name not in after:
-            yield f"quality: it tells no {name}, and the baseline does"
+            yield f"quality: it reports no {name}, and the baseline does"
     for name, value in after.items():
         wanted = 0.0 if name in _DRIFT else before.get(name)
         if value is None:

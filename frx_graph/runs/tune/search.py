@@ -1,8 +1,8 @@
-"""The search for the fastest configuration: stage after stage, each on top of what the one before has proved.
+"""Search for the fastest configuration, stage after stage, each on top of what the one before has proved.
 
 A stage is a family of candidates that exclude each other. Its candidates race against the fastest configuration so far,
 the first few get a full trial against it, and the fastest of those that are promoted is what the next stage builds on.
-What a model gains is hidden where the program waits for its data, so data come first; where a faster model waits for
+A program that waits for its data hides what a model gains, so data come first; if a faster model waits for
 them again, they come once more.
 
 At the end all that was found, together, is tried against the program as it was, with fresh processes and to the end:
@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from frx_graph.reports.render.quantities import per_second
-from frx_graph.runs.tune.bench import Variables
+from frx_graph.runs.tune.bench import Variables, join_variables
 from frx_graph.runs.tune.families.family import Family
 from frx_graph.runs.tune.settings import TuneSettings
 from frx_graph.runs.tune.workload_facts import WorkloadFacts
@@ -28,26 +28,24 @@ FINAL_ID = "final"
 
 
 class Bench(Protocol):
-    """What measures."""
+    """Runs and times configurations."""
 
     def baseline(self) -> RunSeen:
-        """The program as it is."""
+        """Run the program as it is."""
 
     def refused(self, kind: Kind, candidate: Configuration, against: Variables, reason: str) -> ConfigurationTrial:
         """Note that a candidate was not run."""
 
-    def races(self, candidates: Iterable[Configuration], against: Variables) -> Iterator[ConfigurationTrial]:
-        """Short ones, each as soon as it has finished. A candidate is taken when it is begun."""
-
     def trials(
         self, kind: Kind, candidates: Iterable[Configuration], against: Variables, baseline: RunSeen, number: int
     ) -> Iterator[ConfigurationTrial]:
-        """Whole ones, each of one of `number`; likewise."""
+        """Yield races or whole trials, each as soon as it has finished. A candidate is taken when it is begun; alpha is
+        divided by `number`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Searched:
-    """What is known so far."""
+    """The results so far."""
 
     baseline: RunSeen | None = None
     trials: tuple[ConfigurationTrial, ...] = ()
@@ -60,7 +58,7 @@ class Searched:
 
     @property
     def winner(self) -> ConfigurationTrial | None:
-        """What is recommended."""
+        """The recommended configuration."""
         return next((t for t in self.trials if t.kind is Kind.FINAL and t.fate is Fate.PROMOTE), None)
 
 
@@ -92,11 +90,12 @@ class Search:
         self._against: Variables = ()
 
     def run(self) -> Searched:
-        """All stages, and the final trial. Raises `TrialError` where the program itself fails."""
+        """Run all stages and the final trial. Raises `TrialError` if the program itself fails."""
         self._say("Running baseline...")
         seen = self._baseline = self._bench.baseline()
         self._say(f"  Baseline: {_speed(seen)} ({_ended(seen)})")
-        wanted = [family for family in self._families if self._wanted(family)]
+        named = self._settings.families
+        wanted = [family for family in self._families if not named or family.name in named]
         able = {family.name: self._able(family, seen) for family in wanted}
         # What may be looked at again counts twice, and the trial that is claimed once more.
         twice = sum(able[family.name] for family in wanted if family.bottlenecks and len(wanted) > 1)
@@ -110,7 +109,7 @@ class Search:
             promoted = self._stage(family, seen, again=visits[family.name] > 1)
             if promoted is not None:
                 assert promoted.seen is not None
-                self._against = _joined(self._against, promoted.configuration.variables)
+                self._against = join_variables(self._against, promoted.configuration.variables)
                 seen = promoted.seen
             decided[family.name] = self._against
         self._left_out += [
@@ -120,19 +119,15 @@ class Search:
             self._final()
         return self._tell(complete=True)
 
-    def _wanted(self, family: Family) -> bool:
-        return not self._settings.families or family.name in self._settings.families
-
     def _able(self, family: Family, seen: RunSeen) -> int:
-        """How many of its candidates may be run."""
         facts = self._facts(seen)
         return sum(self._refusal(family, candidate, facts) is None for candidate in self._proposed(family, facts))
 
     def _next(
         self, wanted: Sequence[Family], decided: Mapping[str, Variables], visits: Mapping[str, int], seen: RunSeen
     ) -> Family | None:
-        """Of those that may help against the bottleneck, the first that was not looked at, or else was before others
-        have changed what holds the program back; all in turn where there is none that a family is for."""
+        """Return the next family among those that may help: the first that is new, or else one that was decided before
+        the bottleneck changed. If no family is for the bottleneck, all may help."""
         if self._tried >= self._settings.max_trials:
             return None
         label = self._label(seen)
@@ -148,11 +143,10 @@ class Search:
         return next(iter((*new, *again)), None)
 
     def _label(self, seen: RunSeen) -> str | None:
-        """What picks families; whoever names families needs no diagnosis to pick them."""
         return self._settings.bottleneck or (None if self._settings.families else seen.bottleneck)
 
     def _may_help(self, family: Family, label: str | None) -> bool:
-        """Against what holds the program back; nobody knows where no family is for it."""
+        """Return True if the family is for this bottleneck, or if no family is."""
         known = any(label in one.bottlenecks for one in self._families)
         return not known or not family.bottlenecks or label in family.bottlenecks
 
@@ -160,7 +154,7 @@ class Search:
         if not self._may_help(family, self._label(seen)):
             return f"it does nothing against {self._label(seen)}"
         if not self._proposed(family, self._facts(seen)):
-            return "it takes --no-safe" if self._settings.safe else "it has no candidates here"
+            return "it needs --no-safe" if self._settings.safe else "it has no candidates here"
         return self._why_no_more()
 
     def _why_no_more(self) -> str:
@@ -169,8 +163,7 @@ class Search:
         return f"alpha was divided among {self._candidates - 1} candidates, and as many were tried"
 
     def _proposed(self, family: Family, facts: WorkloadFacts) -> list[Configuration]:
-        """What of a family may be tried under these flags; what does more than they allow is not even named, but for
-        what is risky."""
+        """Return the candidates that these flags allow. Others are not even mentioned, except risky ones."""
         most = Tier.SAFE if self._settings.safe else Tier.RISKY
         return [candidate for candidate in family.propose(facts) if candidate.tier <= most]
 
@@ -180,7 +173,7 @@ class Search:
         return family.refuse(candidate, facts)
 
     def _stage(self, family: Family, seen: RunSeen, *, again: bool) -> ConfigurationTrial | None:
-        """The fastest of those that were promoted."""
+        """Try a family, and return the fastest of its promoted candidates."""
         facts = self._facts(seen)
         able: list[Configuration] = []
         for proposed in self._proposed(family, facts):
@@ -201,18 +194,22 @@ class Search:
         return max(promoted, key=_ratio, default=None)
 
     def _raced(self, family: Family, able: Sequence[Configuration]) -> Sequence[Configuration]:
-        """Those that are worth a full trial, the fastest first."""
+        """Return the candidates worth a full trial, the fastest first."""
         settings = self._settings
         if not settings.race or len(able) <= settings.race_promote_count:
             return able
         window = f"{settings.race_warmup_steps} warmup + {settings.race_measure_steps} measure steps"
         self._say(f"Running quick race stage, {family.name} ({window})...")
         first = len(self._trials)
-        for trial in self._bench.races(self._told("  [{}/{}] race: {} ...", able), self._against):
+        assert self._baseline is not None
+        told = self._told("  [{}/{}] race: {} ...", able)
+        for trial in self._bench.trials(Kind.RACE, told, self._against, self._baseline, self._candidates):
             self._say(f"  [RACE] {self._add(trial).configuration.label} {outcome_text(trial)}")
         ranked = sorted((t for t in self._trials[first:] if t.fate is Fate.RACED), key=_ratio, reverse=True)
         taken = ranked[: settings.race_promote_count]
-        self._trials[first:] = [_screened(t) if t in ranked and t not in taken else t for t in self._trials[first:]]
+        for place, trial in enumerate(self._trials[first:], start=first):
+            if trial in ranked and trial not in taken:
+                self._trials[place] = replace(trial, fate=Fate.SCREENED, reason="screened out by quicker candidates")
         self._tell()
         self._say(f"  Quick race promoted {len(taken)} of {len(able)} candidates")
         return [trial.configuration for trial in taken]
@@ -227,21 +224,18 @@ class Search:
         return found
 
     def _told(self, words: str, candidates: Sequence[Configuration]) -> Iterator[Configuration]:
-        """Says of each that it is begun, when it is taken."""
         for number, candidate in enumerate(candidates, start=1):
             self._say(words.format(number, len(candidates), candidate.label))
             yield candidate
 
     def _final(self) -> None:
         assert self._baseline is not None
-        label = "+".join(t.configuration.label for t in self._trials if t.kind is Kind.FULL and self._is_part(t))
+        promoted = [t.configuration for t in self._trials if t.kind is Kind.FULL and t.fate is Fate.PROMOTE]
+        label = "+".join(one.label for one in promoted if set(one.variables) <= set(self._against))
         candidate = Configuration(FINAL_ID, label, FINAL_ID, Tier.VALIDATED, self._against)
         self._say(f"Final: {label} against the program as it was ...")
         for trial in self._bench.trials(Kind.FINAL, (candidate,), (), self._baseline, self._candidates):
             self._say_verdict(self._add(trial))
-
-    def _is_part(self, trial: ConfigurationTrial) -> bool:
-        return trial.fate is Fate.PROMOTE and set(trial.configuration.variables) <= set(self._against)
 
     def _say_verdict(self, trial: ConfigurationTrial) -> None:
         mark = "PASS" if trial.fate is Fate.PROMOTE else "FAIL"
@@ -263,7 +257,7 @@ class Search:
 
 
 def outcome_text(trial: ConfigurationTrial) -> str:
-    """The gain, and how its whole run ended, in a few words."""
+    """Return the gain, and how its whole run ended, in a few words."""
     parts = []
     if trial.gain is not None:
         parts.append(f"{100 * (trial.gain.ratio - 1):+.1f}%")
@@ -274,16 +268,8 @@ def outcome_text(trial: ConfigurationTrial) -> str:
     return " ".join(parts)
 
 
-def _screened(trial: ConfigurationTrial) -> ConfigurationTrial:
-    return replace(trial, fate=Fate.SCREENED, reason="screened out by quicker candidates")
-
-
 def _ratio(trial: ConfigurationTrial) -> float:
     return trial.gain.ratio if trial.gain is not None else 0.0
-
-
-def _joined(against: Variables, variables: Variables) -> Variables:
-    return tuple((dict(against) | dict(variables)).items())
 
 
 def _speed(seen: RunSeen) -> str:

@@ -1,4 +1,4 @@
-"""What a tune was asked for: checked once, kept in its folder, and compared when it is resumed."""
+"""The settings of a tune: checked once, kept in its folder, and compared when it is resumed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from frx_graph.trials.protocol import Protocol, protocol
 _QUADS = 4
 """In each pair of processes: blocks are longer than those of other trials."""
 _SUCCESSIVE_QUADS = 2
-"""In each group of processes where each block is a process: twelve quads in all, where nine are as few as can end in a
+"""In each group of processes if each block is a process: twelve quads in all; nine are as few as can end in a
 promotion, see `safe_t`."""
 
 
@@ -42,7 +42,7 @@ class TuneSettings(BaseModel):
     allow_nonfinite_loss: bool = False
     sample_interval_ms: int = Field(default=1000, ge=10)
     candidates: tuple[tuple[tuple[str, str], ...], ...] = ()
-    """Of the user's own, each a set of variables."""
+    """The user's own candidates, each a set of variables."""
     families: tuple[str, ...] = ()
     """Only these; none: all."""
     one_at_a_time: bool = False
@@ -51,8 +51,8 @@ class TuneSettings(BaseModel):
     seed: int = 0
 
     def rule(self, candidates: int, *, successive: bool = False) -> Protocol:
-        """Rule R for one of `candidates`. From 8 % on it is enough that all process pairs lean the same way, see
-        docs/trials.md."""
+        """Return rule R for one of `candidates`. From 8 % on it is enough that all process pairs lean the same way, see
+        docs/internals/trials.md."""
         policy = TUNE_POLICY if self.min_speedup >= TUNE_POLICY.minimum_speedup else TrialPolicy()
         changed = {
             "minimum_speedup": self.min_speedup,
@@ -65,5 +65,5 @@ class TuneSettings(BaseModel):
 
     @property
     def block_steps(self) -> int:
-        """A quad has two blocks of each arm: together `measure_steps`."""
+        """Half of `measure_steps`: a quad has two blocks of each arm."""
         return -(-self.measure_steps // 2)

@@ -1,4 +1,4 @@
-"""The steps of a workload, read from its event stream while it grows.
+"""Read the steps of a workload from its event stream while it grows, and select those of a block that count.
 
 Only what a tune goes by: when each step ended, how many samples it had, its loss and what the program measured of
 itself. Steps are those of the process that was first to end one; of a distributed program that is one rank.
@@ -6,6 +6,8 @@ itself. Steps are those of the process that was first to end one; of a distribut
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,9 +16,13 @@ from pydantic_core import from_json
 from frx_graph.evidence.run.event_fields import UnusableEventError, parse_event
 from frx_graph.evidence.run.event_stream import LONGEST_LINE
 from frx_graph.evidence.run.events import LoaderMark, LoaderWait, RunEvent, ShapeSnapshot, SnapshotOf, StepEnd
+from frx_graph.trials.configuration_trial import StepBlock
+from frx_graph.trials.schedule import Arm
 
 _AT_ONCE = 1 << 24
-"""Bytes that are read at a time."""
+
+FEWEST_SETTLING = 2
+"""Steps behind a stop that do not count, also if there are no workers: caches are cold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +48,11 @@ class StepStream:
         self._last_batch: int | None = None
         self._loader_batch: int | None = None
         self.workers: int | None = None
-        """Of the data loader, as far as the stream tells."""
+        """The data loader's workers, as far as the stream tells."""
         self.layouts: set[int] = set()
-        """Numbers of the layouts that batches have had."""
 
     def read(self) -> list[EndedStep]:
-        """The steps that have come since the last call."""
+        """Return the steps that have come since the last call."""
         try:
             with self._path.open("rb") as file:
                 file.seek(self._offset)
@@ -91,3 +96,46 @@ class StepStream:
         known = None if event.batch_layout is None else self._batch_sizes.get(event.batch_layout)
         samples = known or self._last_batch or self._loader_batch
         return EndedStep(event.at_ns, samples, event.loss, event.metrics)
+
+
+@dataclass(frozen=True, slots=True)
+class BlockLength:
+    """In steps."""
+
+    settle: int
+    """Not counted, behind a stop."""
+    count: int
+
+    @property
+    def ends(self) -> int:
+        """Ends of steps to be seen: the first begins the first whole step."""
+        return 1 + self.settle + self.count
+
+
+def block_length(steps: int, workers: int | None) -> BlockLength:
+    """Return at least `steps`, in whole rounds of `workers`, so that a block has as many early batches as late ones;
+    two rounds settle."""
+    round_of = max(1, workers or 1)
+    return BlockLength(settle=max(FEWEST_SETTLING, 2 * round_of), count=-(-steps // round_of) * round_of)
+
+
+def step_block(
+    arm: Arm,
+    steps: Sequence[EndedStep],
+    running: tuple[int, int],
+    length: BlockLength,
+) -> StepBlock | None:
+    """Return the block of `steps` that ended between the two moments of `running`, from when the workload continued
+    until it was stopped, in nanoseconds; None if there are too few."""
+    begin, end = running
+    inside = [step for step in steps if begin <= step.end_ns <= end]
+    if len(inside) < length.ends:
+        return None
+    counted = inside[length.settle : length.ends]
+    samples = [step.samples for step in counted[1:]]
+    return StepBlock(
+        arm,
+        # A clock that is set back, or two events of one moment, must not make a time of nothing.
+        tuple(max(after.end_ns - before.end_ns, 1) / 1e9 for before, after in itertools.pairwise(counted)),
+        sum(told) if len(told := [count for count in samples if count]) == len(samples) else None,
+    )

@@ -1,6 +1,6 @@
-"""One candidate timed against a baseline by rule R: quads in pairs of fresh processes, until the verdict is clear.
+"""Time one candidate against a baseline by rule R: quads in pairs of fresh processes, until the verdict is clear.
 
-The rule is that of `frx_graph.trials`; what is here is where its blocks come from, and what happens when a program ends
+The rule is that of `frx_graph.trials`; this module gets its blocks, and decides what happens when a program ends
 in the middle: it is no failure, and goes on in fresh processes.
 """
 
@@ -16,29 +16,26 @@ from frx_graph.errors import TrialError
 from frx_graph.runs.tune.live_arm import ArmEndedError
 from frx_graph.trials.configuration_trial import Gain, StepBlock, StepQuad
 from frx_graph.trials.protocol import Protocol
-from frx_graph.trials.samples import MeasuredQuad
-from frx_graph.trials.schedule import ABBA, BAAB, Arm, Quad, next_quad, schedule
+from frx_graph.trials.samples import MeasuredQuad, count_quads, pause_seconds
+from frx_graph.trials.schedule import ABBA, Arm, Quad, next_quad, schedule
 from frx_graph.trials.verdict import Outcome, TrialStatistics, early_verdict, final_verdict
-
-_FIRST_PAUSE_SECONDS = 0.25
-_LONGEST_PAUSE_SECONDS = 15.0
 
 Progress = Callable[[str], None]
 
 
 class Arms(Shape):
-    """Where blocks come from. All three raise `ArmEndedError`."""
+    """Runs blocks of both programs. All methods raise `ArmEndedError`."""
 
     def fresh(self, first: Arm) -> None:
         """End what is there, and start both programs anew, `first` first."""
 
     def block(self, arm: Arm) -> StepBlock:
-        """A block of one of them."""
+        """Run a block of one of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """What the quads say. `quads` are all that were measured, void ones included."""
+    """The result of the quads. `quads` are all that were measured, void ones included."""
 
     outcome: Outcome
     reason: str
@@ -55,8 +52,8 @@ def timed_trial(
     progress: Progress = lambda _: None,
     pause: Callable[[float], None] = time.sleep,
 ) -> Timed:
-    """The trial. With `whole` it is not ended early by a promotion: a trial that ends when its gain looks large enough
-    claims more than there is. Raises `TrialError` where the baseline fails."""
+    """Run the trial. With `whole` no promotion ends it early: that would claim more than there is. Raises `TrialError`
+    if the baseline fails."""
     plan = schedule(rule)
     quads: list[MeasuredQuad] = []
     kept: list[StepQuad] = []
@@ -72,17 +69,18 @@ def timed_trial(
             if ended.failed:
                 if ended.arm is Arm.BASELINE:
                     raise TrialError(f"the baseline fails: {ended.detail}", "look at its stderr.log") from ended
-                return _rejected(f"it fails: {ended.detail}", quads, kept, rule)
+                return _end(Outcome.REJECT, f"it fails: {ended.detail}", quads, kept, rule)
             if not since_fresh:
-                return _unmeasured(ended, quads, kept, rule)
+                reason = f"the {ended.arm} ends before it has been measured once: {ended.detail}"
+                return _end(Outcome.INCONCLUSIVE, reason, quads, kept, rule)
             pair = None
             continue
         since_fresh += 1
         quads.append(_measured(quad, blocks, by_sample=by_sample))
         kept.append(StepQuad(quad.pair, quad.number, quads[-1].log_ratio, quads[-1].void, blocks))
-        progress(_so_far(quads, rule))
+        progress(count_quads(quads, rule))
         if quads[-1].void:
-            pause(_patience(quads))
+            pause(pause_seconds(quads))
         verdict = early_verdict(quads, rule)
         if verdict is not None and not (whole and verdict.outcome is Outcome.PROMOTE):
             return Timed(verdict.outcome, verdict.reason, _gain(verdict.statistics), tuple(kept))
@@ -90,11 +88,11 @@ def timed_trial(
     return Timed(verdict.outcome, verdict.reason, _gain(verdict.statistics), tuple(kept))
 
 
-def raced(arms: Arms, first: Arm, *, by_sample: bool = False) -> Timed:
-    """One quad, which proves nothing. Raises `TrialError` where the baseline fails."""
-    quad = Quad(0, 0, ABBA if first is Arm.BASELINE else BAAB)
+def raced(arms: Arms, *, by_sample: bool = False) -> Timed:
+    """Run one quad, which proves nothing. Raises `TrialError` if the baseline fails."""
+    quad = Quad(0, 0, ABBA)
     try:
-        arms.fresh(first)
+        arms.fresh(Arm.BASELINE)
         blocks = tuple(arms.block(arm) for arm in quad.arms)
     except ArmEndedError as ended:
         if ended.failed and ended.arm is Arm.BASELINE:
@@ -108,7 +106,7 @@ def raced(arms: Arms, first: Arm, *, by_sample: bool = False) -> Timed:
 
 
 def other_sizes(blocks: Sequence[StepBlock]) -> bool:
-    """Whether the arms' steps, as they tell, have different numbers of samples."""
+    """Return True if the arms' steps have different numbers of samples."""
     sizes: dict[Arm, float] = {}
     for block in blocks:
         if block.samples is None:
@@ -123,25 +121,10 @@ def _measured(quad: Quad, blocks: Sequence[StepBlock], *, by_sample: bool) -> Me
     return MeasuredQuad(quad, (first, second, third, fourth))
 
 
-def _rejected(reason: str, quads: Sequence[MeasuredQuad], kept: Sequence[StepQuad], rule: Protocol) -> Timed:
-    return Timed(Outcome.REJECT, reason, _gain(final_verdict(quads, rule).statistics), tuple(kept))
-
-
-def _unmeasured(ended: ArmEndedError, quads: Sequence[MeasuredQuad], kept: Sequence[StepQuad], rule: Protocol) -> Timed:
-    reason = f"the {ended.arm} ends before it has been measured once: {ended.detail}"
-    return Timed(Outcome.INCONCLUSIVE, reason, _gain(final_verdict(quads, rule).statistics), tuple(kept))
-
-
-def _so_far(quads: Sequence[MeasuredQuad], rule: Protocol) -> str:
-    measured = sum(not quad.void for quad in quads)
-    void = len(quads) - measured
-    return f"quad {measured} of {rule.quads}{f', {void} void' if void else ''}"
-
-
-def _patience(quads: Sequence[MeasuredQuad]) -> float:
-    """After a disturbed quad, twice as long after each in a row: what disturbs may pass."""
-    row = next((n for n, quad in enumerate(reversed(quads)) if not quad.void), len(quads))
-    return float(min(_FIRST_PAUSE_SECONDS * 2 ** (row - 1), _LONGEST_PAUSE_SECONDS))
+def _end(
+    outcome: Outcome, reason: str, quads: Sequence[MeasuredQuad], kept: Sequence[StepQuad], rule: Protocol
+) -> Timed:
+    return Timed(outcome, reason, _gain(final_verdict(quads, rule).statistics), tuple(kept))
 
 
 def _gain(found: TrialStatistics | None) -> Gain | None:

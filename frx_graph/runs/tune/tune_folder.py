@@ -1,4 +1,5 @@
-"""The folder of a tune: what each run and each trial leaves there, and how it is read back to go on after a kill.
+"""Keep a tune's runs and trials in its folder: what each run and each trial leaves there, and how it is read back to go
+on after a kill.
 
     tune-<id>/
       settings.json
@@ -21,14 +22,14 @@ import json
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from frx_graph.errors import EvidenceError, OptionError
 from frx_graph.runs.tune.settings import TuneSettings
-from frx_graph.runs.workload.shown_command import without_secrets
+from frx_graph.runs.workload.workload import without_secrets
 from frx_graph.support.atomic_file import write_atomically
 from frx_graph.trials.configuration_trial import ConfigurationTrial, Kind, RunSeen
 
@@ -40,8 +41,19 @@ _SEEN = TypeAdapter(RunSeen)
 _TRIAL = TypeAdapter(ConfigurationTrial)
 
 
+class _BaselineMetrics(BaseModel):
+    seen: RunSeen
+
+
+class _TrialMetrics(BaseModel):
+    trial: ConfigurationTrial
+
+
+_Metrics = TypeVar("_Metrics", _BaselineMetrics, _TrialMetrics)
+
+
 class TuneFolder:
-    """What a tune keeps. Raises `OSError` where it cannot be written."""
+    """The files of a tune. Raises `OSError` if they cannot be written."""
 
     def __init__(self, path: Path, settings: TuneSettings) -> None:
         self.path = path
@@ -54,29 +66,29 @@ class TuneFolder:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """No other tune writes here while the block runs. Raises `OptionError` where one does already. The lock goes
-        with its process, however that ends."""
+        """Hold the folder against other tunes while the block runs. Raises `OptionError` if another holds it. The lock
+        ends with its process."""
         with (self.path / _SETTINGS).open("rb") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise OptionError(
-                    f"{self.path}: another frx tune goes on with it", "wait for its end, or begin a new tune"
+                    f"{self.path}: another frx tune is using it", "wait for its end, or begin a new tune"
                 ) from None
             except OSError as error:
-                # Some network file systems know no locks; whoever has his folder there goes without.
+                # Some network file systems have no locks.
                 if error.errno not in (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS):
                     raise
             yield
 
     def of(self, kind: Kind, candidate: str) -> Path:
-        """A trial's own folder."""
+        """Return a trial's own folder."""
         if kind is Kind.RACE:
             return self.path / "race" / candidate
         return self.path / (FINAL if kind is Kind.FINAL else candidate)
 
     def begin(self, folder: Path, variables: Mapping[str, str], *, why: str | None = None) -> None:
-        """What of an interrupted trial is there goes; what it is about to try is written. `why` is why it is not."""
+        """Remove what an interrupted trial left, and write what is about to be tried. `why` is why it is not."""
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         settings = self._settings
@@ -99,23 +111,22 @@ class TuneFolder:
         (folder / "stderr.log").write_text("" if why is None else f"frx: not run: {why}\n", encoding="utf-8")
 
     def baseline(self) -> RunSeen | None:
-        """As far as it is there."""
-        found = _read(self.path / BASELINE / _METRICS)
-        return None if found is None else _checked(_SEEN, found.get("seen"), self.path / BASELINE)
+        """Read the baseline, if it is there."""
+        found = _read(self.path / BASELINE / _METRICS, _BaselineMetrics)
+        return None if found is None else found.seen
 
     def keep_baseline(self, seen: RunSeen) -> None:
-        """It is whole."""
+        """Keep the finished baseline."""
         figures = {**_figures(seen), "seen": _SEEN.dump_python(seen, mode="json")}
         _write(self.path / BASELINE / _METRICS, figures)
 
     def trial(self, kind: Kind, candidate: str) -> ConfigurationTrial | None:
-        """As far as it was finished."""
-        folder = self.of(kind, candidate)
-        found = _read(folder / _METRICS)
-        return None if found is None else _checked(_TRIAL, found.get("trial"), folder)
+        """Read a trial, if it was finished."""
+        found = _read(self.of(kind, candidate) / _METRICS, _TrialMetrics)
+        return None if found is None else found.trial
 
     def keep(self, trial: ConfigurationTrial) -> None:
-        """It is finished."""
+        """Keep a finished trial."""
         figures = {
             "verdict": trial.fate.value,
             "reason": trial.reason,
@@ -127,7 +138,7 @@ class TuneFolder:
 
 
 def new_folder(out: Path, name: str, settings: TuneSettings) -> TuneFolder:
-    """An empty one. Raises `OptionError` where it cannot be made."""
+    """Make an empty folder. Raises `OptionError` if that fails."""
     path = out / name
     try:
         path.mkdir(parents=True)
@@ -138,7 +149,7 @@ def new_folder(out: Path, name: str, settings: TuneSettings) -> TuneFolder:
 
 
 def resumed_folder(path: Path, settings: TuneSettings) -> TuneFolder:
-    """The one at `path`, for the same arguments. Raises `OptionError` for others."""
+    """Return the folder at `path` to resume with the same arguments. Raises `OptionError` for others."""
     try:
         before = TuneSettings.model_validate_json((path / _SETTINGS).read_text(encoding="utf-8"))
     except OSError as error:
@@ -153,7 +164,7 @@ def resumed_folder(path: Path, settings: TuneSettings) -> TuneFolder:
 
 
 def _figures(seen: RunSeen) -> dict[str, Any]:
-    """For people, and for other programs; None: not told."""
+    """Return the figures for people and other programs; None: unknown."""
     step = seen.seconds_per_step
     return {
         "exit_code": seen.exit_code,
@@ -174,20 +185,10 @@ def _write(path: Path, figures: Mapping[str, Any]) -> None:
     write_atomically(path, json.dumps(figures, indent=2, allow_nan=False) + "\n")
 
 
-def _read(path: Path) -> dict[str, Any] | None:
+def _read(path: Path, model: type[_Metrics]) -> _Metrics | None:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        return model.model_validate_json(path.read_bytes())
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValidationError) as error:
         raise EvidenceError(f"{path} cannot be read", "delete its folder: the trial is then made again") from error
-    return found if isinstance(found, dict) else {}
-
-
-def _checked(adapter: TypeAdapter[Any], given: object, folder: Path) -> Any:
-    try:
-        return adapter.validate_python(given, strict=False)
-    except ValidationError as error:
-        raise EvidenceError(
-            f"{folder / _METRICS} is none that a tune writes", "delete its folder: the trial is then made again"
-        ) from error

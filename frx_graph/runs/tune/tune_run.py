@@ -1,4 +1,4 @@
-"""One tune from its settings to its report, which is written anew whenever something more is known."""
+"""Run one tune from its settings to its report, which is updated whenever more is known."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from frx_graph.runs.tune.families.family import Family
 from frx_graph.runs.tune.search import Search, Searched
 from frx_graph.runs.tune.settings import TuneSettings
 from frx_graph.runs.tune.tune_folder import TuneFolder
-from frx_graph.runs.workload.shown_command import without_secrets
+from frx_graph.runs.workload.workload import without_secrets
 from frx_graph.support.atomic_file import write_atomically
 from frx_graph.version import __version__
 
@@ -28,7 +28,7 @@ Status = Literal["running", "complete", "interrupted", "failed"]
 
 
 def all_families(settings: TuneSettings) -> tuple[Family, ...]:
-    """In the order of their stages; the user's own last."""
+    """Return all families in the order of their stages; the user's own last."""
     own = (custom_family(settings.candidates),) if settings.candidates else ()
     return (*FAMILIES, *own)
 
@@ -58,7 +58,7 @@ class TuneRun:
         self._known = Searched()
 
     def run(self) -> TuneDocument:
-        """All of it. Raises `TrialError` where the program itself fails; the report then says how far it came."""
+        """Run it all. Raises `TrialError` if the program itself fails; the report then says how far it came."""
         search = Search(
             self._bench,
             all_families(self._settings),
@@ -78,7 +78,7 @@ class TuneRun:
         return self._write("complete")
 
     def document(self, status: Status) -> TuneDocument:
-        """What is known now."""
+        """Return the report of what is known now."""
         known = self._known
         rule = self._settings.rule(known.candidates) if known.candidates else None
         return TuneDocument(

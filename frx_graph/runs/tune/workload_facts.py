@@ -1,4 +1,4 @@
-"""What is known of a workload and its machine before anything is tried: what candidates are made of, and refused by."""
+"""Gather the facts of a workload and its machine from which candidates are made, and refused."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class WorkloadFacts:
     """That may be used."""
     gpus: tuple[str, ...]
     bf16: bool
-    """Whether the device has instructions for bfloat16."""
+    """True if the device has instructions for bfloat16."""
     compiler: bool
-    """Whether there is what torch.compile compiles with."""
+    """True if torch.compile finds a C++ compiler."""
     environment: Mapping[str, str]
     """The user's own."""
     seen: RunSeen
@@ -34,7 +34,7 @@ class WorkloadFacts:
 
 
 def workload_facts(seen: RunSeen, environment: Mapping[str, str], *, quality_checks: bool) -> WorkloadFacts:
-    """Facts of this machine."""
+    """Return the facts of this machine."""
     gpus = gpu_names(environ=environment)
     return WorkloadFacts(
         processors=len(os.sched_getaffinity(0)),
@@ -55,7 +55,7 @@ def _cpu_bf16(cpu_info: Path = _CPU_INFO) -> bool:
 
 
 def _ampere_or_later() -> bool:
-    """Of the first GPU: compute capability 8.0 has bfloat16."""
+    """Return True if the first GPU has bfloat16: compute capability 8.0."""
     nvml = loaded_nvml()
     if nvml is None:
         return False

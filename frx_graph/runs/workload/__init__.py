@@ -1,1 +1,1 @@
-"""Somebody else's program, run so that nothing of it is left behind, and its output comes through at once."""
+"""Run a user's program so that none of its processes is left behind, and its output passes at once."""

@@ -1,32 +1,22 @@
-"""A workload that a guard has started, from the side of whoever wants to know of it; `workload_guard` says what the
-guard does. If somebody kills the guard, what it would have ended is found as orphans (Linux)."""
+"""Start a workload behind a guard, and talk to it; `workload_guard` describes the guard."""
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-
-import psutil
 
 from frx_graph.runs.workload import workload_guard
 from frx_graph.support.supervisor.lines import LineReader
 from frx_graph.support.supervisor.process import Stream
 
-_PR_SET_CHILD_SUBREAPER = 36
-"""linux/prctl.h"""
-_GONE_SECONDS = 5.0
-_POLL_SECONDS = 0.01
-
 
 class GuardedProcess:
-    """What is sent before `start` comes to the workload when it is there. To be closed by `close`, which leaves the
-    guard to end what is left."""
+    """A workload behind its guard. Signals sent before `start` reach it once it runs. `close` leaves the guard to end
+    what is left."""
 
     def __init__(self) -> None:
         control_read, control = os.pipe()
@@ -43,7 +33,7 @@ class GuardedProcess:
         stdout: Stream,
         stderr: Stream,
     ) -> subprocess.Popen[bytes]:
-        """The guard, which leads a session of its own. Raises `OSError` or `ValueError` where it cannot be started."""
+        """Start the guard, which leads a session of its own. Raises `OSError` or `ValueError` if that fails."""
         guard = [sys.executable, "-I", "-S", str(Path(workload_guard.__file__)), *map(str, self._theirs)]
         try:
             return subprocess.Popen(
@@ -62,7 +52,7 @@ class GuardedProcess:
             self._theirs = ()
 
     def send(self, number: int) -> None:
-        """A signal for the workload; SIGKILL, SIGSTOP and SIGCONT reach all that it has started."""
+        """Send a signal to the workload; SIGKILL, SIGSTOP and SIGCONT reach all that it has started."""
         # The guard may have ended with the workload.
         with contextlib.suppress(OSError):
             if self._control is not None:
@@ -70,16 +60,16 @@ class GuardedProcess:
 
     @property
     def silent(self) -> bool:
-        """Whether the guard has gone: it says nothing any more."""
+        """True if the guard has gone."""
         return self._said.ended
 
     def line(self, seconds: float) -> list[str]:
-        """The words of what the guard says next; none where it says nothing for so long, or will say nothing."""
+        """Return the words of the guard's next line; none if there is none within `seconds`."""
         line = self._said.next_line(seconds)
         return [] if line is None else line.decode().split()
 
     def close(self) -> None:
-        """Nothing is sent any more."""
+        """Close the connection."""
         if self._control is not None:
             control, self._control = self._control, None
             os.close(control)
@@ -87,42 +77,3 @@ class GuardedProcess:
             for descriptor in self._theirs:
                 os.close(descriptor)
             self._theirs = ()
-
-
-@contextlib.contextmanager
-def adopting() -> Iterator[Callable[[], None]]:
-    """While the block runs, this process gets the orphans among its descendants as children. The function that is
-    given ends all children that are new since, with what they have started."""
-    before = {child.pid for child in _children()}
-    _adopt_orphans(1)
-    try:
-        yield lambda: _end(before)
-    finally:
-        _adopt_orphans(0)
-
-
-def _end(spared: set[int]) -> None:
-    deadline = time.monotonic() + _GONE_SECONDS
-    # What they have started becomes a child in turn.
-    while time.monotonic() < deadline:
-        orphans = [child for child in _children() if child.pid not in spared]
-        if not orphans:
-            return
-        for orphan in orphans:
-            with contextlib.suppress(psutil.Error, OSError):
-                orphan.kill()
-            with contextlib.suppress(OSError):
-                os.waitpid(orphan.pid, os.WNOHANG)
-        time.sleep(_POLL_SECONDS)
-
-
-def _children() -> list[psutil.Process]:
-    try:
-        return psutil.Process().children()
-    except (psutil.Error, OSError):
-        return []
-
-
-def _adopt_orphans(value: int) -> None:
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, value)

@@ -1,9 +1,9 @@
-"""Runs the program that somebody wants to know more of: its output comes through at once, its signals reach it, and
-nothing of it is left in the end, however this process ends.
+"""Run a user's program: its output passes at once, signals reach it, and none of its processes is left in the end,
+however this process ends.
 
-Between the two stands a small guard (`workload_guard`), which ends the workload if this process is killed. The workload
-leads a session of its own: a terminal's Ctrl-C comes to this process, which passes it on; and what is typed at a
-terminal is not the workload's to read. A pipe or a file on standard input is.
+A small guard process (`workload_guard`) ends the workload if this process is killed. The workload leads a session of
+its own: a terminal's Ctrl-C comes to this process, which passes it on. The workload reads a pipe or a file on standard
+input, but no terminal.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import dataclasses
 import functools
 import math
 import os
+import re
 import signal
 import subprocess
 import threading
@@ -24,9 +25,9 @@ from types import FrameType
 from typing import Final
 
 from frx_graph.errors import FrxError
-from frx_graph.runs.workload.guarded_process import GuardedProcess, adopting
-from frx_graph.runs.workload.workload_log import WorkloadLog
-from frx_graph.runs.workload.workload_output import WorkloadOutput
+from frx_graph.reports.render.plain_text import encodable
+from frx_graph.runs.workload.guarded_process import GuardedProcess
+from frx_graph.runs.workload.workload_output import WorkloadLog, WorkloadOutput
 
 _FORWARDED: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _PATIENCE: Final = 25.0
@@ -40,6 +41,16 @@ _AFTER: Final = "the program comes after --"
 STDOUT: Final = 1
 STDERR: Final = 2
 
+REDACTED: Final = "[redacted]"
+_SECRET = re.compile(
+    r"(token|secrets?|passwd|password|passphrase|credentials?|apikey)$|(^|[-_.])(key|keys|auth|authorization|pw)$",
+    re.IGNORECASE,
+)
+"""Endings of names of options or variables whose values are secret: `--hf-token`, `AWS_SECRET_ACCESS_KEY`; neither
+`--tokenizer` nor `--max-tokens`."""
+_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_USER_OF_URL = re.compile(r"(?<=://)[^/@\s]*(?=@)")
+
 
 class WorkloadError(FrxError):
     """The workload could not be started."""
@@ -47,21 +58,19 @@ class WorkloadError(FrxError):
 
 @dataclass(frozen=True, slots=True)
 class WorkloadEnd:
-    """How a workload ended. Of `exit_code` and `signal` one is None."""
+    """The end of a workload. One of `exit_code` and `signal` is None."""
 
     exit_code: int | None
     signal: int | None
     """That has ended it."""
     seconds: float
     """From its start to its end, without what it has left behind."""
-    timed_out: bool
-    """It was ended since it had not within its time."""
     log_problem: str | None = None
     """Why its log is not whole, for people."""
 
     @property
     def shell_code(self) -> int:
-        """The exit code that a shell gives it: 128 and the signal where one has ended it."""
+        """The exit code that a shell gives it: 128 and the signal if one has ended it."""
         return 128 + self.signal if self.signal is not None else self.exit_code or 0
 
 
@@ -70,75 +79,54 @@ def run_workload(
     *,
     log: Path | None = None,
     environment: Mapping[str, str] | None = None,
-    limit_seconds: float | None = None,
     patience_seconds: float = _PATIENCE,
     stdout: int | None = STDOUT,
     stderr: int | None = STDERR,
     started: Callable[[int], None] | None = None,
 ) -> WorkloadEnd:
-    """Run `command`, by no shell, to its end, or to the end of all that it has started after `limit_seconds`.
+    """Run `command`, by no shell, to its end.
 
     What it writes goes to the descriptors `stdout` and `stderr`, None for nowhere, and all of it to the file `log`.
     `environment` is what it gets instead of this process's own. `started` is called with the number of a process whose
     descendants are the workload's processes. SIGINT, SIGTERM and SIGHUP are passed on while it runs, the second kills;
-    they are not handled outside the main thread. Raises `WorkloadError` where it cannot be started.
+    they are not handled outside the main thread. Raises `WorkloadError` if it cannot be started.
     """
     with contextlib.ExitStack() as stack:
-        kept = _opened_log(log)
+        try:
+            kept = None if log is None else WorkloadLog(log)
+        except OSError as error:
+            raise WorkloadError(f"{log} cannot be written: {error.strerror or error}") from None
         guarded = GuardedProcess()
-        end_orphans = stack.enter_context(adopting())
         signals = _Signals(guarded.send, patience_seconds)
         stack.enter_context(signals.handled())
         guard: subprocess.Popen[bytes] | None = None
         try:
-            guard = _started_guard(guarded, command, environment)
+            # A process outside of the terminal's session gets an error for what it reads there.
+            stdin = subprocess.DEVNULL if os.isatty(0) else None
+            try:
+                guard = guarded.start(command, environment, stdin, subprocess.PIPE, subprocess.PIPE)
+            except (OSError, ValueError) as error:
+                raise WorkloadError(f"{command[0]} cannot be started: {error}") from None
             assert guard.stdout is not None
             assert guard.stderr is not None
             output = WorkloadOutput({guard.stdout: stdout, guard.stderr: stderr}, kept)
             stack.callback(output.close)
             tell = functools.partial(started or (lambda _: None), guard.pid)
-            end = _followed(guarded, command[0], signals, limit_seconds, tell)
+            end = _followed(guarded, command[0], signals, tell)
             output.finish(signals.impatient)
         finally:
             # The guard ends whatever is left, and then itself.
             guarded.close()
-            if guard is not None and guard.wait() < 0:
-                # Somebody has killed it: what it would have ended is ours now.
-                end_orphans()
+            if guard is not None:
+                guard.wait()
     if kept is None:
         return end
     kept.close()
     return dataclasses.replace(end, log_problem=kept.problem)
 
 
-def _opened_log(path: Path | None) -> WorkloadLog | None:
-    try:
-        return None if path is None else WorkloadLog(path)
-    except OSError as error:
-        raise WorkloadError(f"{path} cannot be written: {error.strerror or error}") from None
-
-
-def _started_guard(
-    guarded: GuardedProcess, command: Sequence[str], environment: Mapping[str, str] | None
-) -> subprocess.Popen[bytes]:
-    # A process outside of the terminal's session gets an error for what it reads there.
-    stdin = subprocess.DEVNULL if os.isatty(0) else None
-    try:
-        return guarded.start(command, environment, stdin, subprocess.PIPE, subprocess.PIPE)
-    except (OSError, ValueError) as error:
-        raise WorkloadError(f"{command[0]} cannot be started: {error}") from None
-
-
-def _followed(
-    guarded: GuardedProcess,
-    name: str,
-    signals: _Signals,
-    limit_seconds: float | None,
-    started: Callable[[], None],
-) -> WorkloadEnd:
+def _followed(guarded: GuardedProcess, name: str, signals: _Signals, started: Callable[[], None]) -> WorkloadEnd:
     begin = time.monotonic()
-    deadline = math.inf if limit_seconds is None else begin + limit_seconds
-    timed_out = False
     while True:
         match guarded.line(_POLL_SECONDS):
             case ["started", _]:
@@ -148,18 +136,15 @@ def _followed(
             case ["ended", said, seconds, _]:
                 code = int(said)
                 exit_code, killer = (code, None) if code >= 0 else (None, -code)
-                return WorkloadEnd(exit_code, killer, float(seconds), timed_out)
+                return WorkloadEnd(exit_code, killer, float(seconds))
             case _ if guarded.silent:
                 # The workload was killed with its guard.
-                return WorkloadEnd(None, signal.SIGKILL, time.monotonic() - begin, timed_out)
-        if not timed_out and time.monotonic() >= deadline:
-            timed_out = True
-            signals.end()
+                return WorkloadEnd(None, signal.SIGKILL, time.monotonic() - begin)
         signals.look()
 
 
 class _Signals:
-    """Which signals the workload gets."""
+    """Passes signals on to the workload."""
 
     def __init__(self, send: Callable[[int], None], patience_seconds: float) -> None:
         self._send = send
@@ -170,7 +155,7 @@ class _Signals:
 
     @contextlib.contextmanager
     def handled(self) -> Iterator[None]:
-        """Signals of this process are the workload's, while the block runs."""
+        """Pass this process's signals on while the block runs."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -186,17 +171,12 @@ class _Signals:
                 signal.signal(number, before[number])
 
     def look(self) -> None:
-        """Kill it, if it is time to."""
+        """Kill it if its time is over."""
         if time.monotonic() >= self._kill_at:
             self._kill()
 
-    def end(self) -> None:
-        """Ask it to end, and kill it when its patience is over."""
-        self._send(signal.SIGTERM)
-        self._kill_at = time.monotonic() + self._patience
-
     def impatient(self) -> bool:
-        """Whether somebody has said twice that it is to end."""
+        """Return True after a second signal to end."""
         return self._killed
 
     def _came(self, number: int, _frame: FrameType | None) -> None:
@@ -212,3 +192,20 @@ class _Signals:
     def _kill(self) -> None:
         self._killed, self._kill_at = True, math.inf
         self._send(signal.SIGKILL)
+
+
+def without_secrets(command: Sequence[str]) -> tuple[str, ...]:
+    """Return the command without the values of `--api-key=X`, `--api-key X` and `API_KEY=X`, and without the user of a
+    URL. It may be any bytes; the result can be encoded."""
+    shown: list[str] = []
+    hide = False
+    for word in map(encodable, command):
+        name, is_set, _ = word.partition("=")
+        if hide and not word.startswith("-"):
+            shown.append(REDACTED)
+            hide = False
+            continue
+        secret = _SECRET.search(_CAMEL.sub("-", name)) is not None
+        hide = secret and not is_set and name.startswith("-")
+        shown.append(f"{name}={REDACTED}" if secret and is_set else _USER_OF_URL.sub(REDACTED, word))
+    return tuple(shown)

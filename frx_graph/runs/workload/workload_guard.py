@@ -1,4 +1,4 @@
-"""Stands between whoever runs a workload and the workload: nothing of that one is left when either ends.
+"""Guard a workload: when it or its runner ends, none of its processes is left.
 
     python -I -S workload_guard.py CONTROL STATUS PROGRAM [ARGUMENT...]
 
@@ -7,15 +7,15 @@ the descriptor CONTROL: each byte is a signal for the workload's process group, 
 SIGKILL, SIGSTOP or SIGCONT; and the end of the file says that the parent has gone. It writes lines to STATUS:
 
     started PID                  or `failed ERRNO`, which is the last one
-    stopped NS CPU_SECONDS       all of its processes stand; NS since the epoch is before the first did
-    continued NS CPU_SECONDS     they go on; NS is before the first did
+    stopped NS CPU_SECONDS       all of its processes are stopped; NS since the epoch is before the first was
+    continued NS CPU_SECONDS     they continue; NS is before the first did
     ended CODE SECONDS CPU_SECONDS
 
 CODE is minus the signal that has ended it. It is said when all that the workload has left behind has ended, too.
 CPU_SECONDS are of all processes so far.
 
 On Linux it adopts processes whose parents have ended, so that those that have left the group and the session are found,
-too; and the workload is killed where the guard is.
+too; and the workload is killed if the guard is.
 """
 
 import contextlib
@@ -40,7 +40,7 @@ _STANDS = 0.2
 """Seconds that a process may take to stop, as one that waits for a disk; then it is left to stop when it can."""
 _POLL, _STOPPING_POLL = 0.01, 0.001
 _REPLACED = (signal.SIGPIPE, signal.SIGXFSZ)
-"""What Python ignores, and programs do not expect to be ignored."""
+"""Signals that Python ignores, and programs do not expect to be ignored."""
 
 
 class Process(NamedTuple):
@@ -49,11 +49,11 @@ class Process(NamedTuple):
     number: int
     state: str
     ticks: int
-    """Of processor time, with that of children that it has waited for."""
+    """Processor time, with that of children that it has waited for."""
 
 
 class Guard:
-    """Runs `command`, once, and is told of it through the descriptors `control` and `status`."""
+    """Runs `command`, once, and communicates through the descriptors `control` and `status`."""
 
     def __init__(self, control: int, status: int, command: list[str]) -> None:
         self._control = control
@@ -64,7 +64,7 @@ class Guard:
         self._ended_at = 0.0
 
     def run(self) -> None:
-        """Returns when nothing of it is left."""
+        """Run it; return when no process is left."""
         _prctl(_PR_SET_CHILD_SUBREAPER, 1)
         woken, wake = os.pipe()
         os.set_blocking(wake, False)
@@ -93,7 +93,7 @@ class Guard:
             self._say(f"ended {code} {self._ended_at - begin!r} {_cpu_seconds([])!r}")
 
     def _start(self) -> int:
-        """Fork the workload; the error's number where it cannot be."""
+        """Fork the workload, and return the number of the error if that fails, else 0."""
         guard = os.getpid()
         read, write = os.pipe()
         self._child = os.fork()
@@ -114,7 +114,7 @@ class Guard:
         os.close(write)
         with os.fdopen(read, "rb") as said:
             number = said.read()
-        # Whoever holds these keeps the reader waiting for more of the workload's output.
+        # An open copy would keep the reader waiting for more of the workload's output.
         nowhere = os.open(os.devnull, os.O_RDWR)
         for descriptor in range(3):
             os.dup2(nowhere, descriptor)
@@ -132,7 +132,7 @@ class Guard:
             self._send_group(number)
 
     def _send_group(self, number: int) -> None:
-        # A group's number is nobody else's while one process is in it, and the leader is until it is reaped.
+        # A group keeps its number while a process is in it, and the leader is until it is reaped.
         if self._wait_status is None:
             with contextlib.suppress(OSError):
                 os.killpg(self._child, number)
@@ -169,16 +169,16 @@ class Guard:
                     self._wait_status, self._ended_at = status, time.monotonic()
 
     def _say(self, line: str) -> None:
-        # Nobody may be left to read it.
+        # The reader may have gone.
         with contextlib.suppress(OSError):
             os.write(self._status, line.encode() + b"\n")
 
 
 def _end_descendants(reap: Callable[[], None]) -> None:
-    """First they are asked to end. Returns when there is none."""
+    """Ask descendants to end, then kill them. Return when there are none."""
     begin = time.monotonic()
     for process in _descendants():
-        # One that stands gets a signal when it goes on.
+        # A stopped process gets a signal when it continues.
         _kill(process.number, signal.SIGTERM)
         _kill(process.number, signal.SIGCONT)
     while left := _descendants():
@@ -195,7 +195,6 @@ def _end_descendants(reap: Callable[[], None]) -> None:
 
 
 def _descendants() -> list[Process]:
-    """Of this process, without those that have ended and that their parents have not asked about."""
     children = defaultdict(list)
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError, ValueError, IndexError):
@@ -211,7 +210,6 @@ def _descendants() -> list[Process]:
 
 
 def _cpu_seconds(alive: list[Process]) -> float:
-    """Of those, and of those that were waited for."""
     ended = os.times()
     ticks = sum(process.ticks for process in alive)
     return ticks / os.sysconf("SC_CLK_TCK") + ended.children_user + ended.children_system

@@ -1,4 +1,4 @@
-"""What a workload writes, read by a thread of its own: passed on at once, and kept in a log.
+"""Read a workload's output in a thread: pass it on at once, and keep it in a log.
 
 Bytes are neither decoded nor gathered. In what order it has written to both of its streams is not known.
 """
@@ -11,13 +11,66 @@ import select
 import selectors
 import threading
 from collections.abc import Callable
-from typing import IO
+from pathlib import Path
+from typing import IO, Final
 
-from frx_graph.runs.workload.workload_log import WorkloadLog
+MOST_KEPT: Final = 256 << 20
+"""Bytes of output that are kept from its start on. A program that floods its output for a day would fill the disk."""
+MOST_TAIL: Final = 1 << 20
+"""Bytes that are kept of its end, where it says why it has failed."""
 
 _CHUNK = 1 << 16
 """Bytes: what a pipe holds."""
 _POLL_SECONDS = 0.1
+
+
+class WorkloadLog:
+    """Writes to the file at `path`, which is made. Raises `OSError` if it cannot be; later that what is written is
+    not kept, as on a full disk, is in `problem`."""
+
+    def __init__(self, path: Path, most: int = MOST_KEPT, most_tail: int = MOST_TAIL) -> None:
+        self._file = path.open("wb", buffering=0)
+        self._room = most
+        self._most_tail = most_tail
+        self._tail = bytearray()
+        self._left_out = 0
+        self.problem: str | None = None
+
+    def write(self, chunk: bytes) -> None:
+        """Write at once, so that nothing is lost if this process ends."""
+        kept = chunk[: self._room]
+        self._room -= len(kept)
+        self._put(kept)
+        rest = chunk[len(kept) :]
+        self._tail += rest
+        if len(self._tail) > 2 * self._most_tail:
+            self._drop()
+
+    def close(self) -> None:
+        """Write the end of the output, behind a line that says how much is left out."""
+        self._drop()
+        if self._left_out:
+            self._put(b"\n[frx: %d bytes of output are left out here]\n" % self._left_out)
+        self._put(bytes(self._tail))
+        self._file.close()
+        if self._left_out:
+            self.problem = self.problem or f"{self._left_out} bytes of the workload's output are left out of its log"
+
+    def _drop(self) -> None:
+        surplus = max(0, len(self._tail) - self._most_tail)
+        del self._tail[:surplus]
+        self._left_out += surplus
+
+    def _put(self, chunk: bytes) -> None:
+        view = memoryview(chunk)
+        try:
+            while view and self.problem is None:
+                view = view[os.write(self._file.fileno(), view) :]
+        except OSError as error:
+            self.problem = f"the workload's output is not kept from some point on: {error.strerror or error}"
+        except ValueError:
+            # It was closed before all of the output was read.
+            self.problem = "the end of the workload's output is not kept"
 
 
 class WorkloadOutput:
@@ -31,24 +84,24 @@ class WorkloadOutput:
         self._passed_on = {stream.fileno(): target for stream, target in streams.items()}
         self._log = log
         self._enough, self._stop = os.pipe()
-        # Where somebody has stopped reading our output it waits, and must not keep this process.
+        # It blocks if the reader of our output has stopped, and must not keep this process alive.
         self._thread = threading.Thread(target=self._read_all, name="frx-workload-output", daemon=True)
         self._thread.start()
 
     def finish(self, impatient: Callable[[], bool]) -> None:
-        """Once the workload has ended: wait until all is passed on, or as long as nobody is `impatient`."""
+        """Wait after the workload's end until all output is passed on, or the user is `impatient`."""
         # A process that has the pipe and is none of the workload's keeps it open for as long as it likes.
         os.write(self._stop, b"x")
         while self._thread.is_alive() and not impatient():
             self._thread.join(_POLL_SECONDS)
 
     def close(self) -> None:
-        """Nothing is read any more."""
+        """Stop reading."""
         with contextlib.suppress(OSError):
             os.write(self._stop, b"x")
         self._thread.join(_POLL_SECONDS)
         if self._thread.is_alive():
-            # It waits for somebody who does not read; what it has open is closed with the process.
+            # It waits for a reader that does not read; the process closes what it has open.
             return
         for stream in self._streams:
             stream.close()
@@ -94,7 +147,7 @@ def _written(target: int, chunk: bytes) -> bool:
             try:
                 view = view[os.write(target, view) :]
             except BlockingIOError:
-                # Whoever shares it has made it so.
+                # Another process that shares it made it non-blocking.
                 select.select([], [target], [])
     except OSError:
         return False

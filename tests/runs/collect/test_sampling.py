@@ -19,10 +19,9 @@ from typing import Any
 import pytest
 
 from frx_graph.evidence.run.device_samples import read_device_samples
-from frx_graph.runs.collect import device_sampling, host_sampling, sampling
+from frx_graph.runs.collect import device_sampling, sampling
 from frx_graph.runs.collect.device_sampling import device_rows, visible_devices
-from frx_graph.runs.collect.host_sampling import host_rows
-from frx_graph.runs.collect.sampling import Sampler
+from frx_graph.runs.collect.sampling import Sampler, host_rows
 
 BEGIN = datetime(2026, 1, 2, tzinfo=UTC)
 MIB = 2**20
@@ -118,7 +117,7 @@ def test_processes_are_sampled_with_what_they_have_started(busy: int) -> None:
     first = rows()
     time.sleep(0.3)
     second = rows()
-    text = (host_sampling.HEADER + first + second).decode()
+    text = (sampling.HOST_HEADER + first + second).decode()
     before, after = csv.DictReader(io.StringIO(text), skipinitialspace=True)
     assert int(after["processes"]) >= 2
     # The first sample has no earlier one to compare with.

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from frx_graph.runs.sdk import stderr_warning
+from frx_graph.runs.sdk import recording_settings
 from frx_graph.runs.sdk.session import AutopilotSession
 from frx_graph.runs.sdk.step import HERE
 
@@ -26,7 +26,7 @@ def events_in(path: Path) -> list[Event]:
 
 @pytest.fixture(autouse=True)
 def _recording_ends(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(stderr_warning, "_SAID", set())
+    monkeypatch.setattr(recording_settings, "_SAID", set())
     for name in [name for name in os.environ if name.startswith("FRX_")]:
         monkeypatch.delenv(name)
     yield

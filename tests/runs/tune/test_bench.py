@@ -7,7 +7,7 @@ import pytest
 from frx_graph.runs.tune import bench
 from frx_graph.runs.tune.bench import TuneBench
 from frx_graph.runs.tune.settings import TuneSettings
-from frx_graph.runs.tune.step_block import block_length
+from frx_graph.runs.tune.step_stream import block_length
 from frx_graph.runs.tune.timed_trial import timed_trial
 from frx_graph.runs.tune.tune_folder import new_folder
 from frx_graph.trials.configuration_trial import Configuration, Kind, RunSeen, StepBlock, Tier
@@ -64,7 +64,8 @@ def test_a_program_that_counts_its_steps_lasts_as_long_as_its_processes_may_be_m
     monkeypatch.setattr(bench, "AlternatingArms", arms)
     monkeypatch.setattr(bench, "examine", lambda *_, **__: SEEN)
     monkeypatch.setattr(bench, "timed_trial", functools.partial(timed_trial, pause=lambda _: None))
-    found = TuneBench(settings, new_folder(tmp_path, "tune-1", settings)).trial(Kind.FINAL, CANDIDATE, (), SEEN, 1)
+    tune_bench = TuneBench(settings, new_folder(tmp_path, "tune-1", settings))
+    (found,) = tune_bench.trials(Kind.FINAL, (CANDIDATE,), (), SEEN, 1)
     assert found.quads, found.reason
     assert arms.blocks > 4 * (rule.void_quads_allowed + rule.quads_per_pair)
     assert arms.made <= arms.room

@@ -136,7 +136,7 @@ def test_where_there_is_no_node_the_tune_ends_and_keeps_what_had_finished(folder
     with pytest.raises(NowhereError) as caught:
         trials(ClusterBench(SETTINGS, folder, told.on), ONE, OTHER)
     assert str(caught.value) == (
-        f"the cluster has no node to measure on (ray status; --resume {folder.path} goes on when there is one)"
+        f"the cluster has no node to measure on (ray status; --resume {folder.path} continues when there is one)"
     )
     assert folder.trial(Kind.FULL, "a1") == promoted(ONE)
     assert not (folder.path / "a2").exists()

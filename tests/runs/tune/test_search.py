@@ -50,10 +50,9 @@ class ScriptedBench:
         self.asked.append((Kind.FULL, f"refused {candidate.label}"))
         return ConfigurationTrial(kind, candidate, against, Fate.REFUSED, reason)
 
-    def races(self, candidates, against):
-        return (self._made(Kind.RACE, candidate, against, Fate.RACED) for candidate in candidates)
-
     def trials(self, kind, candidates, against, baseline, number):
+        if kind is Kind.RACE:
+            return (self._made(Kind.RACE, candidate, against, Fate.RACED) for candidate in candidates)
         return (self.trial(kind, candidate, against, baseline, number) for candidate in candidates)
 
     def trial(self, kind, candidate, against, baseline, candidates):
@@ -253,5 +252,5 @@ def test_why_a_family_was_not_looked_at_is_not_only_that_there_were_enough():
         "workers:4: --max-trials 2 were tried",
         "layout: it does nothing against input_bound",
         "pinned: --max-trials 2 were tried",
-        "sizes: it takes --no-safe",
+        "sizes: it needs --no-safe",
     )

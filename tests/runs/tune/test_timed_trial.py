@@ -135,11 +135,11 @@ def test_disturbed_quads_are_kept_do_not_count_and_are_too_many_at_last():
 
 
 def test_a_race_is_one_quad_and_proves_nothing():
-    found = raced(Scripted(gain=1.5), Arm.BASELINE)
+    found = raced(Scripted(gain=1.5))
     assert len(found.quads) == 1
     assert found.gain.low is None
     assert found.gain.ratio == pytest.approx(1.5, rel=0.15)
-    failed = raced(Scripted(ends=(Arm.CANDIDATE, 0, 1)), Arm.BASELINE)
+    failed = raced(Scripted(ends=(Arm.CANDIDATE, 0, 1)))
     assert failed.gain is None
     assert failed.outcome is Outcome.REJECT
 
@@ -151,7 +151,7 @@ class HalfAsLarge(Scripted):
 
 
 def test_steps_with_fewer_samples_do_not_win_a_race():
-    assert raced(HalfAsLarge(gain=2.0), Arm.BASELINE).gain.ratio == pytest.approx(1.0, rel=0.15)
+    assert raced(HalfAsLarge(gain=2.0)).gain.ratio == pytest.approx(1.0, rel=0.15)
 
 
 @pytest.mark.parametrize(("minimum", "agreement"), [(0.08, 0.0), (0.03, math.log1p(0.03) / 2)])

@@ -84,7 +84,7 @@ def test_other_arguments_are_refused_and_named(folder):
 def test_two_tunes_do_not_write_into_one_folder(folder):
     again = resumed_folder(folder.path, SETTINGS)
     with folder.held():
-        with pytest.raises(OptionError, match="another frx tune goes on with it"), again.held():
+        with pytest.raises(OptionError, match="another frx tune is using it"), again.held():
             pass
         assert again.baseline() is None
     with again.held():

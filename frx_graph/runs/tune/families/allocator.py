@@ -1,5 +1,5 @@
-"""How CUDA's caching allocator deals out memory: against fragmentation, which costs memory and, when the cache is
-emptied for want of it, time."""
+"""Settings of CUDA's caching allocator against fragmentation, which costs memory and, when the cache is emptied,
+time."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _SETTINGS = {"expandable": "expandable_segments:True", "split128": "max_split_si
 
 
 def propose(_facts: WorkloadFacts) -> Iterator[Configuration]:
-    """One setting each."""
+    """Propose each setting."""
     for name, setting in _SETTINGS.items():
         yield configuration(NAME, f"alloc:{name}", Tier.SAFE, {VARIABLE: setting})
 
 
 def refuse(_configuration: Configuration, facts: WorkloadFacts) -> str | None:
-    """Without CUDA nobody reads it; what the user has set is the user's."""
+    """Refuse without CUDA, where nothing reads it, and if the user has set it."""
     if not facts.gpus:
         return "there is no NVIDIA GPU here: the CUDA allocator is not used"
     if VARIABLE in facts.environment:

@@ -1,4 +1,4 @@
-"""How many samples a step has: more use a device better, until it is full. What counts is the time of a sample.
+"""Batch sizes: more samples use a device better, until it is full. The time of a sample counts.
 
 Another batch size is another training: the learning rate may have to follow. The gates on the loss see no more of that
 than these few steps show.
@@ -19,7 +19,7 @@ _FACTORS = (1.25, 1.5, 2.0)
 
 
 def propose(facts: WorkloadFacts) -> Iterator[Configuration]:
-    """None where the events do not tell the batch size."""
+    """Propose larger batches; none if the events do not tell the batch size."""
     base = facts.seen.batch_size
     if base is None:
         return
@@ -28,7 +28,7 @@ def propose(facts: WorkloadFacts) -> Iterator[Configuration]:
 
 
 def refuse(candidate: Configuration, facts: WorkloadFacts) -> str | None:
-    """Where memory that grows with the batch, as most does, would not leave the headroom."""
+    """Refuse if memory that grows with the batch, as most does, would leave no headroom."""
     base, ratio = facts.seen.batch_size, facts.seen.memory_ratio
     if base is None or ratio is None:
         return None

@@ -18,14 +18,14 @@ _MARKS = ("0", "false", "unsupported")
 
 
 def propose(facts: WorkloadFacts) -> Iterator[Configuration]:
-    """As it is, and on a GPU with launches recorded."""
+    """Propose the default mode, and on a GPU recorded launches."""
     yield configuration(NAME, "compile:default", Tier.VALIDATED, {COMPILE: "true"})
     if facts.gpus:
         yield configuration(NAME, f"compile:{_CAPTURED}", Tier.VALIDATED, {COMPILE: "true", MODE: _CAPTURED})
 
 
 def refuse(candidate: Configuration, facts: WorkloadFacts) -> str | None:
-    """Without a compiler, against the user's word, or where shapes change."""
+    """Refuse without a compiler, against the user's setting, and recorded launches if shapes change."""
     if (reason := not_compiled(facts)) is not None:
         return reason
     if dict(candidate.variables).get(MODE) == _CAPTURED:
@@ -34,7 +34,7 @@ def refuse(candidate: Configuration, facts: WorkloadFacts) -> str | None:
 
 
 def not_compiled(facts: WorkloadFacts) -> str | None:
-    """Why nothing is compiled here: the user says so, or there is nothing to do it with, as Inductor makes C++ for a
+    """Return why nothing can be compiled here: the user says so, or there is no C++ compiler, which Inductor needs on a
     processor."""
     if facts.environment.get(COMPILE, "").lower() in _MARKS:
         return f"{COMPILE} in the environment marks torch.compile as unsupported for this program"
@@ -44,7 +44,7 @@ def not_compiled(facts: WorkloadFacts) -> str | None:
 
 
 def changing_shapes(facts: WorkloadFacts) -> str | None:
-    """What is recorded once can run with the same shapes only."""
+    """Return why launches cannot be recorded: recorded ones run with the same shapes only."""
     seen = facts.seen.batch_layouts
     return f"shapes appear dynamic: batches had {seen} different layouts" if seen > DYNAMIC else None
 

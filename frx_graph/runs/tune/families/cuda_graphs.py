@@ -14,12 +14,12 @@ VARIABLE = "FRX_CUDA_GRAPHS"
 
 
 def propose(_facts: WorkloadFacts) -> Iterator[Configuration]:
-    """Where shapes are static."""
+    """Propose recorded launches for static shapes."""
     yield configuration(NAME, "cudagraphs:static", Tier.VALIDATED, {VARIABLE: "try_if_static_shapes"})
 
 
 def refuse(_configuration: Configuration, facts: WorkloadFacts) -> str | None:
-    """Without CUDA, or where shapes change."""
+    """Refuse without CUDA, and if shapes change."""
     if not facts.gpus:
         return "CUDA is unavailable"
     return changing_shapes(facts)

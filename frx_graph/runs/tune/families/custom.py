@@ -12,12 +12,12 @@ from frx_graph.trials.configuration_trial import Configuration, Tier
 
 NAME = "custom"
 _LONGEST_NAME = 80
-"""Of a folder; file systems take 255 bytes."""
+"""Length of a folder's name; file systems take 255 bytes."""
 
 
 def custom_family(candidates: Sequence[tuple[tuple[str, str], ...]]) -> Family:
-    """One candidate for each set of variables; whoever names them answers for them, so they count as safe. They are
-    tried whatever the bottleneck is."""
+    """Return a family with one candidate for each set of variables, tried whatever the bottleneck is. Its author
+    vouches for it, so it counts as safe."""
 
     def propose(_facts: WorkloadFacts) -> Iterator[Configuration]:
         taken: set[str] = set()

@@ -1,6 +1,6 @@
-"""How batches are brought: by how many workers, ahead by how many, into pinned memory or not.
+"""Data loading: the number of workers, batches prefetched by each, and pinned memory.
 
-Workers help where a sample waits (for a disk, a network) or is worked on for longer than a step lasts. More of them
+Workers help if a sample waits (for a disk, a network) or is worked on for longer than a step lasts. More of them
 than twice the processors help against waiting alone, and cost memory. Pinned memory makes copies to a GPU faster, and
 copies in the host; without a GPU there is nothing to pin for.
 """
@@ -20,7 +20,7 @@ _PREFETCH, _MORE_PREFETCH = 2, 4
 
 
 def propose(facts: WorkloadFacts) -> Iterator[Configuration]:
-    """The grid of workers and pinned memory, then more batches ahead."""
+    """Propose the grid of workers and pinned memory, then more prefetched batches."""
     pins = (True, False) if facts.gpus else (False,)
     counts = _worker_counts(facts.processors)
     for workers in counts:

@@ -1,4 +1,4 @@
-"""What a family of candidates is."""
+"""Define a family of candidates."""
 
 from __future__ import annotations
 
@@ -33,6 +33,6 @@ class Family:
 
 
 def configuration(family: str, label: str, tier: Tier, variables: Mapping[str, str]) -> Configuration:
-    """One candidate; its folder is named for its label."""
+    """Return one candidate; its folder is named after its label."""
     name = _NO_NAME.sub("-", label.replace("=", "")).strip("-.")
     return Configuration(name, label, family, tier, tuple(variables.items()))

@@ -1,4 +1,4 @@
-"""Where a model's tensors lie: channels-last weights, and layouts as frx-graph chooses them.
+"""Layouts of a model's tensors: channels-last weights, and the layouts that frx-graph chooses.
 
 Convolutions are often faster on channels-last tensors, and then everything between them has to keep that layout; on
 some shapes and devices they are slower. `frx:apply` runs what `frx trial` has promoted for this model's graphs;
@@ -21,14 +21,14 @@ _BACKEND = {"FRX_TORCH_COMPILE": "true", "FRX_TORCH_COMPILE_BACKEND": "frx"}
 
 
 def propose(_facts: WorkloadFacts) -> Iterator[Configuration]:
-    """Channels-last, then our backend."""
+    """Propose channels-last, then the frx backend."""
     yield configuration(NAME, "layout:channels_last", Tier.VALIDATED, {CHANNELS_LAST: "true"})
     yield configuration(NAME, "frx:apply", Tier.VALIDATED, _BACKEND | {BACKEND_MODE: "apply"})
     yield configuration(NAME, "frx:autopilot", Tier.RISKY, _BACKEND | {BACKEND_MODE: "autopilot"})
 
 
 def refuse(candidate: Configuration, facts: WorkloadFacts) -> str | None:
-    """What compiles needs a compiler, and a program that may be compiled."""
+    """Refuse what compiles, if there is no compiler or the program may not be compiled."""
     return not_compiled(facts) if BACKEND_MODE in dict(candidate.variables) else None
 
 

@@ -14,13 +14,13 @@ _DTYPES = {"bf16": "bfloat16", "fp16": "float16"}
 
 
 def propose(_facts: WorkloadFacts) -> Iterator[Configuration]:
-    """bfloat16 first: it needs no scaling of the loss."""
+    """Propose bfloat16 first: it needs no scaling of the loss."""
     for name, dtype in _DTYPES.items():
         yield configuration(NAME, f"amp:{name}", Tier.VALIDATED, {VARIABLE: dtype})
 
 
 def refuse(candidate: Configuration, facts: WorkloadFacts) -> str | None:
-    """Without hardware for it, or without anything that tells its quality."""
+    """Refuse without hardware for it, and without a loss that tells its quality."""
     half = dict(candidate.variables)[VARIABLE]
     if half == "float16" and not facts.gpus:
         return "CUDA is unavailable, and float16 is for GPUs"
@@ -30,7 +30,7 @@ def refuse(candidate: Configuration, facts: WorkloadFacts) -> str | None:
         )
         return f"bfloat16 is unsupported: {where}"
     if facts.quality_checks and not facts.seen.losses:
-        return "quality checks are required, and the program tells no loss (--no-quality-checks tries it all the same)"
+        return "quality checks are required, and the program reports no loss (--no-quality-checks tries it anyway)"
     return None
 
 

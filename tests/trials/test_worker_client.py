@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from frx_graph.trials.arm_process import Limits
-from frx_graph.trials.running_arms import RunningArms
+from frx_graph.trials.worker_client import RunningArms
 
 
 class Arm:

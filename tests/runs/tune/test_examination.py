@@ -4,7 +4,7 @@ import pytest
 
 from frx_graph.evidence.run.bundle_layout import GPU_METRICS
 from frx_graph.runs.collect.device_sampling import HEADER
-from frx_graph.runs.tune.watched_devices import device_figures, devices_sampled
+from frx_graph.runs.tune.examination import device_figures, devices_sampled
 
 
 def test_what_was_sampled_is_read(tmp_path):

@@ -8,7 +8,7 @@ from frx_graph.capture.capture_facts import Break, CaptureFacts, CompiledFrame, 
 from frx_graph.measure.memory_use import MemoryRecord, MemoryUse, StepMemory
 from frx_graph.measure.operators.kernel_identities import Kernel, KernelCount, KernelIdentities, Source
 from frx_graph.records import Candidate
-from frx_graph.trials import gate_evidence
+from frx_graph.trials import gates
 from frx_graph.trials.arm_messages import Judged
 
 FACTS = CaptureFacts(
@@ -36,18 +36,18 @@ def identities(*counts: tuple[Source, str, int], untold: tuple[Source, ...] = ()
 
 
 def test_what_both_have_is_said_once() -> None:
-    assert gate_evidence.captured(FACTS, FACTS) == "graphs 2, graph breaks 1, guards 3, as the baseline"
-    assert gate_evidence.recompiled(FACTS, FACTS) == "recompiles 1, CUDA-graph skips 0 in 3 steps, as the baseline"
-    assert gate_evidence.remembered(memory(10), memory(10)) == "peak on the host 15 bytes, as the baseline"
+    assert gates.describe_capture(FACTS, FACTS) == "graphs 2, graph breaks 1, guards 3, as the baseline"
+    assert gates.describe_recompiles(FACTS, FACTS) == "recompiles 1, CUDA-graph skips 0 in 3 steps, as the baseline"
+    assert gates.describe_memory(memory(10), memory(10)) == "peak on the host 15 bytes, as the baseline"
 
 
 def test_what_differs_is_said_of_both() -> None:
     fewer = replace(FACTS, breaks=(), recompiles=())
-    assert gate_evidence.captured(FACTS, fewer) == (
+    assert gates.describe_capture(FACTS, fewer) == (
         "graphs 2, graph breaks 0, guards 3; the baseline: graphs 2, graph breaks 1, guards 3"
     )
-    assert gate_evidence.recompiled(FACTS, fewer).startswith("recompiles 0, ")
-    assert gate_evidence.remembered(memory(10, 4), memory(8, 2)) == (
+    assert gates.describe_recompiles(FACTS, fewer).startswith("recompiles 0, ")
+    assert gates.describe_memory(memory(10, 4), memory(8, 2)) == (
         "peak on the host 13 bytes, on the device 2 bytes; "
         "the baseline: peak on the host 15 bytes, on the device 4 bytes"
     )
@@ -55,42 +55,42 @@ def test_what_differs_is_said_of_both() -> None:
 
 def test_what_torch_does_not_tell_is_no_number() -> None:
     untold = replace(FACTS, untold=("graph breaks", "compilations", "guards"))
-    assert gate_evidence.captured(FACTS, untold).startswith("graphs not told, graph breaks not told, guards not told; ")
-    assert gate_evidence.recompiled(FACTS, untold).startswith("recompiles not told, ")
+    assert gates.describe_capture(FACTS, untold).startswith("graphs not told, graph breaks not told, guards not told; ")
+    assert gates.describe_recompiles(FACTS, untold).startswith("recompiles not told, ")
 
 
 def test_which_kernels_changed_and_how() -> None:
     before = identities((Source.ATEN, "aten::conv", 1), (Source.ONEDNN, "jit", 2), (Source.GENERATED, "cpp_relu", 1))
     after = identities((Source.ATEN, "aten::conv", 2), (Source.ONEDNN, "brgconv", 2), (Source.GENERATED, "cpp_relu", 1))
-    assert gate_evidence.kernels(before, after) == (
+    assert gates.describe_kernels(before, after) == (
         "3 changed, of 3 that the baseline has; brgconv (onednn) from 0 to 2; jit (onednn) from 2 to 0; "
         "aten::conv (aten) from 1 to 2"
     )
-    assert gate_evidence.kernels(before, before) == "0 changed, of 3 that the baseline has"
+    assert gates.describe_kernels(before, before) == "0 changed, of 3 that the baseline has"
 
 
 def test_a_source_that_one_cannot_tell_is_no_change() -> None:
     before = identities((Source.ATEN, "aten::conv", 1), (Source.ONEDNN, "jit", 2))
     after = identities((Source.ATEN, "aten::conv", 1), untold=(Source.ONEDNN,))
-    assert gate_evidence.kernels(before, after) == "0 changed, of 1 that the baseline has; onednn not told"
+    assert gates.describe_kernels(before, after) == "0 changed, of 1 that the baseline has; onednn not told"
 
 
 def test_many_kernels_are_counted() -> None:
-    found = gate_evidence.kernels(identities(), identities(*((Source.GENERATED, f"cpp_{n:02}", 1) for n in range(20))))
+    found = gates.describe_kernels(identities(), identities(*((Source.GENERATED, f"cpp_{n:02}", 1) for n in range(20))))
     assert found.startswith("20 changed, of 0 that the baseline has; cpp_00 (generated) from 0 to 1; ")
     assert found.endswith("; and 8 more")
 
 
 def test_what_was_compared() -> None:
-    assert gate_evidence.judged(Judged((), (), 7, exact=True, share=0.5)) == (
+    assert gates.describe_numerics(Judged((), (), 7, exact=True, share=0.5)) == (
         "7 results against float64; the largest error is 50 % of what is allowed"
     )
-    assert gate_evidence.judged(Judged((), (), 7, exact=False)) == (
+    assert gates.describe_numerics(Judged((), (), 7, exact=False)) == (
         "7 results against the baseline, as the program does not run in float64"
     )
 
 
 def test_what_was_made() -> None:
     made = [Candidate("hoist_copy", "a", ("clone",)), Candidate("hoist_copy", "b", ("clone",)), Candidate("x", "a", ())]
-    assert gate_evidence.made(made) == "made: 2 × hoist_copy, 1 × x"
-    assert gate_evidence.made([]) == "nothing to make"
+    assert gates.describe_plan(made) == "made: 2 × hoist_copy, 1 × x"
+    assert gates.describe_plan([]) == "nothing to make"
