@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from frx_graph.analyze.ncu import analyze_ncu
+from frx_graph.analyze.layers import analyze_ncu
 from frx_graph.analyzers.kernels.analysis import KernelAnalysis
 from frx_graph.errors import FrxError, OptionError
 from frx_graph.evidence.ncu.export import NcuExport

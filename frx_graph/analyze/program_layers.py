@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from frx_graph.analyze.cuda import analyze_cuda
+from frx_graph.analyze.layers import analyze_cuda, analyze_ptx
 from frx_graph.analyze.ncu_profile import Filters, measure_kernels
-from frx_graph.analyze.ptx import analyze_ptx
 from frx_graph.analyzers.layers import NcuLayer, PtxLayer, SourceLayer
 from frx_graph.errors import EvidenceError
 from frx_graph.evidence.ncu.presets import preset_named

@@ -26,7 +26,7 @@ from torch.profiler import ProfilerActivity, profile, schedule
 
 import frx_graph
 from frx_graph.advisor.evidence_files import read_run_file
-from frx_graph.analyzers.sightings.corroboration import BELONGS_TO_NONE
+from frx_graph.analyzers.observations.corroboration import BELONGS_TO_NONE
 from frx_graph.errors import EvidenceError
 from frx_graph.passes.confidence import CONFIRMED, CONTRADICTED
 from frx_graph.records import Basis, Finding

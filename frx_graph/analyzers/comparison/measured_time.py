@@ -11,8 +11,7 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from frx_graph.analyzers.comparison.matching import Matching
-from frx_graph.analyzers.comparison.sides import Winner, less_is_better
+from frx_graph.analyzers.comparison.matching import Matching, Winner, less_is_better
 from frx_graph.analyzers.kernels.kernel_totals import KernelSummary
 
 TIME_BAND = 0.02

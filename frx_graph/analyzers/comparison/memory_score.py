@@ -11,15 +11,34 @@ gains nothing by it, and where it helps, the traffic shows it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
-from frx_graph.analyzers.comparison.finding_score import source_score
-from frx_graph.analyzers.comparison.score_component import Component, component, measured, percentage
-from frx_graph.analyzers.comparison.total_traffic import total_traffic
+from frx_graph.analyzers.comparison.score_component import Component, component, measured, percentage, source_score
+from frx_graph.analyzers.kernels.gpu_view import dram_bytes
 from frx_graph.analyzers.kernels.kernel_totals import KernelSummary
 from frx_graph.analyzers.kernels.labels import COALESCED_SECTORS, VECTOR_SECTORS, sectors_per_load
-from frx_graph.analyzers.layers import Layers
+from frx_graph.analyzers.layers import Layers, NcuLayer
 from frx_graph.rules.cuda_card import Category
+
+
+def total_traffic(layer: NcuLayer | None) -> float | None:
+    """Bytes of all launches; None where they are not known of every kernel."""
+    if layer is None:
+        return None
+    found = [kernel_traffic(kernel.summary) for kernel in layer.analysis.kernels]
+    known = [moved for moved in found if moved is not None]
+    return math.fsum(known) if found and len(known) == len(found) else None
+
+
+def kernel_traffic(kernel: KernelSummary) -> float | None:
+    """Bytes as counted, or bandwidth times time."""
+    counted = dram_bytes(kernel.values)
+    bandwidth = kernel.values.get("dram_bandwidth")
+    if counted is not None or bandwidth is None or kernel.seconds is None:
+        return counted
+    return bandwidth * kernel.seconds
+
 
 _LEAST_TRAFFIC = 1e6
 """Bytes; who moves fewer, whose data stays in L2, is not told apart by them."""

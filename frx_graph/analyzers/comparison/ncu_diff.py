@@ -7,16 +7,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from frx_graph.analyzers.comparison.finding_changes import FindingChange, Found, KnownKernel, finding_changes
-from frx_graph.analyzers.comparison.matching import MatchedBy, Matching, Pair, match_kernels
+from frx_graph.analyzers.comparison.matching import (
+    Change,
+    MatchedBy,
+    Matching,
+    Pair,
+    Winner,
+    less_is_better,
+    match_kernels,
+)
 from frx_graph.analyzers.comparison.measured_time import TIME_BAND
-from frx_graph.analyzers.comparison.sides import Change, Winner, less_is_better
 from frx_graph.analyzers.kernels.analysis import LabelledKernel
 from frx_graph.analyzers.kernels.gpu_view import dram_bytes
 from frx_graph.analyzers.kernels.kernel_totals import KernelSummary
 from frx_graph.analyzers.kernels.labels import INSUFFICIENT
 from frx_graph.analyzers.kernels.metric_levels import measured_values
-from frx_graph.analyzers.kernels.speed_of_light import Bound, speed_of_light
-from frx_graph.analyzers.kernels.warp_stalls import warp_stalls
+from frx_graph.analyzers.kernels.speed_of_light import Bound, speed_of_light, warp_stalls
 from frx_graph.analyzers.layers import NcuLayer
 
 _WHAT_IT_IS = frozenset({INSUFFICIENT, "memory_bandwidth_bound"})

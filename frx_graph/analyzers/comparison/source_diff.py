@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from frx_graph.analyzers.comparison.finding_changes import FindingChange, Found, KnownKernel, finding_changes
-from frx_graph.analyzers.comparison.matching import MatchedBy, Pair, match_kernels
-from frx_graph.analyzers.comparison.sides import Change
+from frx_graph.analyzers.comparison.matching import Change, MatchedBy, Pair, match_kernels
 from frx_graph.analyzers.cuda.launch_advice import LaunchAdvice
 from frx_graph.analyzers.layers import SourceLayer
 from frx_graph.evidence.cuda.source import Access, Kernel, Space, StrideKind, Use

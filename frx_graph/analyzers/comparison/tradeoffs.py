@@ -6,11 +6,10 @@ import enum
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from frx_graph.analyzers.comparison.matching import MatchedBy
+from frx_graph.analyzers.comparison.matching import Change, MatchedBy, Winner, less_is_better
 from frx_graph.analyzers.comparison.ncu_diff import NcuDiff
 from frx_graph.analyzers.comparison.ptx_diff import PtxDiff
 from frx_graph.analyzers.comparison.scorecard import Dimension
-from frx_graph.analyzers.comparison.sides import Change, Winner, less_is_better
 from frx_graph.analyzers.comparison.source_diff import SourceDiff
 from frx_graph.analyzers.comparison.verdict import Basis, Verdict
 

@@ -6,9 +6,9 @@ import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from frx_graph.analyzers.comparison.matching import Winner
 from frx_graph.analyzers.comparison.measured_time import MeasuredTime
 from frx_graph.analyzers.comparison.scorecard import Dimension, higher_score, weighted_scores
-from frx_graph.analyzers.comparison.sides import Winner
 
 
 class Basis(enum.StrEnum):

@@ -2,12 +2,63 @@
 
 from __future__ import annotations
 
+import functools
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from frx_graph.evidence.cuda.source import Access, CudaSource, Event, Kernel, Launch
-from frx_graph.rules.gpu_profile import GpuProfile
+from frx_graph.evidence.cuda.source import Access, CudaSource, Event, Kernel, Launch, Product, Space
+from frx_graph.rules.gpu_profile import GpuProfile, SmLimits, all_architectures
+
+_TENSOR = ("wmma", "mma", "asm", "tcgen05", "cute::", "cutlass")
+
+
+def matrix_products(kernel: Kernel) -> Iterator[Product]:
+    """The sums of which each factor is used by a whole row or column of threads. Both factors must move on with the
+    same loop, and lie in the same kind of memory."""
+    for event in kernel.events:
+        if not isinstance(event, Product) or event.left.space is not event.right.space:
+            continue
+        if event.left.space not in (Space.GLOBAL, Space.SHARED) or not _same_loop(event):
+            continue
+        for row, column in ((event.left, event.right), (event.right, event.left)):
+            if _along(row, "y", "x") and _along(column, "x", "y"):
+                yield event
+                break
+
+
+def uses_tensor_cores(kernel: Kernel) -> bool:
+    """True as well of inline assembly, which may."""
+    return any(word in call.name for call in kernel.calls for word in _TENSOR) or any(
+        "mma" in name for name in kernel.read
+    )
+
+
+def _along(access: Access, moves: str, stays: str) -> bool:
+    return moves in access.varies and stays not in access.varies and "data" not in access.varies
+
+
+def _same_loop(product: Product) -> bool:
+    loops = [
+        {symbol for symbol in access.offset.symbols() if symbol.startswith("loop:")}
+        for access in (product.left, product.right)
+    ]
+    return bool(loops[0] & loops[1])
+
+
+def target_limits(gpu: GpuProfile | None) -> Mapping[str, SmLimits]:
+    """Limits by the GPU's name, or by compute capability in its order. Empty for a GPU that no CUDA runs on."""
+    if gpu is None:
+        return _by_capability()
+    limits = gpu.architecture.limits
+    return {} if limits is None else {gpu.name: limits}
+
+
+@functools.cache
+def _by_capability() -> Mapping[str, SmLimits]:
+    cards = all_architectures().values()
+    known = {card.architecture: card.limits for card in cards if card.limits is not None}
+    return {name: known[name] for name in sorted(known, key=lambda one: int(one.removeprefix("sm_")))}
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from frx_graph.analyzers.cuda.finding import DeviceDetector, Sight
-from frx_graph.analyzers.cuda.target_limits import target_limits
+from frx_graph.analyzers.cuda.finding import DeviceDetector, Sight, target_limits
 from frx_graph.evidence.cuda.source import CudaSource, Kernel, Space
 from frx_graph.rules.gpu_profile import GpuProfile, SmLimits
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass, replace
 
-from frx_graph.analyzers.cuda.target_limits import target_limits
-from frx_graph.analyzers.kernels.occupancy_limit import Limiter
-from frx_graph.analyzers.kernels.occupancy_model import WARP, block_limits
+from frx_graph.analyzers.cuda.finding import target_limits
+from frx_graph.analyzers.kernels.occupancy_model import WARP, Limiter, block_limits
 from frx_graph.evidence.cuda.source import CudaSource, Kernel, Launch, Space
 from frx_graph.rules.gpu_profile import GpuProfile, SmLimits
 

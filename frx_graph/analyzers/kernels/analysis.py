@@ -12,8 +12,7 @@ from frx_graph.analyzers.kernels.kernel_totals import KernelSummary
 from frx_graph.analyzers.kernels.labels import INSUFFICIENT, Estimates, KernelLabel, kernel_labels
 from frx_graph.analyzers.kernels.metric_levels import measured_values
 from frx_graph.analyzers.kernels.recommendations import Bottleneck, Recommendation, recommendations
-from frx_graph.analyzers.kernels.speed_of_light import Bound, speed_of_light
-from frx_graph.analyzers.kernels.warp_stalls import warp_stalls
+from frx_graph.analyzers.kernels.speed_of_light import Bound, speed_of_light, warp_stalls
 from frx_graph.rules.gpu_profile import GpuProfile
 
 _CERTAIN, MEASURED, _UNSURE = 1.0, 0.9, 0.6

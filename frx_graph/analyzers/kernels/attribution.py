@@ -11,8 +11,7 @@ import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from frx_graph.analyzers.kernels.arithmetic import computes_elsewhere
-from frx_graph.analyzers.kernels.gpu_view import GpuView
+from frx_graph.analyzers.kernels.gpu_view import GpuView, computes_elsewhere
 from frx_graph.analyzers.kernels.kernel_totals import KernelSummary
 from frx_graph.analyzers.kernels.labels import KernelLabel
 from frx_graph.analyzers.kernels.speed_of_light import LATENCY_BELOW_PCT, Bound, speed_of_light

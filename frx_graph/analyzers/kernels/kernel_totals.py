@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from frx_graph.analyzers.kernels.occupancy_limit import Limiter, limiters
+from frx_graph.analyzers.kernels.occupancy_model import Limiter, limiters
 from frx_graph.evidence.ncu.launch import Dimensions, KernelLaunch, NcuRule
 from frx_graph.evidence.ncu.metrics import BY_NAME, Fold
 

@@ -11,9 +11,16 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from frx_graph.analyzers.kernels.kernel_totals import KernelSummary
-from frx_graph.analyzers.kernels.occupancy_limit import BLOCK_SIZE, Limiter
-from frx_graph.analyzers.kernels.speed_of_light import Bound, SpeedOfLight, speed_of_light
-from frx_graph.analyzers.kernels.warp_stalls import MEMORY, SYNCHRONISATION, WarpStalls, warp_stalls
+from frx_graph.analyzers.kernels.occupancy_model import BLOCK_SIZE, Limiter
+from frx_graph.analyzers.kernels.speed_of_light import (
+    MEMORY,
+    SYNCHRONISATION,
+    Bound,
+    SpeedOfLight,
+    WarpStalls,
+    speed_of_light,
+    warp_stalls,
+)
 
 DRAM_SATURATED_PCT = 60.0
 """Nsight Compute's own line between a kernel that waits for memory and one that waits for something else."""

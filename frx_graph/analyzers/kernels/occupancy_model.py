@@ -7,10 +7,46 @@ and shared is taken to be the one that is best for the kernel.
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Mapping
 
-from frx_graph.analyzers.kernels.occupancy_limit import Limiter
 from frx_graph.rules.gpu_profile import SmLimits
+
+
+class Limiter(enum.StrEnum):
+    """The resource of which there is least, for this block."""
+
+    REGISTERS = "registers"
+    SHARED_MEMORY = "shared memory"
+    WARPS = "warps"
+    BLOCKS = "blocks"
+    BARRIERS = "barriers"
+
+
+_LIMITS = {
+    Limiter.REGISTERS: "block_limit_registers",
+    Limiter.SHARED_MEMORY: "block_limit_shared_memory",
+    Limiter.WARPS: "block_limit_warps",
+    Limiter.BLOCKS: "block_limit_blocks",
+    Limiter.BARRIERS: "block_limit_barriers",
+}
+BLOCK_SIZE = frozenset({Limiter.WARPS, Limiter.BLOCKS, Limiter.BARRIERS})
+"""Limits that only another size of the block moves."""
+FULL_PCT = 99.0
+"""Theoretical occupancy from which nothing limits it; exports round to a hundredth."""
+
+
+def limiters(values: Mapping[str, float]) -> tuple[Limiter, ...]:
+    """All that have the smallest limit; empty where the theoretical occupancy is full, and where limits were not
+    measured."""
+    if values.get("theoretical_occupancy", 0.0) >= FULL_PCT:
+        return ()
+    known = {limiter: values[name] for limiter, name in _LIMITS.items() if name in values}
+    if not known:
+        return ()
+    least = min(known.values())
+    return tuple(limiter for limiter, limit in known.items() if limit == least)
+
 
 WARP = 32
 SCHEDULERS = 4

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 
-from frx_graph.analyzers.kernels.warp_stalls import warp_stalls
+from frx_graph.analyzers.kernels.speed_of_light import warp_stalls
 from frx_graph.analyzers.layers import Layers
 from frx_graph.analyzers.reconcile.confidence import Confidence, Judgement, judge
 from frx_graph.analyzers.reconcile.matched_kernels import MatchedKernel

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from frx_graph.analyzers.kernels.analysis import LabelledKernel
-from frx_graph.analyzers.kernels.occupancy_limit import FULL_PCT, Limiter, limiters
+from frx_graph.analyzers.kernels.occupancy_model import FULL_PCT, Limiter, limiters
 from frx_graph.analyzers.kernels.ptx_analysis import StaticKernel
 from frx_graph.analyzers.kernels.ptx_labels import MANY_REGISTERS
 from frx_graph.analyzers.reconcile.matched_kernels import MatchedKernel

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 from frx_graph.analyzers.kernels.analysis import LabelledKernel
 from frx_graph.analyzers.kernels.ptx_analysis import StaticKernel
-from frx_graph.analyzers.kernels.warp_stalls import SYNCHRONISATION, warp_stalls
+from frx_graph.analyzers.kernels.speed_of_light import SYNCHRONISATION, warp_stalls
 from frx_graph.analyzers.reconcile.matched_kernels import MatchedKernel, SourceKernel
 from frx_graph.analyzers.reconcile.signal import DiagnosisRule, Grade, Layer, Signal, counter, of_label, of_source
 from frx_graph.evidence.ncu.presets import Preset

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from frx_graph.analyzers.cuda.matrix_products import uses_tensor_cores
+from frx_graph.analyzers.cuda.finding import uses_tensor_cores
 from frx_graph.analyzers.kernels.analysis import LabelledKernel
 from frx_graph.analyzers.kernels.labels import TENSOR_PIPE_PCT
 from frx_graph.analyzers.kernels.ptx_analysis import StaticKernel

@@ -2,23 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from frx_graph.analyzers.run.abstraction_tax import AbstractionTax, abstraction_tax
 from frx_graph.analyzers.run.batch_layouts import Layouts, StrideChange, layouts, shape_changes, stride_changes
-from frx_graph.analyzers.run.clocks import by_process
-from frx_graph.analyzers.run.devices import device_use
 from frx_graph.analyzers.run.diagnosis import Diagnosis, diagnose
-from frx_graph.analyzers.run.figures import KernelFigures, ScopeFigures, kernel_figures
+from frx_graph.analyzers.run.figures import KernelFigures, ScopeFigures, device_use, kernel_figures
 from frx_graph.analyzers.run.labels import run_labels
-from frx_graph.analyzers.run.scopes import Scope, Selector
-from frx_graph.analyzers.run.steps import RunStep, steps_of, unfinished_steps
-from frx_graph.analyzers.run.trace_events import trace_events
+from frx_graph.analyzers.run.steps import RunStep, Scope, Selector, by_process, steps_of, unfinished_steps
 from frx_graph.analyzers.timeline.analysis import RunAnalysis
+from frx_graph.analyzers.timeline.host_time import Part
 from frx_graph.analyzers.timeline.labels import RunLabel
 from frx_graph.analyzers.timeline.timeline import Timeline
-from frx_graph.evidence.run.events import GpuSample, ProfilerWindow, RunEvent
+from frx_graph.evidence.run.events import GpuSample, LoaderWait, PhaseSpan, ProfilerWindow, RunEvent, StepEnd, SyncWait
+
+_PHASES = (Part.FORWARD, Part.BACKWARD, Part.OPTIMIZER, Part.ZERO_GRAD)
+
+
+def trace_events(trace: Timeline) -> tuple[RunEvent, ...]:
+    """None where the program marked no steps. Times are the trace's own. Copies are not among them: that they run says
+    nothing of the program, which goes on meanwhile."""
+    return tuple(sorted(_iterate_events(trace), key=lambda event: event.at_ns))
+
+
+def _iterate_events(trace: Timeline) -> Iterator[RunEvent]:
+    windows = trace.windows
+    for step in (*windows.left_out, *windows.used):
+        yield StepEnd(at_ns=step.end_ns, step=step.number, duration_ns=step.end_ns - step.start_ns)
+    if not windows.used:
+        return
+    for part in _PHASES:
+        for start, end in trace.host.part_spans.get(part, ()):
+            yield PhaseSpan(at_ns=end, phase=part.value, duration_ns=end - start)
+    for start, end in trace.host.loading or ():
+        yield LoaderWait(at_ns=end, duration_ns=end - start)
+    for start, end in trace.host.waiting or ():
+        yield SyncWait(at_ns=end, duration_ns=end - start)
+
 
 _ZONE_NS = 15 * 60 * 1_000_000_000
 """By which time zones differ at least."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from frx_graph.analyzers.run.steps import RunStep
-from frx_graph.analyzers.timeline.shapes import FEWEST_STEPS, ShapeChanges
+from frx_graph.analyzers.timeline.host_time import FEWEST_STEPS, ShapeChanges
 from frx_graph.evidence.run.events import RecordedTensor, RunEvent, ShapeSnapshot, SnapshotOf
 from frx_graph.records import Severity
 

@@ -4,16 +4,62 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from frx_graph.analyzers.run.devices import DeviceUse
-from frx_graph.analyzers.run.scopes import processes
-from frx_graph.analyzers.run.steps import Activity, RunStep
-from frx_graph.analyzers.timeline.shapes import ShapeChanges
+from frx_graph.analyzers.run.steps import Activity, RunStep, processes
+from frx_graph.analyzers.timeline.host_time import ShapeChanges
 from frx_graph.analyzers.timeline.timeline import Timeline
-from frx_graph.evidence.run.events import ProfilerWindow
+from frx_graph.evidence.run.events import GpuSample, ProfilerWindow
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceUse:
+    """One device. Shares are 0..1, None where no sample has them."""
+
+    device: int | None
+    samples: int
+    busy: float | None
+    memory_busy: float | None
+    """Time in which memory was read or written."""
+    peak_memory: float | None
+    """The most of its memory that was taken, by whatever program."""
+
+
+def device_use(samples: Sequence[GpuSample], begin_ns: int | None, end_ns: int | None) -> tuple[DeviceUse, ...]:
+    """Devices by number, within a time, which None leaves open. Of several devices those that never did anything in
+    the whole run are left out: a sampler sees all of the machine's, and the program may use one of them."""
+    gathered: dict[int | None, list[GpuSample]] = defaultdict(list)
+    worked = {sample.device for sample in samples if sample.busy_pct}
+    for sample in samples:
+        within = (begin_ns is None or sample.at_ns >= begin_ns) and (end_ns is None or sample.at_ns <= end_ns)
+        if within and (not worked or sample.device in worked):
+            gathered[sample.device].append(sample)
+    return tuple(
+        DeviceUse(
+            device=device,
+            samples=len(here),
+            busy=_mean_percent([sample.busy_pct for sample in here]),
+            memory_busy=_mean_percent([sample.memory_busy_pct for sample in here]),
+            peak_memory=max(
+                (
+                    sample.memory_used / sample.memory_total
+                    for sample in here
+                    if sample.memory_used is not None and sample.memory_total
+                ),
+                default=None,
+            ),
+        )
+        for device, here in sorted(gathered.items(), key=lambda item: -1 if item[0] is None else item[0])
+    )
+
+
+def _mean_percent(percents: Sequence[float | None]) -> float | None:
+    known = [percent for percent in percents if percent is not None]
+    return statistics.fmean(known) / 100 if known else None
+
 
 STALLS = (Activity.LOADER, Activity.H2D, Activity.SYNC)
 STALL_LABELS = {Activity.LOADER: "input_bound", Activity.H2D: "copy_bound", Activity.SYNC: "sync_bound"}

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from frx_graph.analyzers.run.figures import ProcessShare, ScopeFigures
 from frx_graph.analyzers.run.steps import Activity
+from frx_graph.analyzers.timeline.host_time import FEWEST_STEPS
 from frx_graph.analyzers.timeline.labels import (
     CHANGES,
     COPY_TIME,
@@ -28,7 +29,6 @@ from frx_graph.analyzers.timeline.labels import (
     Answer,
     RunLabel,
 )
-from frx_graph.analyzers.timeline.shapes import FEWEST_STEPS
 from frx_graph.passes import confidence
 
 _OF_TRACES = frozenset(

@@ -10,11 +10,12 @@ import enum
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from types import MappingProxyType
 
-from frx_graph.analyzers.run.clocks import ProcessEvents
 from frx_graph.evidence.run.events import (
     CopySpan,
+    GpuSample,
     LoaderWait,
     PhaseSpan,
     RunEvent,
@@ -22,8 +23,95 @@ from frx_graph.evidence.run.events import (
     StepEnd,
     StepStart,
     SyncWait,
+    SystemInfo,
 )
 from frx_graph.evidence.trace.intervals import Span, merged, without
+
+_OF_NO_PROCESS = (GpuSample, SystemInfo)
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessEvents:
+    """What one process wrote by one clock, in order of time. `clock` is 0, and one more each time it went back."""
+
+    process: int | None
+    clock: int
+    events: tuple[RunEvent, ...]
+
+
+def by_process(events: Sequence[RunEvent]) -> tuple[ProcessEvents, ...]:
+    """Those of processes that end steps, in order of appearance. `events` are as they were written."""
+    written: dict[int | None, list[RunEvent]] = defaultdict(list)
+    for event in events:
+        if not isinstance(event, _OF_NO_PROCESS):
+            written[event.process].append(event)
+    return tuple(
+        ProcessEvents(process, clock, tuple(sorted(part, key=lambda event: event.at_ns)))
+        for process, here in written.items()
+        if any(isinstance(event, StepEnd) for event in here)
+        for clock, part in enumerate(_clocks(here))
+    )
+
+
+def _clocks(events: list[RunEvent]) -> list[list[RunEvent]]:
+    """Threads write out of order, and so files are sorted by time; but if steps are numbered in the order in which they
+    were written, and not in that of time, it is the clock that was set back."""
+    ends = [(index, event) for index, event in enumerate(events) if isinstance(event, StepEnd)]
+    numbers = [event.step for _, event in ends]
+    sorted_numbers = [event.step for _, event in sorted(ends, key=lambda end: end[1].at_ns)]
+    if not _rising(numbers) or _rising(sorted_numbers):
+        return [events]
+    cuts = [0]
+    for (before, ended), (after, following) in pairwise(ends):
+        if following.at_ns < ended.at_ns:
+            cuts.append(next(at for at in range(before + 1, after + 1) if events[at].at_ns < ended.at_ns))
+    return [events[begin:end] for begin, end in pairwise([*cuts, len(events)])]
+
+
+def _rising(numbers: Sequence[int | None]) -> bool:
+    known = [number for number in numbers if number is not None]
+    return len(known) == len(numbers) and all(one <= other for one, other in pairwise(known))
+
+
+SKIP_FIRST = 5
+"""Steps of a process in which it compiles, tunes, starts workers and fills queues; as many as a trial warms up with."""
+SKIP_AT_MOST = 5
+"""One of as many steps may be skipped: of a short run most is used."""
+LAST = 1000
+"""Of a long run, how it is now: its last steps of each process."""
+
+
+class Scope(enum.StrEnum):
+    """What `--scope` names."""
+
+    RUN = "run"
+    STEADY_STATE = "steady_state"
+    AUTO = "auto"
+
+
+@dataclass(frozen=True, slots=True)
+class Selector:
+    """How the steady state is chosen, of each process: `skip_first_n` steps are left out, or every fifth of them where
+    that is fewer, and of the others the `last_k` are used."""
+
+    skip_first_n: int = SKIP_FIRST
+    last_k: int = LAST
+
+    def select(self, steps: Sequence[RunStep]) -> tuple[RunStep, ...]:
+        """Of steps in order of time, those that are in a steady state."""
+        found: list[RunStep] = []
+        for here in processes(steps).values():
+            skipped = min(self.skip_first_n, len(here) // SKIP_AT_MOST)
+            found.extend(here[skipped:][-self.last_k :])
+        return tuple(found)
+
+
+def processes(steps: Sequence[RunStep]) -> dict[int | None, list[RunStep]]:
+    """The steps of each process."""
+    found: dict[int | None, list[RunStep]] = defaultdict(list)
+    for step in steps:
+        found[step.process].append(step)
+    return dict(found)
 
 
 class Activity(enum.StrEnum):

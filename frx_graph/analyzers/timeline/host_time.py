@@ -2,20 +2,74 @@
 
 from __future__ import annotations
 
+import enum
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
-from frx_graph.analyzers.timeline.program_parts import Part
 from frx_graph.analyzers.timeline.windows import Windows
 from frx_graph.analyzers.trace.analysis import TraceAnalysis
 from frx_graph.analyzers.trace.operators import is_operator
 from frx_graph.capture.call_site import CallSite
-from frx_graph.evidence.trace.events import RuntimeCall
+from frx_graph.evidence.trace.events import Operand, RuntimeCall
 from frx_graph.evidence.trace.intervals import Span, common, covers, length_ns, merged
-from frx_graph.evidence.trace.tree import NONE, innermost
+from frx_graph.evidence.trace.steps import Steps
+from frx_graph.evidence.trace.tree import NONE, TraceTree, innermost
 
+_LOADER = re.compile(r"enumerate\(Data(?:Loader|Pipe)\)#.*|.*DataLoader.*__next__", re.DOTALL)
+"""`enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__`, as torch names the wait for a batch."""
+_ENGINE = "autograd::engine::"
+
+
+class Part(enum.StrEnum):
+    """A part of a step. `FORWARD` is every operator outside the other parts: the forward, the loss, and what else the
+    program calls; `OTHER` are ranges that the program named, outside of their operators."""
+
+    LOADING = "dataloader"
+    FORWARD = "forward"
+    BACKWARD = "backward"
+    OPTIMIZER = "optimizer"
+    ZERO_GRAD = "zero_grad"
+    OTHER = "other"
+
+
+_CLOSED = frozenset({Part.LOADING, Part.BACKWARD, Part.OPTIMIZER, Part.ZERO_GRAD})
+"""What is called within these belongs to them."""
+
+
+def parts_of(tree: TraceTree) -> tuple[Part, ...]:
+    """By operator of the tree, in one pass from callers to callees."""
+    found: list[Part] = []
+    for index, (operator, parent) in enumerate(zip(tree.operators, tree.parents, strict=True)):
+        above = found[parent] if parent != NONE else Part.OTHER
+        if above in _CLOSED:
+            found.append(above)
+        else:
+            found.append(_part(operator.name, operator.annotation, tree.backward_of[index] is not None))
+    return tuple(found)
+
+
+def is_loading(name: str) -> bool:
+    """True for the range in which a program waits for a batch."""
+    return _LOADER.fullmatch(name) is not None
+
+
+def _part(name: str, annotation: bool, backward: bool) -> Part:
+    if is_loading(name):
+        return Part.LOADING
+    if name.startswith("Optimizer.step"):
+        return Part.OPTIMIZER
+    if name.startswith("Optimizer.zero_grad"):
+        return Part.ZERO_GRAD
+    if backward or name.startswith(_ENGINE):
+        return Part.BACKWARD
+    return Part.OTHER if annotation or name.startswith("ProfilerStep#") else Part.FORWARD
+
+
+FEWEST_STEPS = 3
+"""Of two, one change would be all there is."""
 _WAITS = re.compile(
     r"(?:cuda|hip)(?:Stream|Device|Event)Synchronize(?:_\w+)?|cu(?:Ctx|Stream|Event)Synchronize"
     # Copies that return when they are done, as ROCm's torch uses them.
@@ -156,3 +210,34 @@ def _waits(analysis: TraceAnalysis, calls: Sequence[RuntimeCall]) -> tuple[Waits
         for (name, outer), same in gathered.items()
     ]
     return tuple(sorted(found, key=lambda one: -one.total_ns))
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeChanges:
+    """Of `steps` used ones, how many ran other operators, or the same on other shapes, than the step before."""
+
+    steps: int
+    changes: int
+
+    @property
+    def share(self) -> float:
+        """Of the steps that have one before them."""
+        return self.changes / (self.steps - 1)
+
+
+def shape_changes(analysis: TraceAnalysis, windows: Windows, parts: Sequence[Part]) -> ShapeChanges | None:
+    """`parts` is by operator; what loads a batch may see images of any size. None where shapes were not recorded in
+    each of at least `FEWEST_STEPS` steps."""
+    if len(windows.used) < FEWEST_STEPS:
+        return None
+    steps = Steps(windows.used)
+    calls: list[Counter[tuple[str, tuple[Operand | None, ...]]]] = [Counter() for _ in windows.used]
+    for operator, part in zip(analysis.tree.operators, parts, strict=True):
+        if operator.operands is None or part is Part.LOADING:
+            continue
+        step = steps.at(operator.start_ns)
+        if step is not None:
+            calls[step][operator.name, operator.operands] += 1
+    if not all(calls):
+        return None
+    return ShapeChanges(len(calls), sum(one != before for before, one in pairwise(calls)))

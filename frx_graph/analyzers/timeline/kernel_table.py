@@ -7,8 +7,8 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from frx_graph.analyzers.timeline.host_time import Part
 from frx_graph.analyzers.timeline.kernel_family import KernelFamily, kernel_family, on_tensor_cores
-from frx_graph.analyzers.timeline.program_parts import Part
 from frx_graph.analyzers.timeline.windows import Windows
 from frx_graph.analyzers.trace.analysis import TraceAnalysis
 from frx_graph.analyzers.trace.operators import is_operator

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from frx_graph.analyzers.timeline.shapes import FEWEST_STEPS
+from frx_graph.analyzers.timeline.host_time import FEWEST_STEPS
 from frx_graph.evidence.trace.intervals import length_ns
 from frx_graph.passes import confidence
 from frx_graph.passes.severity import MEDIUM_SHARE

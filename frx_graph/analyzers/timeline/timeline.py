@@ -7,12 +7,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from frx_graph.analyzers.timeline.device_time import DeviceTime, TransferTotal, device_times, transfer_totals
-from frx_graph.analyzers.timeline.host_time import HostTime, host_time
+from frx_graph.analyzers.timeline.host_time import HostTime, ShapeChanges, host_time, parts_of, shape_changes
 from frx_graph.analyzers.timeline.kernel_table import KernelTable, kernel_table
 from frx_graph.analyzers.timeline.launches import Launches, launches
 from frx_graph.analyzers.timeline.layout_work import LayoutTotals, layout_work
-from frx_graph.analyzers.timeline.program_parts import parts_of
-from frx_graph.analyzers.timeline.shapes import ShapeChanges, shape_changes
 from frx_graph.analyzers.timeline.windows import Windows, find_windows
 from frx_graph.analyzers.trace.analysis import TraceAnalysis
 from frx_graph.evidence.trace.intervals import common, covers, length_ns, without

@@ -12,7 +12,7 @@ from frx_graph.analyzers.comparison.ncu_diff import NcuDiff
 from frx_graph.analyzers.comparison.ptx_diff import PtxDiff
 from frx_graph.analyzers.comparison.source_diff import SourceDiff
 from frx_graph.analyzers.comparison.tradeoffs import Tradeoff
-from frx_graph.analyzers.kernels.label_titles import label_title
+from frx_graph.analyzers.kernels.recommendations import label_title
 from frx_graph.analyzers.layers import Layers
 from frx_graph.reports.kernels.compare_gaps import NextCommand, still_unknown, upgrade_hints
 from frx_graph.reports.kernels.compare_parts import (

@@ -10,8 +10,7 @@ from frx_graph.analyzers.kernels.analysis import KernelAnalysis, LabelledKernel
 from frx_graph.analyzers.kernels.attribution import Attribution
 from frx_graph.analyzers.kernels.gpu_view import GpuView
 from frx_graph.analyzers.kernels.metric_levels import measured_values
-from frx_graph.analyzers.kernels.speed_of_light import speed_of_light
-from frx_graph.analyzers.kernels.warp_stalls import warp_stalls
+from frx_graph.analyzers.kernels.speed_of_light import speed_of_light, warp_stalls
 from frx_graph.evidence.ncu.export import Form, NcuExport
 from frx_graph.evidence.ncu.presets import PRESETS
 from frx_graph.reports.render.document import Part

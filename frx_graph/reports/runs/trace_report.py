@@ -8,8 +8,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from frx_graph.analyzers.timeline.host_time import Part
 from frx_graph.analyzers.timeline.labels import Answer
-from frx_graph.analyzers.timeline.program_parts import Part
 from frx_graph.evidence.kernel_name import device_kernel_name
 from frx_graph.reports.render.plain_text import one_line, path_end
 from frx_graph.reports.render.quantities import byte_count, percent, plural, rate, seconds

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from frx_graph.analyze.run import analyse_files
-from frx_graph.analyzers.run.scopes import Scope
+from frx_graph.analyzers.run.steps import Scope
 from frx_graph.analyzers.timeline.labels import INSUFFICIENT
 from frx_graph.errors import FrxError
 from frx_graph.evidence.run import bundle_layout

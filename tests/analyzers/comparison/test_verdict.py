@@ -6,7 +6,7 @@ import pytest
 from compared_layers import function, launch, measured, ncu, ptx, source
 
 from frx_graph.analyzers.comparison.comparison import Comparison, compare_layers
-from frx_graph.analyzers.comparison.sides import Winner
+from frx_graph.analyzers.comparison.matching import Winner
 from frx_graph.analyzers.comparison.tradeoffs import Kind, Tradeoff
 from frx_graph.analyzers.comparison.verdict import Basis
 from frx_graph.analyzers.layers import Layers

@@ -9,7 +9,7 @@ import shlex
 import pytest
 
 from frx_graph.analyzers.kernels import labels, ptx_labels
-from frx_graph.analyzers.kernels.label_titles import LABEL_TITLES, label_title
+from frx_graph.analyzers.kernels.recommendations import LABEL_TITLES, label_title
 from frx_graph.evidence.ncu.presets import PRESETS
 from frx_graph.reports.render.rerun_command import rerun_command
 from frx_graph.rules.recommendation_card import cards_by_label

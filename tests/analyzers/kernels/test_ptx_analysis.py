@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from frx_graph.analyzers.kernels.ptx_analysis import analyse_ptx
-from frx_graph.analyzers.kernels.ptx_gpu import gpu_of_target
+from frx_graph.analyzers.kernels.ptx_analysis import analyse_ptx, gpu_of_target
 from frx_graph.evidence.ptx.parsing import read_ptx
 from frx_graph.evidence.ptx.ptxas import Assembled
 from frx_graph.rules.gpu_profile import gpu_named

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch._ops import OpOverload, OpOverloadPacket
 
-from frx_graph.analyzers.trace.pointwise_operators import POINTWISE_ARGUMENTS
+from frx_graph.analyzers.trace.costs import POINTWISE_ARGUMENTS
 
 
 def overloads(name: str) -> list[OpOverload]:

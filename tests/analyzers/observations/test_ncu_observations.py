@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ncu_exports import Launch, nvtx_cell, nvtx_export
 
-from frx_graph.analyzers.sightings.ncu_sightings import NcuSightings
-from frx_graph.analyzers.sightings.sighting import ElementCount, RunFile, SeenCall, Setting, Work
+from frx_graph.analyzers.observations.ncu_observations import NcuSightings
+from frx_graph.analyzers.observations.observation import ElementCount, RunFile, SeenCall, Setting, Work
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.evidence.ncu.csv_file import read_ncu_csv
 from frx_graph.evidence.ncu.launch import KernelLaunch

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from frx_graph.analyzers.sightings.sighting import RunFile, SeenCall, Setting, Sighting, Work
+from frx_graph.analyzers.observations.observation import RunFile, SeenCall, Setting, Sighting, Work
 from frx_graph.evidence.inductor_code import GeneratedCode, GeneratedCopy
 from frx_graph.evidence.trace.events import Operand
 from frx_graph.records import CopyKind

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
-from frx_graph.analyzers.sightings.sighting import (
+from frx_graph.analyzers.observations.observation import (
     CONVERSIONS,
     QuietCall,
     RunFile,

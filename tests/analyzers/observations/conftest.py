@@ -11,8 +11,8 @@ import torch
 from small_analysis import analyse, copy_at
 from torch import Tensor, nn
 
-from frx_graph.analyzers.sightings.claims import Claim, claims
-from frx_graph.analyzers.sightings.sighting import SeenCall
+from frx_graph.analyzers.observations.claims import Claim, claims
+from frx_graph.analyzers.observations.observation import SeenCall
 from frx_graph.evidence.dtype import DType
 from frx_graph.evidence.trace.events import Operand
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts

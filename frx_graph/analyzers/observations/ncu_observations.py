@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from frx_graph.analyzers.kernels.kernel_totals import KernelTotals
 from frx_graph.analyzers.kernels.labels import kernel_labels
-from frx_graph.analyzers.sightings.sighting import (
+from frx_graph.analyzers.observations.observation import (
     ANY_KIND,
     ANY_ROLE,
     CONVERSIONS,

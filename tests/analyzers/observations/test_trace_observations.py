@@ -13,9 +13,9 @@ from run_traces import RunTrace
 from run_traces import Tensor as Seen
 from torch import Tensor, nn
 
-from frx_graph.analyzers.sightings.corroboration import corroborated
-from frx_graph.analyzers.sightings.sighting import RunFile, SeenCall, Setting, Work
-from frx_graph.analyzers.sightings.trace_sightings import OUTSIDE, trace_sightings
+from frx_graph.analyzers.observations.corroboration import corroborated
+from frx_graph.analyzers.observations.observation import RunFile, SeenCall, Setting, Work
+from frx_graph.analyzers.observations.trace_observations import OUTSIDE, trace_sightings
 from frx_graph.analyzers.trace.analysis import analyse_trace
 from frx_graph.analyzers.trace.findings import copies_at_sites
 from frx_graph.analyzers.trace.kernel_names import CONVERSIONS as CONVERSION_KERNELS

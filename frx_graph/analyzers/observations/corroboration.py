@@ -9,9 +9,9 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from frx_graph.analyzers.sightings.claims import Claim, claims
-from frx_graph.analyzers.sightings.matching import Belonging, agree, belonging, same_tensor
-from frx_graph.analyzers.sightings.sighting import QuietCall, RunFile, SeenCall, Setting, Sighting, Work
+from frx_graph.analyzers.observations.claims import Claim, claims
+from frx_graph.analyzers.observations.matching import Belonging, agree, belonging, same_tensor
+from frx_graph.analyzers.observations.observation import QuietCall, RunFile, SeenCall, Setting, Sighting, Work
 from frx_graph.analyzers.trace.kernel_names import function_name
 from frx_graph.facts.graph_facts import GraphFacts
 from frx_graph.passes import confidence

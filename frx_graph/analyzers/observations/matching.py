@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 
-from frx_graph.analyzers.sightings.claims import Claim
-from frx_graph.analyzers.sightings.sighting import SeenCall, Sighting, Work
+from frx_graph.analyzers.observations.claims import Claim
+from frx_graph.analyzers.observations.observation import SeenCall, Sighting, Work
 from frx_graph.capture.call_site import CallSite
 from frx_graph.evidence.trace.events import Operand
 from frx_graph.facts.operator_families import CONVOLUTIONS, profiled

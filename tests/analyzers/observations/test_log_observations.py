@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from frx_graph.analyzers.sightings.generated_sightings import generated_sightings
-from frx_graph.analyzers.sightings.onednn_sightings import onednn_sightings
-from frx_graph.analyzers.sightings.sighting import RunFile, SeenCall, Setting, Work
+from frx_graph.analyzers.observations.generated_observations import generated_sightings
+from frx_graph.analyzers.observations.observation import RunFile, SeenCall, Setting, Work
+from frx_graph.analyzers.observations.onednn_observations import onednn_sightings
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.evidence.dtype import DType
 from frx_graph.evidence.inductor_code import read_inductor_code

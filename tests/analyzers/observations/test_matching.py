@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from frx_graph.analyzers.sightings.matching import Belonging, belonging
-from frx_graph.analyzers.sightings.sighting import (
+from frx_graph.analyzers.observations.matching import Belonging, belonging
+from frx_graph.analyzers.observations.observation import (
     CONVERSIONS,
     ElementCount,
     SeenCall,

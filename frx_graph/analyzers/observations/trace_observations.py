@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
-from frx_graph.analyzers.sightings.sighting import (
+from frx_graph.analyzers.observations.observation import (
     ANY_ROLE,
     CONVERSIONS,
     QuietCall,

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from frx_graph.analyzers.sightings.corroboration import BELONGS_TO_NONE, corroborated
-from frx_graph.analyzers.sightings.sighting import (
+from frx_graph.analyzers.observations.corroboration import BELONGS_TO_NONE, corroborated
+from frx_graph.analyzers.observations.observation import (
     CONVERSIONS,
     QuietCall,
     RunFile,
