@@ -153,7 +153,7 @@ def _inductor_report(path: Path) -> Report:
 
 def _run_report(facts: list[Measurement], file: RunFile) -> Report:
     """Neither has a report of its own: what they show goes into those of findings."""
-    said = [f"{one.where} {one.work} {one.copied} {one.detail} {' '.join(one.kernels)}" for one in file.sightings]
+    said = [f"{one.where} {one.work} {one.copied} {one.detail} {' '.join(one.kernels)}" for one in file.observations]
     return {"measurements": [asdict(fact) for fact in facts], "sightings": said}, lambda: "\n".join(map(one_line, said))
 
 

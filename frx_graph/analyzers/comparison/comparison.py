@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from frx_graph.analyzers.comparison.finding_changes import FindingChange
+from frx_graph.analyzers.comparison.matching import FindingChange
 from frx_graph.analyzers.comparison.measured_time import measured_time
 from frx_graph.analyzers.comparison.ncu_diff import NcuDiff, match_measured, ncu_diff
-from frx_graph.analyzers.comparison.ptx_diff import PtxDiff, ptx_diff
-from frx_graph.analyzers.comparison.scorecard import Dimension, scorecard
-from frx_graph.analyzers.comparison.source_diff import SourceDiff, source_diff
+from frx_graph.analyzers.comparison.scorecard import Dimension, Verdict, scorecard, verdict
+from frx_graph.analyzers.comparison.static_diff import PtxDiff, SourceDiff, ptx_diff, source_diff
 from frx_graph.analyzers.comparison.tradeoffs import Tradeoff, tradeoffs
-from frx_graph.analyzers.comparison.verdict import Verdict, verdict
 from frx_graph.analyzers.layers import Layers
 from frx_graph.analyzers.reconcile.reconciliation import Reconciliation, reconcile
 

@@ -6,13 +6,16 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from frx_graph.analyzers.comparison.finding_changes import FindingChange, Found, KnownKernel, finding_changes
 from frx_graph.analyzers.comparison.matching import (
     Change,
+    FindingChange,
+    Found,
+    KnownKernel,
     MatchedBy,
     Matching,
     Pair,
     Winner,
+    finding_changes,
     less_is_better,
     match_kernels,
 )

@@ -14,34 +14,6 @@ from frx_graph.analyzers.layers import Layers, NcuLayer
 from frx_graph.evidence.kernel_signature import kernel_signature
 from frx_graph.rules.cuda_card import Category, Severity
 
-SHARES: Mapping[Severity, float] = MappingProxyType({Severity.HIGH: 0.5, Severity.MEDIUM: 0.25, Severity.LOW: 0.1})
-
-
-def source_score(layers: Layers, categories: frozenset[Category]) -> float | None:
-    """Of all kernels alike; None without source, or of one without kernels."""
-    if layers.source is None:
-        return None
-    shares: dict[str, list[float]] = {
-        kernel_signature(kernel.name).function: [] for kernel in layers.source.source.kernels
-    }
-    for finding in layers.source.analysis.findings:
-        if finding.card.category in categories:
-            lost = SHARES[finding.card.severity] * finding.card.confidence
-            shares.setdefault(kernel_signature(finding.kernel).function, []).append(1.0 - lost)
-    return mean(math.prod(sorted(found)) for found in shares.values())
-
-
-def ptx_score(layers: Layers, labels: frozenset[str]) -> float | None:
-    """The same of PTX."""
-    if layers.ptx is None:
-        return None
-    return mean(
-        math.prod(sorted(1.0 - label.score * label.confidence for label in kernel.labels if label.label in labels))
-        for kernel in layers.ptx.analysis.kernels
-    )
-
-
-Evidence = Literal["ncu", "ptxas", "ptx", "source"]
 COVERED = 0.9
 """Part of the time that kernels with a metric need to have for it to be known of the side: the rate of hits is `n/a` of
 a kernel that reads nothing."""
@@ -113,3 +85,33 @@ def _weights(kernels: Sequence[LabelledKernel]) -> list[float]:
     if len(timed) == len(seconds) and math.fsum(timed) > 0:
         return timed
     return [float(kernel.summary.launches) for kernel in kernels]
+
+
+SHARES: Mapping[Severity, float] = MappingProxyType({Severity.HIGH: 0.5, Severity.MEDIUM: 0.25, Severity.LOW: 0.1})
+
+
+def source_score(layers: Layers, categories: frozenset[Category]) -> float | None:
+    """Of all kernels alike; None without source, or of one without kernels."""
+    if layers.source is None:
+        return None
+    shares: dict[str, list[float]] = {
+        kernel_signature(kernel.name).function: [] for kernel in layers.source.source.kernels
+    }
+    for finding in layers.source.analysis.findings:
+        if finding.card.category in categories:
+            lost = SHARES[finding.card.severity] * finding.card.confidence
+            shares.setdefault(kernel_signature(finding.kernel).function, []).append(1.0 - lost)
+    return mean(math.prod(sorted(found)) for found in shares.values())
+
+
+def ptx_score(layers: Layers, labels: frozenset[str]) -> float | None:
+    """The same of PTX."""
+    if layers.ptx is None:
+        return None
+    return mean(
+        math.prod(sorted(1.0 - label.score * label.confidence for label in kernel.labels if label.label in labels))
+        for kernel in layers.ptx.analysis.kernels
+    )
+
+
+Evidence = Literal["ncu", "ptxas", "ptx", "source"]

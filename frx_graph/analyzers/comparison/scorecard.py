@@ -7,102 +7,26 @@ and the others weigh more. docs/compare.md has the formulas and what they rest o
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
 from frx_graph.analyzers.comparison.matching import Winner
-from frx_graph.analyzers.comparison.memory_score import memory_components
+from frx_graph.analyzers.comparison.measured_time import MeasuredTime
 from frx_graph.analyzers.comparison.ncu_diff import match_measured
-from frx_graph.analyzers.comparison.register_score import register_components
 from frx_graph.analyzers.comparison.score_component import (
     Component,
-    component,
     mean,
-    measured,
-    percentage,
-    ptx_score,
-    source_score,
 )
-from frx_graph.analyzers.cuda.launch_advice import LaunchAdvice
-from frx_graph.analyzers.kernels.kernel_totals import KernelSummary
-from frx_graph.analyzers.kernels.labels import issue_slots_busy, multiplies_matrices
-from frx_graph.analyzers.kernels.speed_of_light import warp_stalls
-from frx_graph.analyzers.layers import Layers, NcuLayer
-from frx_graph.rules.cuda_card import Category
-
-_LAUNCH = frozenset({Category.LAUNCH, Category.OCCUPANCY})
-
-
-def launch_components(a: Layers, b: Layers) -> Sequence[Sequence[Component]]:
-    """What was measured, and what the source says."""
-    achieved = tuple(percentage(side.ncu, "achieved_occupancy") for side in (a, b))
-    return (
-        (
-            component("achieved_occupancy", "ncu", *achieved),
-            component("reached_of_theoretical", "ncu", measured(a.ncu, _reached), measured(b.ncu, _reached)),
-        ),
-        (
-            component("launch_findings", "source", source_score(a, _LAUNCH), source_score(b, _LAUNCH)),
-            component("launch_bound", "source", _bound(a), _bound(b)),
-        ),
-    )
-
-
-def _reached(kernel: KernelSummary) -> float | None:
-    achieved, theoretical = kernel.values.get("achieved_occupancy"), kernel.values.get("theoretical_occupancy")
-    return achieved / theoretical if achieved is not None and theoretical else None
-
-
-def _bound(layers: Layers) -> float | None:
-    if layers.source is None:
-        return None
-    return mean(_bound_of(launch) for launch in layers.source.analysis.launches)
-
-
-def _bound_of(launch: LaunchAdvice) -> float | None:
-    return max((one.occupancy for one in launch.residency), default=None)
-
-
-_COMPUTE = frozenset({Category.CONTROL_FLOW, Category.SYNCHRONIZATION, Category.TENSOR_CORES})
-_COMPUTE_LABELS = frozenset({"ptx_fp64_usage", "ptx_branch_divergence_risk"})
-
-
-def compute_components(a: Layers, b: Layers) -> Sequence[Sequence[Component]]:
-    """What was measured, and what source and PTX say."""
-    counters = [
-        component("issue_slots_busy", "ncu", measured(a.ncu, _issued), measured(b.ncu, _issued)),
-        component("not_stalled", "ncu", measured(a.ncu, _not_stalled), measured(b.ncu, _not_stalled)),
-    ]
-    if _multiplies(a.ncu) and _multiplies(b.ncu):
-        pipe_a, pipe_b = percentage(a.ncu, "tensor_pipe"), percentage(b.ncu, "tensor_pipe")
-        counters.append(component("tensor_pipe", "ncu", pipe_a, pipe_b))
-    static = (
-        component("compute_findings", "source", source_score(a, _COMPUTE), source_score(b, _COMPUTE)),
-        component("compute_labels", "ptx", ptx_score(a, _COMPUTE_LABELS), ptx_score(b, _COMPUTE_LABELS)),
-    )
-    return tuple(counters), static
-
-
-def _multiplies(layer: NcuLayer | None) -> bool:
-    """Whether all its kernels multiply matrices: of others the tensor pipe says nothing."""
-    return layer is not None and all(
-        multiplies_matrices(kernel.summary.kernel, kernel.summary.values) for kernel in layer.analysis.kernels
-    )
-
-
-def _issued(kernel: KernelSummary) -> float | None:
-    busy = issue_slots_busy(kernel.values)
-    return None if busy is None else busy / 100.0
-
-
-def _not_stalled(kernel: KernelSummary) -> float | None:
-    stalls = warp_stalls(kernel.values)
-    if stalls is None:
-        return None
-    return 1.0 if stalls.dominant is None else 1.0 - stalls.shares[stalls.dominant]
-
+from frx_graph.analyzers.comparison.scores import (
+    compute_components,
+    launch_components,
+    memory_components,
+    register_components,
+)
+from frx_graph.analyzers.layers import Layers
 
 DimensionName = Literal["register_efficiency", "memory_efficiency", "compute_efficiency", "launch_efficiency"]
 WEIGHTS: Mapping[DimensionName, float] = MappingProxyType(
@@ -184,3 +108,60 @@ def _dimension(name: DimensionName, groups: Sequence[Sequence[Component]]) -> Di
         available=False,
         components=tuple(one for group in groups for one in group if one in alone_a or one in alone_b),
     )
+
+
+class Basis(enum.StrEnum):
+    """What decided."""
+
+    TIME = "time"
+    MEASURED_SCORES = "measured_scores"
+    """All scores rest on counters."""
+    STATIC_SCORES = "static_scores"
+    """At least one score rests on source or PTX: what is likely, and was not measured."""
+    NOTHING = "nothing"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`reason` says why the winner is unknown, and is None where it is not. Scores are over the dimensions that are
+    available, None where none is."""
+
+    winner: Winner
+    basis: Basis
+    reason: str | None
+    score_a: float | None
+    score_b: float | None
+    time: MeasuredTime | None
+
+    @property
+    def score_winner(self) -> Winner:
+        """What the scores alone say."""
+        return higher_score(self.score_a, self.score_b)
+
+
+def verdict(dimensions: Sequence[Dimension], time: MeasuredTime | None) -> Verdict:
+    """Time goes before all scores, also where it cannot be read: a score does not know better than a clock."""
+    scores = weighted_scores(dimensions)
+    score_a, score_b = (None, None) if scores is None else scores
+    if time is not None:
+        basis = Basis.NOTHING if time.winner is Winner.UNKNOWN else Basis.TIME
+        return Verdict(time.winner, basis, _unreadable(time), score_a, score_b, time)
+    if scores is None:
+        reason = "there is no evidence that both sides have"
+        return Verdict(Winner.UNKNOWN, Basis.NOTHING, reason, None, None, None)
+    counters = all(
+        "ncu" == one.evidence_a == one.evidence_b
+        for dimension in dimensions
+        if dimension.available
+        for one in dimension.components
+    )
+    basis = Basis.MEASURED_SCORES if counters else Basis.STATIC_SCORES
+    return Verdict(higher_score(score_a, score_b), basis, None, score_a, score_b, None)
+
+
+def _unreadable(time: MeasuredTime) -> str | None:
+    if time.winner is not Winner.UNKNOWN:
+        return None
+    if not time.same_gpus:
+        return "times were measured on GPUs that are not the same"
+    return "the times do not agree: kernels have no counterpart, or are launched more often on one side"

@@ -8,10 +8,8 @@ from dataclasses import dataclass
 
 from frx_graph.analyzers.comparison.matching import Change, MatchedBy, Winner, less_is_better
 from frx_graph.analyzers.comparison.ncu_diff import NcuDiff
-from frx_graph.analyzers.comparison.ptx_diff import PtxDiff
-from frx_graph.analyzers.comparison.scorecard import Dimension
-from frx_graph.analyzers.comparison.source_diff import SourceDiff
-from frx_graph.analyzers.comparison.verdict import Basis, Verdict
+from frx_graph.analyzers.comparison.scorecard import Basis, Dimension, Verdict
+from frx_graph.analyzers.comparison.static_diff import PtxDiff, SourceDiff
 
 OCCUPANCY_POINTS = 10.0
 """Of achieved occupancy: a shift that large should show in the time, one way or the other."""

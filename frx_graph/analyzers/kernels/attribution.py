@@ -17,13 +17,6 @@ from frx_graph.analyzers.kernels.labels import KernelLabel
 from frx_graph.analyzers.kernels.speed_of_light import LATENCY_BELOW_PCT, Bound, speed_of_light
 
 _HIGH, _MEDIUM, _LOW = 0.3, 0.1, 0.02
-_REGIONS = {
-    Bound.MEMORY: "memory_bound",
-    Bound.COMPUTE: "compute_bound",
-    Bound.BALANCED: "balanced",
-    Bound.LATENCY: "latency_bound",
-    Bound.UNKNOWN: "unknown",
-}
 
 
 class Opportunity(enum.StrEnum):
@@ -78,11 +71,15 @@ def _attribution(
         kernel=kernel,
         runtime_share_pct=None if share is None else 100.0 * share,
         mfu_pct=mfu,
-        roofline_region=region or _REGIONS[sol.bound],
+        roofline_region=region or _name_region(sol.bound),
         from_datasheet=region is not None or (counted is None and mfu is not None),
         opportunity=_opportunity(score),
         score=score,
     )
+
+
+def _name_region(bound: Bound) -> str:
+    return bound.value if bound in (Bound.BALANCED, Bound.UNKNOWN) else f"{bound}_bound"
 
 
 def _datasheet_region(gpu: GpuView) -> str | None:
@@ -90,7 +87,7 @@ def _datasheet_region(gpu: GpuView) -> str | None:
     the limit, by the line that the verdict draws."""
     if gpu.region is not None:
         return gpu.region
-    return _REGIONS[Bound.MEMORY] if gpu.dram_pct is not None and gpu.dram_pct >= LATENCY_BELOW_PCT else None
+    return _name_region(Bound.MEMORY) if gpu.dram_pct is not None and gpu.dram_pct >= LATENCY_BELOW_PCT else None
 
 
 def _opportunity(score: float) -> Opportunity:

@@ -35,52 +35,36 @@ class KernelSummary:
 
 
 @dataclass(slots=True)
-class _Mean:
+class _Folded:
+    """A metric of all launches, folded as Nsight Compute's metrics are: a mean, a sum, or the value that all share."""
+
+    fold: Fold
+    first: float
+    same: bool = True
+    count: int = 0
+    total: float = 0.0
+    timed: int = 0
     weighted: float = 0.0
     weight: float = 0.0
-    timed: int = 0
-    plain: float = 0.0
-    count: int = 0
 
     def add(self, value: float, seconds: float | None) -> None:
-        self.plain += value
+        self.same &= value == self.first
         self.count += 1
+        self.total += value
         if seconds:
+            self.timed += 1
             self.weighted += value * seconds
             self.weight += seconds
-            self.timed += 1
 
     @property
-    def value(self) -> float:
-        # What was measured once is that number, and no product and quotient of it.
+    def value(self) -> float | None:
+        if self.fold is Fold.SUM:
+            return self.total
+        if self.fold is Fold.FIRST:
+            return self.first if self.same else None
+        # A value that was measured once stays as it is: a product and quotient would round it.
         by_time = self.count > 1 and self.timed == self.count and self.weight > 0
-        return self.weighted / self.weight if by_time else self.plain / self.count
-
-
-@dataclass(slots=True)
-class _Sum:
-    value: float = 0.0
-    count: int = 0
-
-    def add(self, value: float, _seconds: float | None) -> None:
-        self.value += value
-        self.count += 1
-
-
-@dataclass(slots=True)
-class _Same:
-    value: float | None = None
-    seen: bool = False
-
-    def add(self, value: float, _seconds: float | None) -> None:
-        if not self.seen:
-            self.value, self.seen = value, True
-        elif value != self.value:
-            self.value = None
-
-
-_Folded = _Mean | _Sum | _Same
-_FOLDS: Mapping[Fold, type[_Folded]] = {Fold.MEAN: _Mean, Fold.SUM: _Sum, Fold.FIRST: _Same}
+        return self.weighted / self.weight if by_time else self.total / self.count
 
 
 @dataclass(slots=True)
@@ -134,7 +118,7 @@ class KernelTotals:
         for name, value in launch.values.items():
             folded = metrics.get(name)
             if folded is None:
-                folded = metrics[name] = _folded(name)
+                folded = metrics[name] = _Folded(_fold(name), value)
             folded.add(value, seconds)
         for limiter in limiters(launch.values):
             kernel.limiters.add(limiter, seconds)
@@ -148,16 +132,15 @@ class KernelTotals:
         return tuple(sorted(found, key=lambda summary: -(summary.seconds or 0.0)))
 
 
-def _folded(name: str) -> _Folded:
-    metric = BY_NAME.get(name)
-    if metric is not None:
-        return _FOLDS[metric.fold]()
-    return _Sum() if name.startswith("stall_samples") else _Mean()
+def _fold(name: str) -> Fold:
+    if (metric := BY_NAME.get(name)) is not None:
+        return metric.fold
+    return Fold.SUM if name.startswith("stall_samples") else Fold.MEAN
 
 
 def _is_partial(name: str, folded: _Folded, launches: int) -> bool:
     """True of a sum over some launches, which is that of no whole. Of samples of stalls only shares are taken."""
-    return isinstance(folded, _Sum) and folded.count < launches and name in BY_NAME
+    return folded.fold is Fold.SUM and folded.count < launches and name in BY_NAME
 
 
 def _summary(kernel: _Kernel) -> KernelSummary:

@@ -27,7 +27,7 @@ _SIGHTINGS = 4
 @dataclass(frozen=True, slots=True)
 class _Seen:
     file: RunFile
-    sighting: Sighting
+    observation: Sighting
     here: bool
 
 
@@ -41,13 +41,13 @@ def corroborated(
     possible: set[int] = set()
     refusals: list[Refusal] = []
     for file in files:
-        for sighting in file.sightings:
-            found = belonging(sighting, claimed, findings)
+        for observation in file.observations:
+            found = belonging(observation, claimed, findings)
             if found.finding is None:
                 possible |= found.possible
-                refusals.append(_refusal(file, sighting, found))
+                refusals.append(_refusal(file, observation, found))
             else:
-                seen[found.finding].append(_Seen(file, sighting, file.setting.same(setting)))
+                seen[found.finding].append(_Seen(file, observation, file.setting.same(setting)))
     changed = []
     for number, finding in enumerate(findings):
         if number in seen:
@@ -65,7 +65,7 @@ def _confirmed(finding: Finding, seen: Sequence[_Seen]) -> Finding:
     for one in seen:
         by_file[one.file.source].append(one)
     evidence = [fact for found in by_file.values() for fact in _evidence(finding, found)]
-    itself = any(one.here and _tells_itself(one.sighting) for one in seen)
+    itself = any(one.here and _tells_itself(one.observation) for one in seen)
     return replace(
         finding,
         confidence=confidence.seen_in_a_run(finding.confidence, itself=itself),
@@ -73,32 +73,32 @@ def _confirmed(finding: Finding, seen: Sequence[_Seen]) -> Finding:
     )
 
 
-def _tells_itself(sighting: Sighting) -> bool:
+def _tells_itself(observation: Sighting) -> bool:
     """False for what such a layout only leads to, and for a kernel of which nothing tells who has launched it: any
     program with a convolution, or a copy of that size, has the same."""
-    return sighting.work is not Work.UNCOALESCED and bool(sighting.calls or sighting.ranges)
+    return observation.work is not Work.UNCOALESCED and bool(observation.calls or observation.ranges)
 
 
 def _evidence(finding: Finding, seen: Sequence[_Seen]) -> list[Evidence]:
     """Of one file: each kind of work, that of most time first."""
-    ordered = sorted(seen, key=lambda one: -(one.sighting.seconds or 0.0))
+    ordered = sorted(seen, key=lambda one: -(one.observation.seconds or 0.0))
     facts = []
     for one in ordered[:_SIGHTINGS]:
-        sighting = one.sighting
+        observation = one.observation
         elsewhere = "" if one.here else f", in another setting than advised on ({_setting_text(one.file.setting)})"
-        text = f"{_work_text(sighting)}, {_extent_text(sighting)}{elsewhere}"
-        source = f"{one.file.source}, {sighting.where}"
-        facts.append(Evidence(text, source, Basis.OBSERVED, sighting.measurements))
+        text = f"{_work_text(observation)}, {_extent_text(observation)}{elsewhere}"
+        source = f"{one.file.source}, {observation.where}"
+        facts.append(Evidence(text, source, Basis.OBSERVED, observation.measurements))
     rest = ordered[_SIGHTINGS:]
     if rest:
-        count = sum(one.sighting.count for one in rest)
-        measurements = tuple(fact for one in rest for fact in one.sighting.measurements)
+        count = sum(one.observation.count for one in rest)
+        measurements = tuple(fact for one in rest for fact in one.observation.measurements)
         text = f"and {len(rest)} more kinds of such work, {count}× in all"
         facts.append(Evidence(text, rest[0].file.source, Basis.OBSERVED, measurements))
-    per_step = {one.sighting.steps is not None for one in seen} == {True}
+    per_step = {one.observation.steps is not None for one in seen} == {True}
     if per_step and any(copy.kind in ordered[0].file.shows for copy in finding.copies):
-        steps = max(one.sighting.steps or 1 for one in seen)
-        a_step = sum(one.sighting.count for one in seen) / steps
+        steps = max(one.observation.steps or 1 for one in seen)
+        a_step = sum(one.observation.count for one in seen) / steps
         predicted = sum(copy.count for copy in finding.copies if copy.kind in ordered[0].file.shows)
         facts.append(
             Evidence(f"seen {a_step:g}× a step, predicted {predicted}×", ordered[0].file.source, Basis.OBSERVED)
@@ -106,30 +106,30 @@ def _evidence(finding: Finding, seen: Sequence[_Seen]) -> list[Evidence]:
     return facts
 
 
-def _work_text(sighting: Sighting) -> str:
-    copied = f" of {sighting.copied.shape}" if sighting.copied is not None else ""
-    detail = f" ({sighting.detail})" if sighting.detail else ""
-    return f"{sighting.work} seen: {_doers_text(sighting)}{copied}{detail}"
+def _work_text(observation: Sighting) -> str:
+    copied = f" of {observation.copied.shape}" if observation.copied is not None else ""
+    detail = f" ({observation.detail})" if observation.detail else ""
+    return f"{observation.work} seen: {_doers_text(observation)}{copied}{detail}"
 
 
-def _doers_text(sighting: Sighting) -> str:
+def _doers_text(observation: Sighting) -> str:
     """The kernels and the operator around them; the operator alone where it copies by itself."""
-    operator = sighting.calls[0].operator if sighting.calls else ""
+    operator = observation.calls[0].operator if observation.calls else ""
     # Only demangled names have return types and arguments.
-    names = dict.fromkeys(function_name(name) if set("(<") & set(name) else name for name in sighting.kernels)
+    names = dict.fromkeys(function_name(name) if set("(<") & set(name) else name for name in observation.kernels)
     listed = ", ".join(list(names)[:_KERNELS]) + (", ..." if len(names) > _KERNELS else "")
     return f"{listed} under {operator}" if listed and operator else listed or operator
 
 
-def _extent_text(sighting: Sighting) -> str:
+def _extent_text(observation: Sighting) -> str:
     """How often, and how long and how much, a step where the file marks steps."""
-    steps = sighting.steps or 1
-    unit = " a step" if sighting.steps is not None else " in the file"
-    parts = [f"{sighting.count / steps:g}×{unit}"]
-    if sighting.seconds is not None:
-        parts.append(seconds_text(sighting.seconds / steps))
-    if sighting.bytes is not None:
-        parts.append(bytes_text(round(sighting.bytes / steps)))
+    steps = observation.steps or 1
+    unit = " a step" if observation.steps is not None else " in the file"
+    parts = [f"{observation.count / steps:g}×{unit}"]
+    if observation.seconds is not None:
+        parts.append(seconds_text(observation.seconds / steps))
+    if observation.bytes is not None:
+        parts.append(bytes_text(round(observation.bytes / steps)))
     return ", ".join(parts)
 
 
@@ -138,9 +138,9 @@ def _setting_text(setting: Setting) -> str:
     return f"{setting.device}{compiled}"
 
 
-def _refusal(file: RunFile, sighting: Sighting, found: Belonging) -> Refusal:
-    subject = f"{sighting.count}× {_doers_text(sighting)} in {file.source}, {sighting.where}"
-    return Refusal(subject, f"{BELONGS_TO_NONE}: {found.reason}", site=sighting.site)
+def _refusal(file: RunFile, observation: Sighting, found: Belonging) -> Refusal:
+    subject = f"{observation.count}× {_doers_text(observation)} in {file.source}, {observation.where}"
+    return Refusal(subject, f"{BELONGS_TO_NONE}: {found.reason}", site=observation.site)
 
 
 def _contradicted(finding: Finding, own: Sequence[Claim], files: Sequence[RunFile]) -> Finding:
@@ -198,9 +198,9 @@ def _seen_alike(own: Sequence[Claim], file: RunFile) -> bool:
     return any(
         call.operator in claim.operators and (not claim.operands or agree(call, claim.operands, same_tensor))
         for claim in own
-        for sighting in file.sightings
-        for call in sighting.calls
-        if claim.copied is None or sighting.copied is None or same_tensor(sighting.copied, claim.copied)
+        for observation in file.observations
+        for call in observation.calls
+        if claim.copied is None or observation.copied is None or same_tensor(observation.copied, claim.copied)
     )
 
 

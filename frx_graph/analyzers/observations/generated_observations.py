@@ -20,8 +20,8 @@ def generated_sightings(code: GeneratedCode, source: str) -> RunFile:
         target = copy.target
         alike[target.shape, target.strides, target.dtype, target.device].append(copy)
     device = code.copies[0].target.device if code.copies else "cpu"
-    sightings = tuple(_sighting(copies, source) for copies in alike.values())
-    return RunFile(source, Setting(device, compiled=True), sightings)
+    observations = tuple(_sighting(copies, source) for copies in alike.values())
+    return RunFile(source, Setting(device, compiled=True), observations)
 
 
 def _sighting(copies: Sequence[GeneratedCopy], source: str) -> Sighting:

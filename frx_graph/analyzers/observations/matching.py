@@ -1,6 +1,6 @@
 """Leads what a file shows back to the finding that speaks of it, or says why that cannot be done without a guess.
 
-A sighting belongs to a finding if all that both tell agrees: the operator, the shapes, dtypes and strides of its
+A observation belongs to a finding if all that both tell agrees: the operator, the shapes, dtypes and strides of its
 operands or of what is copied, the direction of the pass, the line, and what the tensor is to the operator; and if no
 other finding agrees as well. An operator's name alone is too little: shapes or a line must be known, too.
 """
@@ -24,7 +24,7 @@ _NAMED = 3
 
 @dataclass(frozen=True, slots=True)
 class Belonging:
-    """To which finding a sighting belongs, by position. Where to none, `reason` says why, and `possible` are those
+    """To which finding a observation belongs, by position. Where to none, `reason` says why, and `possible` are those
     between which nothing decides."""
 
     finding: int | None
@@ -32,45 +32,45 @@ class Belonging:
     possible: frozenset[int] = frozenset()
 
 
-def belonging(sighting: Sighting, claims: Sequence[Claim], findings: Sequence[Finding]) -> Belonging:
-    """The finding that the sighting belongs to; `claims` are those of `findings`."""
-    left = [claim for claim in claims if claim.kind in sighting.kinds]
-    if sighting.calls:
-        left, reason = _by_call(sighting, left)
-    elif sighting.ranges:
-        paths = _module_paths(sighting)
+def belonging(observation: Sighting, claims: Sequence[Claim], findings: Sequence[Finding]) -> Belonging:
+    """The finding that the observation belongs to; `claims` are those of `findings`."""
+    left = [claim for claim in claims if claim.kind in observation.kinds]
+    if observation.calls:
+        left, reason = _by_call(observation, left)
+    elif observation.ranges:
+        paths = _module_paths(observation)
         left = [claim for claim in left if claim.site.module_path in paths]
-        reason = f"no finding speaks of what runs in the range {sighting.ranges[-1]}"
+        reason = f"no finding speaks of what runs in the range {observation.ranges[-1]}"
     else:
-        left, reason = _by_kernel(sighting, left)
+        left, reason = _by_kernel(observation, left)
     for agrees, disagreement in _FACTS:
         if not left:
             break
-        kept = [claim for claim in left if agrees(sighting, claim)]
+        kept = [claim for claim in left if agrees(observation, claim)]
         if not kept:
-            reason = disagreement(sighting)
+            reason = disagreement(observation)
         left = kept
     if not left:
         return Belonging(None, reason)
-    return _sole(_on_line(sighting, _owning(left)), findings)
+    return _sole(_on_line(observation, _owning(left)), findings)
 
 
-def _by_kernel(sighting: Sighting, claims: Sequence[Claim]) -> tuple[list[Claim], str]:
+def _by_kernel(observation: Sighting, claims: Sequence[Claim]) -> tuple[list[Claim], str]:
     """What a kernel alone may belong to: a conversion to a convolution, a copy to what copies as much."""
-    if sighting.work is Work.CONVERSION:
+    if observation.work is Work.CONVERSION:
         return [claim for claim in claims if claim.operators & _CONVOLUTIONS], "no finding speaks of a convolution"
-    if sighting.elements is not None:
+    if observation.elements is not None:
         return [claim for claim in claims if claim.copied is not None], "no finding speaks of a copy"
     return [], "the file does not tell which operator launched it (ncu --nvtx, and emit_nvtx(record_shapes=True))"
 
 
-def _by_call(sighting: Sighting, claims: Sequence[Claim]) -> tuple[list[Claim], str]:
-    called = {call.operator for call in sighting.calls}
+def _by_call(observation: Sighting, claims: Sequence[Claim]) -> tuple[list[Claim], str]:
+    called = {call.operator for call in observation.calls}
     left = [claim for claim in claims if claim.operators & called]
     if not left:
-        return [], f"no finding speaks of {sighting.calls[-1].operator}"
-    told = sighting.site is not None or sighting.copied is not None or sighting.elements is not None
-    if not told and all(call.operands is None for call in sighting.calls if _asked(call, left)):
+        return [], f"no finding speaks of {observation.calls[-1].operator}"
+    told = observation.site is not None or observation.copied is not None or observation.elements is not None
+    if not told and all(call.operands is None for call in observation.calls if _asked(call, left)):
         return [], "the file tells neither shapes nor lines (record_shapes=True, with_stack=True)"
     return left, ""
 
@@ -79,18 +79,18 @@ def _asked(call: SeenCall, claims: Sequence[Claim]) -> bool:
     return any(call.operator in claim.operators for claim in claims)
 
 
-def _module_paths(sighting: Sighting) -> frozenset[str]:
+def _module_paths(observation: Sighting) -> frozenset[str]:
     """The paths that the program may have named the innermost range by; ours begin with the root module."""
-    return frozenset({sighting.ranges[-1], f"model.{sighting.ranges[-1]}"})
+    return frozenset({observation.ranges[-1], f"model.{observation.ranges[-1]}"})
 
 
-def _same_operands(sighting: Sighting, claim: Claim) -> bool:
-    calls = [call for call in sighting.calls if call.operator in claim.operators]
+def _same_operands(observation: Sighting, claim: Claim) -> bool:
+    calls = [call for call in observation.calls if call.operator in claim.operators]
     return not calls or not claim.operands or any(agree(call, claim.operands, _same_shape) for call in calls)
 
 
-def _same_strides(sighting: Sighting, claim: Claim) -> bool:
-    calls = [call for call in sighting.calls if call.operator in claim.operators]
+def _same_strides(observation: Sighting, claim: Claim) -> bool:
+    calls = [call for call in observation.calls if call.operator in claim.operators]
     return not calls or not claim.operands or any(agree(call, claim.operands, same_tensor) for call in calls)
 
 
@@ -116,28 +116,28 @@ def same_tensor(seen: Operand, claimed: Operand) -> bool:
     return all(n == 1 or a == b for n, a, b in zip(seen.shape, seen.strides, claimed.strides, strict=True))
 
 
-def _same_copied(sighting: Sighting, claim: Claim) -> bool:
-    if sighting.copied is None or claim.copied is None:
+def _same_copied(observation: Sighting, claim: Claim) -> bool:
+    if observation.copied is None or claim.copied is None:
         return True
-    return same_tensor(sighting.copied, claim.copied)
+    return same_tensor(observation.copied, claim.copied)
 
 
-def _same_size(sighting: Sighting, claim: Claim) -> bool:
-    if sighting.elements is None or claim.copied is None:
+def _same_size(observation: Sighting, claim: Claim) -> bool:
+    if observation.elements is None or claim.copied is None:
         return True
     count = 1
     for size in claim.copied.shape:
         count *= size
-    return sighting.elements.least <= count <= sighting.elements.most
+    return observation.elements.least <= count <= observation.elements.most
 
 
-def _same_phase(sighting: Sighting, claim: Claim) -> bool:
-    return sighting.phase is None or sighting.phase is claim.phase
+def _same_phase(observation: Sighting, claim: Claim) -> bool:
+    return observation.phase is None or observation.phase is claim.phase
 
 
-def _same_place(sighting: Sighting, claim: Claim) -> bool:
+def _same_place(observation: Sighting, claim: Claim) -> bool:
     """Same file and function: without the line of the call a trace gives that of the function."""
-    site = sighting.site
+    site = observation.site
     if site is None or not claim.site.line:
         return True
     return _same_file(site.file, claim.site.file) and site.function == claim.site.function
@@ -151,11 +151,11 @@ def _same_file(one: str, other: str) -> bool:
     return shared > 0 and ours[-shared:] == theirs[-shared:]
 
 
-def _same_role(sighting: Sighting, claim: Claim) -> bool:
+def _same_role(observation: Sighting, claim: Claim) -> bool:
     """What speaks of whole operators speaks of their images, and not of weights."""
     if claim.role is None:
-        return bool(sighting.roles - {OperandRole.WEIGHT})
-    return claim.role in sighting.roles
+        return bool(observation.roles - {OperandRole.WEIGHT})
+    return claim.role in observation.roles
 
 
 _Agrees = Callable[[Sighting, Claim], bool]
@@ -181,8 +181,8 @@ def _owning(claims: Sequence[Claim]) -> list[Claim]:
     return others if len({claim.finding for claim in others}) == 1 else list(claims)
 
 
-def _on_line(sighting: Sighting, claims: list[Claim]) -> list[Claim]:
-    line = None if sighting.site is None else sighting.site.line
+def _on_line(observation: Sighting, claims: list[Claim]) -> list[Claim]:
+    line = None if observation.site is None else observation.site.line
     return [claim for claim in claims if claim.site.line == line] or claims
 
 
@@ -199,18 +199,18 @@ def _finding_text(finding: Finding) -> str:
     return f"{finding.rule} ({PurePath(finding.site.file).name}:{finding.site.line})"
 
 
-def _call_text(sighting: Sighting) -> str:
-    return sighting.calls[-1].operator if sighting.calls else "what runs there"
+def _call_text(observation: Sighting) -> str:
+    return observation.calls[-1].operator if observation.calls else "what runs there"
 
 
-def _copied_text(sighting: Sighting) -> str:
-    copied = sighting.copied
+def _copied_text(observation: Sighting) -> str:
+    copied = observation.copied
     assert copied is not None
     return f"{copied.shape}" if copied.strides is None else f"{copied.shape} in strides {copied.strides}"
 
 
-def _elements_text(sighting: Sighting) -> str:
-    elements = sighting.elements
+def _elements_text(observation: Sighting) -> str:
+    elements = observation.elements
     assert elements is not None
     return f"{elements.least:,} to {elements.most:,} elements"
 

@@ -88,7 +88,7 @@ class NcuSightings:
     def run_file(self, source: str) -> RunFile:
         """All of them. What an export does not show may have been left out when it was made: nothing is quiet in it."""
         found = [_sighting(key, launches) for key, launches in self._alike.items()]
-        seen = tuple(sighting for sighting in found if sighting is not None)
+        seen = tuple(observation for observation in found if observation is not None)
         return RunFile(source, Setting("cuda", True if self._compiled else None), seen)
 
 

@@ -107,6 +107,6 @@ class RunFile:
 
     source: str
     setting: Setting
-    sightings: tuple[Sighting, ...]
+    observations: tuple[Sighting, ...]
     quiet: tuple[QuietCall, ...] = ()
     shows: frozenset[CopyKind | None] = frozenset()

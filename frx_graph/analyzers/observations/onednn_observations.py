@@ -43,7 +43,7 @@ def onednn_sightings(primitives: Sequence[Primitive], source: str) -> RunFile:
     return RunFile(
         source=source,
         setting=Setting("cpu", None),
-        sightings=tuple(_sighting(key, found, source) for key, found in alike.items()),
+        observations=tuple(_sighting(key, found, source) for key, found in alike.items()),
         quiet=_quiet_calls(primitives, served),
         shows=frozenset({CopyKind.REORDER}),
     )

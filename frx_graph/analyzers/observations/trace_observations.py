@@ -44,7 +44,7 @@ def trace_sightings(analysis: TraceAnalysis) -> RunFile:
         source=str(analysis.tree.trace.path),
         # torch calls AMD's devices "cuda", too.
         setting=Setting("cuda" if analysis.on_device else "cpu", analysis.compiled),
-        sightings=tuple(_sighting(analysis, copies) for copies in alike.values()),
+        observations=tuple(_sighting(analysis, copies) for copies in alike.values()),
         quiet=tuple(_quiet_calls(analysis)),
         shows=_SHOWN_ON_HOST | ({CopyKind.REORDER} if analysis.on_device else frozenset()),
     )

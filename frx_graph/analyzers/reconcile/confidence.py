@@ -16,9 +16,9 @@ of loads neither confirms nor refutes what is said of stores.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast
 
 from frx_graph.analyzers.reconcile.signal import EVERYTHING, Grade, Layer, Signal
 
@@ -36,15 +36,7 @@ class Confidence(enum.IntEnum):
     @property
     def label(self) -> ConfidenceLabel:
         """In a word."""
-        return _LABELS[self]
-
-
-_LABELS: Mapping[Confidence, ConfidenceLabel] = {
-    Confidence.LOW: "low",
-    Confidence.MEDIUM: "medium",
-    Confidence.HIGH: "high",
-    Confidence.CONFIRMED: "confirmed",
-}
+        return cast("ConfidenceLabel", self.name.lower())
 
 
 class Standing(enum.StrEnum):

@@ -111,11 +111,6 @@ def reconcile(layers: Layers) -> Reconciliation:
     )
 
 
-def what_evidence_is_missing(layers: Layers) -> tuple[MissingEvidence, ...]:
-    """For each diagnosis that is not confirmed: what would tell, how sure it would be then, and how to get it."""
-    return reconcile(layers).missing
-
-
 def _available(layers: Layers) -> tuple[Layer, ...]:
     known = {
         Layer.SOURCE: layers.source,

@@ -16,8 +16,7 @@ from collections.abc import Iterator
 
 from frx_graph.analyzers.kernels.analysis import LabelledKernel
 from frx_graph.analyzers.kernels.occupancy_model import FULL_PCT, Limiter, limiters
-from frx_graph.analyzers.kernels.ptx_analysis import StaticKernel
-from frx_graph.analyzers.kernels.ptx_labels import MANY_REGISTERS
+from frx_graph.analyzers.kernels.ptx_analysis import MANY_REGISTERS, StaticKernel
 from frx_graph.analyzers.reconcile.matched_kernels import MatchedKernel
 from frx_graph.analyzers.reconcile.signal import DiagnosisRule, Grade, Layer, Signal, counter, of_label, of_source
 from frx_graph.evidence.ncu.presets import Preset

@@ -5,10 +5,10 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast
 
 from frx_graph.analyzers.kernels.labels import KernelLabel
-from frx_graph.analyzers.kernels.ptx_labels import PtxLabel
+from frx_graph.analyzers.kernels.ptx_analysis import PtxLabel
 from frx_graph.analyzers.reconcile.matched_kernels import MatchedKernel, SourceKernel
 from frx_graph.evidence.ncu.presets import Preset
 
@@ -40,15 +40,8 @@ class Grade(enum.IntEnum):
     @property
     def label(self) -> GradeLabel:
         """In a word."""
-        return _GRADE_LABELS[self]
+        return cast("GradeLabel", self.name.lower())
 
-
-_GRADE_LABELS: Mapping[Grade, GradeLabel] = {
-    Grade.HINT: "hint",
-    Grade.CERTAIN: "certain",
-    Grade.COUNTED: "counted",
-    Grade.MEASURED: "measured",
-}
 
 EVERYTHING = ""
 """What a signal is about that knows no more than the diagnosis."""

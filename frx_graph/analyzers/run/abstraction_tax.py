@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from frx_graph.analyzers.run.steps import Activity
-from frx_graph.analyzers.timeline.kernel_family import KernelFamily
 from frx_graph.analyzers.timeline.labels import FEWEST_KERNELS, HOST_BOUND, SMALL_KERNELS
+from frx_graph.analyzers.trace.kernel_names import KernelFamily
 
 if TYPE_CHECKING:
     from frx_graph.analyzers.run.figures import ScopeFigures

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from frx_graph.analyzers.run.abstraction_tax import AbstractionTax, abstraction_tax
-from frx_graph.analyzers.run.batch_layouts import Layouts, StrideChange, layouts, shape_changes, stride_changes
+from frx_graph.analyzers.run.batch_layouts import StrideChange, layouts, shape_changes, stride_changes
 from frx_graph.analyzers.run.diagnosis import Diagnosis, diagnose
-from frx_graph.analyzers.run.figures import KernelFigures, ScopeFigures, device_use, kernel_figures
+from frx_graph.analyzers.run.figures import ScopeFigures, device_use, kernel_figures
 from frx_graph.analyzers.run.labels import run_labels
 from frx_graph.analyzers.run.steps import RunStep, Scope, Selector, by_process, steps_of, unfinished_steps
 from frx_graph.analyzers.timeline.analysis import RunAnalysis
@@ -90,12 +90,25 @@ def analyse_record(events: Sequence[RunEvent], samples: Sequence[GpuSample], tra
     kernels = kernel_figures([event for event in events if isinstance(event, ProfilerWindow)])
     # A profiler's schedule has its own warm-up, and its window leaves a step out that is unlike the others.
     selector = Selector(skip_first_n=0) if from_trace else Selector()
-    of_trace = () if trace is None else trace.labels
 
+    # Samples can be told from those before and after the steps.
     placed = not from_trace and _on_one_clock(steps, sampled)
 
-    def scope(name: Scope, chosen: Sequence[RunStep]) -> ScopeAnalysis:
-        return _scope(name, chosen, known, sampled, kernels, timeline, of_trace, placed=placed)
+    def analyse_scope(name: Scope, chosen: Sequence[RunStep]) -> ScopeAnalysis:
+        bounded = placed and bool(chosen)
+        begin = min(step.begin_ns for step in chosen) if bounded else None
+        end = max(step.end_ns for step in chosen) if bounded else None
+        devices = device_use(sampled, begin, end)
+        figures = ScopeFigures(tuple(chosen), devices, shape_changes(known, chosen), kernels, timeline)
+        labels = run_labels(figures, () if trace is None else trace.labels)
+        return ScopeAnalysis(
+            scope=name,
+            figures=figures,
+            labels=labels,
+            diagnosis=diagnose(figures, labels),
+            tax=abstraction_tax(figures),
+            stride_changes=stride_changes(known, chosen),
+        )
 
     left_out = {step.number for step in timeline.windows.left_out} if from_trace and timeline is not None else set()
     steady = [step for step in selector.select(steps) if step.number not in left_out]
@@ -105,8 +118,8 @@ def analyse_record(events: Sequence[RunEvent], samples: Sequence[GpuSample], tra
         clock_changes=sum(record.clock > 0 for record in records),
         unfinished=sum(map(unfinished_steps, records)),
         selector=selector,
-        run=scope(Scope.RUN, steps),
-        steady_state=scope(Scope.STEADY_STATE, steady),
+        run=analyse_scope(Scope.RUN, steps),
+        steady_state=analyse_scope(Scope.STEADY_STATE, steady),
     )
 
 
@@ -118,35 +131,3 @@ def _on_one_clock(steps: Sequence[RunStep], samples: Sequence[GpuSample]) -> boo
     begin, end = min(step.begin_ns for step in steps), max(step.end_ns for step in steps)
     first, last = min(sample.at_ns for sample in samples), max(sample.at_ns for sample in samples)
     return max(begin - last, first - end) < _ZONE_NS // 2
-
-
-def _scope(
-    name: Scope,
-    steps: Sequence[RunStep],
-    known: Layouts,
-    samples: Sequence[GpuSample],
-    kernels: KernelFigures | None,
-    trace: Timeline | None,
-    of_trace: Sequence[RunLabel],
-    *,
-    placed: bool,
-) -> ScopeAnalysis:
-    """`placed`: samples can be told from those before and after the steps."""
-    begin = min(step.begin_ns for step in steps) if placed and steps else None
-    end = max(step.end_ns for step in steps) if placed and steps else None
-    figures = ScopeFigures(
-        steps=tuple(steps),
-        devices=device_use(samples, begin, end),
-        shapes=shape_changes(known, steps),
-        kernels=kernels,
-        trace=trace,
-    )
-    labels = run_labels(figures, of_trace)
-    return ScopeAnalysis(
-        scope=name,
-        figures=figures,
-        labels=labels,
-        diagnosis=diagnose(figures, labels),
-        tax=abstraction_tax(figures),
-        stride_changes=stride_changes(known, steps),
-    )

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from frx_graph.analyzers.kernels.recommendations import Bottleneck, Recommendation, recommendations
 from frx_graph.analyzers.run.figures import ScopeFigures
 from frx_graph.analyzers.run.steps import Activity
-from frx_graph.analyzers.timeline.labels import INPUT_WAIT, INSUFFICIENT, REMOVABLE, UNPRICED, Answer, RunLabel
+from frx_graph.analyzers.timeline.labels import INPUT_WAIT, INSUFFICIENT, UNPRICED, Answer, RunLabel
 from frx_graph.passes import confidence
 
 FEW_STEPS = 3
@@ -126,9 +126,7 @@ def _recommendations(present: Sequence[RunLabel], values: Mapping[str, float]) -
                 evidence=(label.evidence,),
                 kernels=(),
                 values=values,
-                most_speedup_pct=100.0 * (1 / (1 - label.score) - 1)
-                if label.label in REMOVABLE and label.score < 1
-                else None,
+                most_speedup_pct=label.most_speedup_pct,
                 confidence=label.confidence,
             )
             for label in present

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from frx_graph.analyzers.kernels.recommendations import Bottleneck, Recommendation, recommendations
-from frx_graph.analyzers.timeline.labels import INSUFFICIENT, REMOVABLE, Answer, RunLabel, run_labels
+from frx_graph.analyzers.timeline.labels import INSUFFICIENT, Answer, RunLabel, run_labels
 from frx_graph.analyzers.timeline.timeline import Timeline, timeline
 from frx_graph.analyzers.trace.analysis import TraceAnalysis
 from frx_graph.records import Finding
@@ -45,7 +45,6 @@ def analyse_run(analysis: TraceAnalysis, findings: Sequence[Finding]) -> RunAnal
     run = timeline(analysis, findings)
     labels = run_labels(run)
     values = run.values()
-    found = [label for label in labels if label.answer is Answer.PRESENT]
     bottlenecks = [
         Bottleneck(
             label=label.label,
@@ -53,18 +52,13 @@ def analyse_run(analysis: TraceAnalysis, findings: Sequence[Finding]) -> RunAnal
             evidence=(label.evidence,),
             kernels=_kernels(run, label),
             values=values,
-            most_speedup_pct=_most(label),
+            most_speedup_pct=label.most_speedup_pct,
             confidence=label.confidence,
         )
-        for label in found
+        for label in labels
+        if label.answer is Answer.PRESENT
     ]
     return RunAnalysis(run, labels, recommendations(bottlenecks))
-
-
-def _most(label: RunLabel) -> float | None:
-    if label.label not in REMOVABLE or label.score >= 1:
-        return None
-    return 100.0 * (1 / (1 - label.score) - 1)
 
 
 def _kernels(run: Timeline, label: RunLabel) -> tuple[str, ...]:

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from frx_graph.analyzers.timeline.host_time import Part
-from frx_graph.analyzers.timeline.kernel_family import KernelFamily, kernel_family, on_tensor_cores
 from frx_graph.analyzers.timeline.windows import Windows
 from frx_graph.analyzers.trace.analysis import TraceAnalysis
+from frx_graph.analyzers.trace.kernel_names import KernelFamily, kernel_family, on_tensor_cores
 from frx_graph.analyzers.trace.operators import is_operator
 from frx_graph.capture.call_site import CallSite
 from frx_graph.evidence.trace.events import ActivityKind

@@ -6,11 +6,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from frx_graph.analyzers.timeline.device_time import DeviceTime, TransferTotal, device_times, transfer_totals
+from frx_graph.analyzers.timeline.device_time import (
+    DeviceTime,
+    LayoutTotals,
+    TransferTotal,
+    device_times,
+    layout_work,
+    transfer_totals,
+)
 from frx_graph.analyzers.timeline.host_time import HostTime, ShapeChanges, host_time, parts_of, shape_changes
 from frx_graph.analyzers.timeline.kernel_table import KernelTable, kernel_table
 from frx_graph.analyzers.timeline.launches import Launches, launches
-from frx_graph.analyzers.timeline.layout_work import LayoutTotals, layout_work
 from frx_graph.analyzers.timeline.windows import Windows, find_windows
 from frx_graph.analyzers.trace.analysis import TraceAnalysis
 from frx_graph.evidence.trace.intervals import common, covers, length_ns, without

@@ -13,14 +13,13 @@ from dataclasses import dataclass, replace
 from frx_graph.analyzers.trace.analysis import TraceAnalysis, per_step, steps_with
 from frx_graph.analyzers.trace.copies import TraceCopy
 from frx_graph.analyzers.trace.kernel_names import function_name
-from frx_graph.analyzers.trace.wording import advice_on
 from frx_graph.capture.call_site import CallSite, common_module_path
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.evidence.trace.events import Operand
 from frx_graph.evidence.trace.tree import NONE
 from frx_graph.passes import confidence
 from frx_graph.passes.severity import severity_of_share
-from frx_graph.records import Basis, Copy, Evidence, Finding, OperandRole, Saving
+from frx_graph.records import Basis, Copy, Effort, Evidence, Finding, OperandRole, Risk, Saving
 from frx_graph.support.byte_text import bytes_text
 
 GRAPH_ID = "trace"
@@ -28,6 +27,52 @@ GRAPH_ID = "trace"
 SOURCE = "trace"
 _LISTED = 3
 """Kinds of copies that the evidence names."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Wording:
+    title: str
+    fix: str
+    effort: Effort
+    risk: Risk
+
+
+_WORDINGS = {
+    "FRX001": _Wording(
+        "{names} {copy} an operand inside",
+        "give the operator strides that it takes as they are: store the producer's result that way, or reorder the "
+        "dimensions after the operator and not before it",
+        Effort.LOCAL,
+        Risk.LOW,
+    ),
+    "FRX002": _Wording(
+        "{names} {copy}",
+        "make the copy once upstream, or have the producer write the layout that is wanted here; drop it where "
+        "the consumer takes the strides as they are",
+        Effort.LOCAL,
+        Risk.LOW,
+    ),
+    "FRX004": _Wording(
+        "{names} {convert} tensors between plain and channels-last",
+        "run the whole region in channels-last, so that nothing is left to convert: "
+        "`model.to(memory_format={format})` and `x = x.to(memory_format={format})`",
+        Effort.ONE_LINE,
+        Risk.LOW,
+    ),
+    "FRX007": _Wording(
+        "The weights of {names} are converted on every call",
+        "convert them once, before training or inference: `model.to(memory_format={format})`",
+        Effort.ONE_LINE,
+        Risk.LOW,
+    ),
+}
+_NEEDLESS = _Wording(
+    "{names} {copy} into the layout that the value has",
+    "drop it, unless the value or the copy is written to afterwards",
+    Effort.ONE_LINE,
+    Risk.MEDIUM,
+)
+"""For copies of FRX002 that change no strides."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,19 +123,28 @@ def _finding(analysis: TraceAnalysis, group: CopiesAtSite, alone_ns: int) -> Fin
     # The CPU's time is what there is to save only where no device sets the pace.
     share = time_ns / analysis.busy_ns if analysis.busy_ns and on_device == analysis.on_device else None
     operators = tuple(dict.fromkeys(operator_name(analysis, copy.operator) for copy in copies))
-    text = advice_on(group.rule, operators, [copy.operand for copy in copies], needless=all(map(_keeps_layout, copies)))
+    needless = group.rule == "FRX002" and all(map(_keeps_layout, copies))
+    wording = _NEEDLESS if needless else _WORDINGS[group.rule]
+    names = ", ".join(name.removeprefix("aten::") for name in operators[:3])
+    several = len(operators) > 1
+    words = {
+        "names": names,
+        "copy": "copy" if several else "copies",
+        "convert": "convert their" if several else "converts its",
+        "format": _memory_format(copies),
+    }
     return Finding(
         rule=group.rule,
-        title=text.title,
+        title=wording.title.format_map(words),
         severity=severity_of_share(share),
         site=group.site,
         nodes=tuple(dict.fromkeys(_label(analysis, copy) for copy in copies)),
         count_per_step=per_step(len(copies), steps),
         bytes_per_step=known // len(steps) if None not in sizes else None,
         saving=Saving(measured_pct=100.0 * share if share is not None else None),
-        effort=text.effort,
-        risk=text.risk,
-        fix=text.fix,
+        effort=wording.effort,
+        risk=wording.risk,
+        fix=wording.fix.format_map(words),
         confidence=_confidence(group),
         basis=Basis.OBSERVED,
         evidence=tuple(_evidence(analysis, group, time_ns, share)),
@@ -187,6 +241,12 @@ def _time(analysis: TraceAnalysis, copies: Sequence[TraceCopy], time_ns: int, sh
         return f"{text}: {100 * share:.2f} % of the {busy} that operators ran"
     part = 100 * time_ns / analysis.wall_ns if analysis.wall_ns else 0.0
     return f"{text}, {part:.2f} % of the steps' {wall}; the device may hide it"
+
+
+def _memory_format(copies: Sequence[TraceCopy]) -> str:
+    # Channels-last is another format for volumes.
+    ranks = {len(copy.operand.shape) for copy in copies if copy.operand is not None}
+    return "torch.channels_last_3d" if ranks == {5} else "torch.channels_last"
 
 
 def _keeps_layout(copy: TraceCopy) -> bool:

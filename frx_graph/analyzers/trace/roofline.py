@@ -11,10 +11,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from frx_graph.advice import RooflinePoint
-from frx_graph.analyzers.timeline.kernel_family import on_tensor_cores
 from frx_graph.analyzers.trace.analysis import TraceAnalysis, per_step
 from frx_graph.analyzers.trace.costs import CallCost, CallCosts, is_memory_bound_operator
-from frx_graph.analyzers.trace.kernel_names import MEMORY_BOUND, kernel_class
+from frx_graph.analyzers.trace.kernel_names import MEMORY_BOUND, kernel_class, on_tensor_cores
 from frx_graph.analyzers.trace.operators import is_operator, outermost
 from frx_graph.capture.call_site import CallSite, common_module_path
 from frx_graph.capture.captured_graph import Phase

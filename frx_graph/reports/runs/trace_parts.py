@@ -7,8 +7,8 @@ from typing import Literal
 from pydantic import Field
 
 from frx_graph.analyzers.timeline.host_time import Part
-from frx_graph.analyzers.timeline.kernel_family import KernelFamily
 from frx_graph.analyzers.timeline.labels import Answer
+from frx_graph.analyzers.trace.kernel_names import KernelFamily
 from frx_graph.reports.render.document import FinitePart
 from frx_graph.reports.render.recommendation_part import RecommendationPart
 

@@ -33,7 +33,7 @@ FACT = Measurement("time_per_step", 2e-5, "s", "nchwToNhwcKernel", Provenance("r
 
 
 def seen(call: SeenCall, *, setting: Setting = GPU, count: int = 4, **fields: Any) -> RunFile:
-    sighting = Sighting(
+    observation = Sighting(
         kernels=("void nchwToNhwcKernel<float>(int)",),
         where="correlation 7",
         count=count,
@@ -42,7 +42,7 @@ def seen(call: SeenCall, *, setting: Setting = GPU, count: int = 4, **fields: An
         measurements=(FACT,),
         **{"work": Work.CONVERSION, "calls": (call,), "steps": 2, "seconds": 4e-5, "bytes": 3000, **fields},
     )
-    return RunFile("run.json", setting, (sighting,), shows=frozenset({CopyKind.REORDER}))
+    return RunFile("run.json", setting, (observation,), shows=frozenset({CopyKind.REORDER}))
 
 
 def quiet(call: SeenCall, *, setting: Setting = GPU, shows: frozenset[Any] = frozenset({CopyKind.REORDER})) -> RunFile:
@@ -184,10 +184,10 @@ def test_measured_times_are_not_refuted_by_kernels_that_do_not_convert(program: 
 def test_many_kinds_of_work_are_told_shortly(program: Any) -> None:
     first = program.convolutions[0]
     file = seen(program.call(first))
-    (sighting,) = file.sightings
-    many = tuple(replace(sighting, seconds=n * 1e-5, where=f"correlation {n}") for n in range(6))
+    (observation,) = file.observations
+    many = tuple(replace(observation, seconds=n * 1e-5, where=f"correlation {n}") for n in range(6))
     (changed,), _ = corroborated(
-        [program.finding("FRX001", first, INPUT)], program.graphs, [replace(file, sightings=many)], GPU
+        [program.finding("FRX001", first, INPUT)], program.graphs, [replace(file, observations=many)], GPU
     )
     assert len(changed.evidence) == 6
     assert changed.evidence[0].source == "run.json, correlation 5"
@@ -212,12 +212,14 @@ def test_evidence_that_matches_nothing_changes_nothing(program: Any, chains: Any
     if any(operand.shape in shapes for chain in chains for call in chain for operand in call.operands or ()):
         return
     file = seen(SeenCall("x"))
-    (one,) = file.sightings
-    sightings = tuple(replace(one, calls=chain) for chain in chains)
+    (one,) = file.observations
+    observations = tuple(replace(one, calls=chain) for chain in chains)
     calls = tuple(QuietCall(call, None, 1) for chain in chains for call in chain) if silent else ()
-    changed, refusals = corroborated(findings, program.graphs, [replace(file, sightings=sightings, quiet=calls)], GPU)
+    changed, refusals = corroborated(
+        findings, program.graphs, [replace(file, observations=observations, quiet=calls)], GPU
+    )
     assert changed == findings
-    assert len(refusals) == len(sightings)
+    assert len(refusals) == len(observations)
 
 
 @pytest.mark.parametrize("now", [0.0, 0.3, 0.42, ASSUMED, MODELLED, 0.8, INFERRED, MEASURED, CONFIRMED, 1.0])

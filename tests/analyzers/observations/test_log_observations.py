@@ -27,13 +27,13 @@ def section(title: str) -> RunFile:
 def test_reorders_belong_to_the_convolution_that_they_serve() -> None:
     file = section("grouped")
     assert file.setting == Setting("cpu", None)
-    image, weight, result = file.sightings[:3]
+    image, weight, result = file.observations[:3]
     assert (image.work, image.count, image.steps, image.phase) == (Work.CONVERSION, 1, None, Phase.FORWARD)
     (call,) = image.calls
     assert (call.operator, call.complete) == ("aten::convolution", False)
     # The groups are no dimension of torch's weight.
     assert [operand.shape for operand in call.operands or ()] == [(2, 32, 14, 14), (64, 8, 3, 3)]
-    roles = [sighting.roles for sighting in (image, weight, result)]
+    roles = [observation.roles for observation in (image, weight, result)]
     assert roles == [frozenset({role}) for role in (OperandRole.INPUT, OperandRole.WEIGHT, OperandRole.OUTPUT)]
     assert weight.copied == Operand((64, 8, 3, 3), DType.FLOAT32)
     assert (image.where, image.detail) == ("line 10", "abcd to aBcd8b")
@@ -44,10 +44,10 @@ def test_reorders_belong_to_the_convolution_that_they_serve() -> None:
 
 
 def test_a_backward_has_the_operands_of_torchs_operator() -> None:
-    backward = [sighting for sighting in section("grouped").sightings if sighting.phase is Phase.BACKWARD]
+    backward = [observation for observation in section("grouped").observations if observation.phase is Phase.BACKWARD]
     assert backward
-    for sighting in backward:
-        (call,) = sighting.calls
+    for observation in backward:
+        (call,) = observation.calls
         assert call.operator == "aten::convolution_backward"
         shapes = [operand.shape for operand in call.operands or ()]
         assert shapes == [(2, 64, 14, 14), (2, 32, 14, 14), (64, 8, 3, 3)]
@@ -71,7 +71,7 @@ def test_reorders_of_other_primitives_are_told_without_an_operator() -> None:
         "onednn_verbose,v1,primitive,exec,cpu,reorder,jit:uni,undef,src:f32::blocked:ab::f0 dst:f32::blocked:ba::f0,,,"
         "8x64,0.1"
     )
-    (seen,) = onednn_sightings(parse_log(reorder), "run.log").sightings
+    (seen,) = onednn_sightings(parse_log(reorder), "run.log").observations
     assert (seen.calls, seen.copied) == ((SeenCall("onednn::reorder"),), Operand((8, 64), DType.FLOAT32))
 
 
@@ -85,7 +85,7 @@ def test_copying_loops_are_clones_of_what_they_write() -> None:
 """
     file = generated_sightings(read_inductor_code(code.splitlines()), "code.py")
     assert file.setting == Setting("cuda", compiled=True)
-    (seen,) = file.sightings
+    (seen,) = file.observations
     assert (seen.count, seen.where, seen.copied) == (2, "line 3", Operand((4, 32, 16), DType.FLOAT16))
     assert seen.bytes == 2 * 2 * 2 * 2048
     assert [fact.provenance.line for fact in seen.measurements] == [3, 5]

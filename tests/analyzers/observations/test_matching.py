@@ -38,8 +38,8 @@ def conversion(*calls: SeenCall, roles: frozenset[OperandRole] = frozenset({INPU
     )
 
 
-def found(sighting: Sighting, program: Any, *findings: Finding) -> Belonging:
-    return belonging(sighting, program.claims(*findings), findings)
+def found(observation: Sighting, program: Any, *findings: Finding) -> Belonging:
+    return belonging(observation, program.claims(*findings), findings)
 
 
 def test_operator_and_shapes_lead_back(program: Any) -> None:
@@ -95,8 +95,8 @@ def test_strides_of_a_dimension_of_size_1_mean_nothing(program: Any) -> None:
 
 def test_the_backward_is_another_call(program: Any) -> None:
     first = program.convolutions[0]
-    sighting = conversion(program.call(first), phase=Phase.BACKWARD)
-    answer = found(sighting, program, program.finding("FRX001", first, INPUT))
+    observation = conversion(program.call(first), phase=Phase.BACKWARD)
+    answer = found(observation, program, program.finding("FRX001", first, INPUT))
     assert answer.reason == "no finding speaks of aten::convolution in the backward"
 
 
@@ -107,7 +107,7 @@ def test_of_two_alike_only_the_line_decides(program: Any) -> None:
     assert (answer.finding, answer.possible) == (None, frozenset({0, 1}))
     assert f"FRX001 (conftest.py:{second.site.line}), FRX001 (conftest.py:{third.site.line})" in answer.reason
     # The profiler cuts the beginning off file names, and another machine has another one.
-    for file in ("conftest.py", "sightings/conftest.py", "/home/me/tests/sightings/conftest.py"):
+    for file in ("conftest.py", "observations/conftest.py", "/home/me/tests/observations/conftest.py"):
         site = replace(third.site, file=file)
         assert found(conversion(program.call(third), site=site), program, *findings) == Belonging(1)
 
@@ -141,11 +141,11 @@ def test_a_weight_belongs_to_the_finding_on_weights(program: Any) -> None:
 def test_a_tensor_that_is_not_told_may_belong_to_either(program: Any) -> None:
     first = program.convolutions[0]
     findings = (program.finding("FRX001", first, INPUT), program.finding("FRX007", first, WEIGHT))
-    sighting = conversion(program.call(first), roles=frozenset({INPUT, WEIGHT}))
-    assert found(sighting, program, *findings).possible == frozenset({0, 1})
+    observation = conversion(program.call(first), roles=frozenset({INPUT, WEIGHT}))
+    assert found(observation, program, *findings).possible == frozenset({0, 1})
     # What speaks of the whole operator is right in both cases.
     whole = program.finding("FRX004", first)
-    assert found(sighting, program, *findings, whole) == Belonging(2)
+    assert found(observation, program, *findings, whole) == Belonging(2)
 
 
 def test_what_answers_for_the_copy_comes_before_what_speaks_of_the_operator(program: Any) -> None:

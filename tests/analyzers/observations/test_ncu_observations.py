@@ -40,7 +40,7 @@ def test_torchs_ranges_name_operators_with_shapes(tmp_path: Path) -> None:
         tmp_path / "a.csv", (Launch(0, TO_LAST), ranges), (Launch(1, GEMM), ranges), (Launch(2, TO_LAST), ranges)
     )
     assert file.setting == Setting("cuda", None)
-    (seen,) = file.sightings
+    (seen,) = file.observations
     assert (seen.work, seen.count, seen.steps) == (Work.CONVERSION, 2, None)
     assert seen.calls == (CONVOLUTION, SeenCall("aten::conv2d"))
     assert (seen.ranges, seen.phase) == (("step",), Phase.FORWARD)
@@ -55,18 +55,18 @@ def test_torchs_ranges_name_operators_with_shapes(tmp_path: Path) -> None:
 def test_numbers_that_differ_from_call_to_call_do_not_tell_calls_apart(tmp_path: Path) -> None:
     cells = [nvtx_cell(CONV.replace("seq = 3, op_id = 9", f"seq = {n}, op_id = {n + 50}")) for n in range(30)]
     launches = [(Launch(n, TO_LAST), cell) for n, cell in enumerate(cells)]
-    (seen,) = read(tmp_path / "a.csv", *launches).sightings
+    (seen,) = read(tmp_path / "a.csv", *launches).observations
     assert seen.count == 30
 
 
 def test_a_backward_is_told_by_its_node(tmp_path: Path) -> None:
     cell = nvtx_cell("autograd::engine::evaluate_function: ConvolutionBackward0", CONV)
-    (seen,) = read(tmp_path / "a.csv", (Launch(0, TO_LAST), cell)).sightings
+    (seen,) = read(tmp_path / "a.csv", (Launch(0, TO_LAST), cell)).observations
     assert (seen.phase, seen.roles) == (Phase.BACKWARD, frozenset(OperandRole))
 
 
 def test_ranges_of_the_programs_own_are_kept(tmp_path: Path) -> None:
-    (seen,) = read(tmp_path / "a.csv", (Launch(0, TO_LAST), nvtx_cell("forward", "layer1.conv2"))).sightings
+    (seen,) = read(tmp_path / "a.csv", (Launch(0, TO_LAST), nvtx_cell("forward", "layer1.conv2"))).observations
     assert (seen.calls, seen.ranges, seen.phase) == ((), ("forward", "layer1.conv2"), None)
 
 
@@ -80,7 +80,7 @@ def test_a_copy_is_told_with_what_has_asked_for_it(tmp_path: Path) -> None:
         (Launch(1, COPY), nvtx_cell(*copied)),
         (Launch(2, COPY), nvtx_cell(*matmul)),
     )
-    asked, written, inside = file.sightings
+    asked, written, inside = file.observations
     assert (asked.kinds, asked.copied) == (frozenset({CopyKind.RESHAPE}), Operand((4, 8), None))
     # `copy_` has the target first.
     assert written.copied == Operand((8, 4), None)
@@ -88,25 +88,25 @@ def test_a_copy_is_told_with_what_has_asked_for_it(tmp_path: Path) -> None:
 
 
 def test_a_grid_tells_how_much_an_elementwise_kernel_copies(tmp_path: Path) -> None:
-    (seen,) = read(tmp_path / "a.csv", (Launch(0, COPY, grid="(10, 1, 1)"), "")).sightings
+    (seen,) = read(tmp_path / "a.csv", (Launch(0, COPY, grid="(10, 1, 1)"), "")).observations
     assert seen.elements == ElementCount(9 * 512 + 1, 10 * 512)
     assert (seen.work, seen.calls) == (Work.COPY, ())
 
 
 def test_uncoalesced_kernels_are_told_with_their_sectors(tmp_path: Path) -> None:
     file = read(tmp_path / "a.csv", (Launch(0, "softmax_warp"), nvtx_cell(CONV)), metrics=(TIME, STRIDED))
-    (seen,) = file.sightings
+    (seen,) = file.observations
     assert (seen.work, seen.detail) == (Work.UNCOALESCED, "17.5 sectors for each global load of a warp")
     assert seen.calls == (CONVOLUTION,)
     assert {fact.metric for fact in seen.measurements} == {"duration", "sectors_per_load"}
     coalesced = (STRIDED[0], "", "4.0")
-    assert read(tmp_path / "b.csv", (Launch(0, "softmax_warp"), ""), metrics=(TIME, coalesced)).sightings == ()
+    assert read(tmp_path / "b.csv", (Launch(0, "softmax_warp"), ""), metrics=(TIME, coalesced)).observations == ()
 
 
 def test_without_times_of_all_the_time_is_not_known(tmp_path: Path) -> None:
     (seen,) = read(
         tmp_path / "a.csv", (Launch(0, TO_LAST), ""), metrics=(("launch__waves_per_multiprocessor", "", "1"),)
-    ).sightings
+    ).observations
     assert seen.seconds is None
 
 
@@ -126,7 +126,7 @@ def test_without_times_of_all_the_time_is_not_known(tmp_path: Path) -> None:
 )
 def test_sizes_that_are_none_of_tensors_are_not_known(tmp_path: Path, sizes: str) -> None:
     cell = nvtx_cell(f"aten::cat, seq = 1, sizes = {sizes}")
-    (seen,) = read(tmp_path / "a.csv", (Launch(0, TO_LAST), cell)).sightings
+    (seen,) = read(tmp_path / "a.csv", (Launch(0, TO_LAST), cell)).observations
     assert [call.operands for call in seen.calls] in ([None], [])
 
 
@@ -135,7 +135,7 @@ def test_a_name_without_end_is_not_looked_into() -> None:
     gathered = NcuSightings()
     names = ("aten::x, sizes = [" + "], input_op_ids = [" * 50_000,)
     gathered.add(KernelLaunch("0", "1", TO_LAST, "0", "9.0", None, None, "a", 1, {}, ranges=names))
-    (seen,) = gathered.run_file("a").sightings
+    (seen,) = gathered.run_file("a").observations
     assert (seen.calls, seen.ranges) == ((), names)
 
 
@@ -145,4 +145,4 @@ def test_no_range_is_too_hostile(ranges: list[str], kernel: str, seed: int) -> N
     made = random.Random(seed)
     names = tuple(made.choice((text, f"aten::x, sizes = {text}", f"aten::{text}, seq = 1")) for text in ranges)
     gathered.add(KernelLaunch("0", "1", f"nchwToNhwc{kernel}", "0", "9.0", None, None, "a", 1, {}, ranges=names))
-    assert len(gathered.run_file("a").sightings) <= 1
+    assert len(gathered.run_file("a").observations) <= 1

@@ -62,7 +62,7 @@ def test_conversions_are_told_by_step_with_their_operators(tmp_path: Path) -> No
     convolve(trace, 1010, converts=True)
     file = read(trace, tmp_path)
     assert (file.source, file.setting) == (str(tmp_path / "run.json"), Setting("cuda", compiled=False))
-    image, weight = file.sightings
+    image, weight = file.observations
     assert (image.work, image.kernels, image.count, image.steps) == (Work.CONVERSION, (TO_LAST,), 2, 2)
     assert [call.operator for call in image.calls] == ["aten::cudnn_convolution", "aten::convolution", "aten::conv2d"]
     operands = (Operand(IMAGE[0], DType.FLOAT32, IMAGE[1]), Operand(WEIGHT[0], DType.FLOAT32, WEIGHT[1]))
@@ -83,8 +83,8 @@ def test_each_kernel_is_in_one_sighting(tmp_path: Path) -> None:
         convolve(trace, 1000 * number, converts=True)
     trace.kernel(FROM_LAST, 9000, 9100, 9110)
     file = read(trace, tmp_path)
-    assert sum(sighting.count for sighting in file.sightings) == 11
-    orphan = file.sightings[-1]
+    assert sum(observation.count for observation in file.observations) == 11
+    orphan = file.observations[-1]
     assert (orphan.calls, orphan.roles) == ((SeenCall(OUTSIDE),), frozenset({OperandRole.OUTPUT}))
 
 
@@ -96,7 +96,7 @@ def test_a_convolution_that_converts_nothing_is_quiet(tmp_path: Path) -> None:
     quiet = {call.call.operator: call for call in file.quiet}
     assert quiet["aten::convolution"].count == 2
     assert CopyKind.REORDER in file.shows
-    assert file.sightings == ()
+    assert file.observations == ()
 
 
 def test_what_converts_once_is_not_quiet(tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_on_a_cpu_copies_are_operators_and_conversions_are_not_seen(tmp_path: Pa
     file = read(trace, tmp_path)
     assert file.setting == Setting("cpu", compiled=False)
     assert CopyKind.REORDER not in file.shows
-    (copy,) = file.sightings
+    (copy,) = file.observations
     assert (copy.work, copy.kinds, copy.kernels) == (Work.COPY, frozenset({CopyKind.EXPLICIT}), ())
     assert (copy.copied, copy.where) == (Operand((4, 8, 16), DType.FLOAT32, (128, 1, 8)), "External id 3")
     assert copy.seconds == pytest.approx(50e-6)
@@ -136,7 +136,7 @@ def test_lines_are_told_where_stacks_were_recorded(tmp_path: Path) -> None:
     trace.frame("net.py(10): forward", 0, 100, "main.py:3")
     trace.frame("torch/nn/modules/conv.py(5): forward", 1, 99, "net.py:12")
     convolve(trace, 5, converts=True)
-    (first, _) = read(trace, tmp_path).sightings
+    (first, _) = read(trace, tmp_path).observations
     assert first.site is not None
     assert (first.site.file, first.site.line, first.site.function) == ("net.py", 12, "forward")
 
@@ -144,7 +144,7 @@ def test_lines_are_told_where_stacks_were_recorded(tmp_path: Path) -> None:
 def test_without_stacks_there_is_no_line(tmp_path: Path) -> None:
     trace = RunTrace()
     convolve(trace, 0, converts=True)
-    assert all(sighting.site is None for sighting in read(trace, tmp_path).sightings)
+    assert all(observation.site is None for observation in read(trace, tmp_path).observations)
 
 
 def test_inductors_copies_are_what_is_left_of_clones(tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ def test_inductors_copies_are_what_is_left_of_clones(tmp_path: Path) -> None:
     trace.kernel("triton_poi_fused_clone_0", 5, 30, 40)
     file = read(trace, tmp_path)
     assert file.setting == Setting("cuda", compiled=True)
-    (copy,) = file.sightings
+    (copy,) = file.observations
     assert copy.calls == (SeenCall("aten::clone"),)
     assert copy.kinds == frozenset({CopyKind.EXPLICIT, CopyKind.RESHAPE, CopyKind.OPERATOR})
 
@@ -167,7 +167,7 @@ def test_each_conversion_of_a_real_run_is_in_one_finding_and_in_one_sighting(nam
     assert len(conversions) == 6
     led = Counter(index for group in copies_at_sites(analysis) for copy in group.copies for index in copy.activities)
     assert [led[index] for index in conversions] == [1] * 6
-    seen = [one for one in trace_sightings(analysis).sightings if one.work is Work.CONVERSION]
+    seen = [one for one in trace_sightings(analysis).observations if one.work is Work.CONVERSION]
     assert sum(one.count for one in seen) == 6
     assert all(one.calls and one.calls[-1].operator == "aten::conv2d" for one in seen)
 
