@@ -1,4 +1,4 @@
-"""The files of one program, read and analysed, each as the layer that it holds."""
+"""Read and analyse the evidence files of one program: CUDA source, PTX, Nsight Compute exports and profiler traces."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ class TraceEvidence:
 
 
 def analyze_run(path: Path) -> TraceEvidence:
-    """What the trace at `path` says of the run. Raises `EvidenceError` for a file that is no such trace."""
+    """Analyse the trace at `path`. Raises `EvidenceError` for a file that is no such trace."""
     return evidence_of(read_torch_trace(path))
 
 
 def evidence_of(trace: TorchTrace) -> TraceEvidence:
-    """The same of a trace that was read."""
+    """Analyse a trace that was read."""
     with uncollected():
         analysis = analyse_trace(trace)
         findings = copy_findings(analysis)
@@ -57,9 +57,9 @@ def evidence_of(trace: TorchTrace) -> TraceEvidence:
 
 
 def analyze_ptx(path: Path, gpu: GpuProfile | None = None) -> tuple[PtxModule, PtxAnalysis, str | None]:
-    """What the file at `path` says of its kernels on `gpu`, or on the architecture that its target names, and why the
-    assembler could not be asked, None if it could. Raises `EvidenceError` for a file that is no PTX, or
-    without a kernel, and `OptionError` for a `gpu` that cannot run it."""
+    """Analyse the PTX at `path` on `gpu`, or on the architecture that its target names. The third result says why the
+    assembler could not be asked; it is None if it could. Raises `EvidenceError` for a file that is no PTX or has no
+    kernel, and `OptionError` for a `gpu` that cannot run it."""
     module = read_ptx(path)
     if not module.kernels:
         functions = f"{len(module.functions)} functions" if module.functions else "nothing"
@@ -77,7 +77,7 @@ def analyze_ptx(path: Path, gpu: GpuProfile | None = None) -> tuple[PtxModule, P
 
 
 def _assembled(path: Path, target: str) -> Mapping[str, Assembled]:
-    """What the assembler says of the file at `path`, or of each part of what cuobjdump has printed."""
+    """Assemble the file at `path`, or each part of cuobjdump's output."""
     text = whole_text(path, EXPECTED, longest=MOST_CHARACTERS)
     if not is_fatbin(text):
         return assemble(path, target)
@@ -93,8 +93,8 @@ def _assembled(path: Path, target: str) -> Mapping[str, Assembled]:
 def analyze_ncu(
     path: Path, gpu: GpuProfile | None = None, kind: FileKind = FileKind.NCU_CSV
 ) -> tuple[NcuExport, KernelAnalysis]:
-    """What the export or report at `path` says of its kernels; `gpu` is taken in place of the device that it names.
-    Raises `EvidenceError` for a file that is not of that kind, `OptionError` for a `gpu` of which nothing follows."""
+    """Analyse the export or report at `path`, on `gpu` instead of the device that it names. Raises `EvidenceError` for
+    a file of another kind, and `OptionError` for a `gpu` that adds nothing."""
     totals = KernelTotals()
     read = read_ncu_report if kind is FileKind.NCU_REPORT else read_ncu_csv
     export = read(path, totals.add)
@@ -112,8 +112,8 @@ _NAMED, _LONGEST_NAME = 3, 100
 
 
 def analyze_cuda(path: Path, gpu: GpuProfile | None = None) -> tuple[CudaSource, CudaAnalysis]:
-    """What the file at `path` says of its kernels, on `gpu` or on any. Raises `EvidenceError` for a file that
-    is no CUDA source, or of which nothing can be read."""
+    """Analyse the CUDA source at `path`, on `gpu` or on any. Raises `EvidenceError` for a file that is no CUDA source
+    or cannot be read."""
     source = read_cuda(path)
     if source.unread and not source.kernels and not source.launches:
         names = ", ".join(name[:_LONGEST_NAME] for name in source.unread[:_NAMED])
@@ -122,8 +122,8 @@ def analyze_cuda(path: Path, gpu: GpuProfile | None = None) -> tuple[CudaSource,
 
 
 def read_layers(paths: Sequence[Path], gpu: GpuProfile | None = None) -> Layers:
-    """The layers that `paths` hold, one file each, told by their content. Raises `EvidenceError` for a file that is
-    none, and `OptionError` for two files of one layer."""
+    """Return the layers that `paths` hold, one file each. Raises `EvidenceError` for a file of no known kind, and
+    `OptionError` for two files of one layer."""
     source, ptx, ncu, trace = None, None, None, None
     files: dict[str, Path] = {}
     for path in paths:

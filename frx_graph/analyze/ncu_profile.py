@@ -1,4 +1,4 @@
-"""Measures the kernels of a program with Nsight Compute, and analyses what came of it."""
+"""Measure the kernels of a program with Nsight Compute, and analyse the result."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from frx_graph.support.termination import cleaned_up_when_terminated
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Filters:
-    """Which launches are measured; None where all are."""
+    """Launches to measure; None: all."""
 
     kernel: str | None = None
     skip: int | None = None
@@ -30,7 +30,7 @@ class Filters:
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        """As they are typed."""
+        """Return the options of the command line."""
         given = (("--kernel-name", self.kernel), ("--launch-skip", self.skip), ("--launch-count", self.count))
         return tuple(str(word) for name, value in given if value is not None for word in (name, value))
 
@@ -51,10 +51,13 @@ def measure_kernels(
     gpu: GpuProfile | None = None,
     program_output: int | None = None,
 ) -> tuple[NcuExport, KernelAnalysis, FrxError | None]:
-    """Run `command` under the program at `ncu`; what was measured, and what went wrong although something was. The
-    export is kept in the file `out`, which is replaced when ncu has ended; the program's standard output goes to the
-    file descriptor `program_output`, or where ours goes. Raises `EvidenceError` where nothing was measured, and
-    `OSError` where `out` cannot be written."""
+    """Run `command` under the program at `ncu`. Returns the measurement, its analysis, and an error if only a part was
+    measured.
+
+    The export is kept in the file `out`, which is replaced when ncu has ended. The program's standard output goes to
+    the file descriptor `program_output`, or stays where it is. Raises `EvidenceError` if nothing was measured, and
+    `OSError` if `out` cannot be written.
+    """
     with contextlib.ExitStack() as stack:
         stack.enter_context(cleaned_up_when_terminated())
         path = out or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="frx-ncu-")), "ncu_report.csv")

@@ -1,4 +1,4 @@
-"""The layers of a CUDA program whose source is at hand: what it says, what nvcc makes of it, what is measured."""
+"""Build and measure a CUDA program: the layers of its source, its PTX, and a measured run."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ _NO_PROGRAM = "measure it elsewhere, and give the exports: --ncu-a a.csv --ncu-b
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """How programs are compiled: with these `flags`, into the compiler's folder, for `gpu`, or for what nvcc takes
-    unasked where that is None."""
+    """Compiler settings: `flags`, and the `gpu` to compile for; None: nvcc's default."""
 
     nvcc: Nvcc
     flags: tuple[str, ...]
@@ -34,13 +33,13 @@ class Build:
 
 
 def source_layer(source: Path, gpu: GpuProfile | None) -> SourceLayer:
-    """Raises `EvidenceError` for a file that is no CUDA source."""
+    """Analyse a source. Raises `EvidenceError` for a file that is no CUDA source."""
     return SourceLayer(*analyze_cuda(source, gpu))
 
 
 def compiled_ptx(source: Path, build: Build, name: str) -> PtxLayer:
-    """What `nvcc -ptx`, and the assembler, make of it, by way of a file of that `name`. Raises `EvidenceError` for a
-    source that is not compiled."""
+    """Compile `source` with `nvcc -ptx` into a file of that `name`, and analyse it. Raises `EvidenceError` if it does
+    not compile."""
     output = build.nvcc.temporary / f"{name}.ptx"
     errors = build.nvcc.compile_ptx(source, output, arch=build.architecture, flags=build.flags)
     if errors is not None:
@@ -56,8 +55,8 @@ def compiled_ptx(source: Path, build: Build, name: str) -> PtxLayer:
 
 
 def compiled_program(source: Path, build: Build, name: str, *, arch: str = "native") -> Path:
-    """The program at `name`, for `arch`, `native` being the GPUs that are here. Raises `EvidenceError` for a source
-    that makes none."""
+    """Compile `source` to the program `name` for `arch`; `native`: the GPUs of this machine. Raises `EvidenceError` if
+    that fails."""
     compiled = build.nvcc.compile_program(
         source, build.nvcc.temporary / name, arch=arch, flags=build.flags, cudart="static"
     )
@@ -69,8 +68,8 @@ def compiled_program(source: Path, build: Build, name: str, *, arch: str = "nati
 
 
 def measured_program(source: Path, program: Path, ncu: str, gpu: GpuProfile | None) -> NcuLayer:
-    """What `ncu` measures of a whole run of the `program` that `source` has become, without arguments and in this
-    folder; what it prints goes to standard error. Raises `EvidenceError` where not all was measured."""
+    """Measure a whole run of `program` with `ncu`, without arguments and in this folder. Its output goes to standard
+    error. Raises `EvidenceError` if not all was measured."""
     export, analysis, failed = measure_kernels(
         ncu, [str(program)], preset_named(_PRESET), Filters(), None, gpu=gpu, program_output=_STDERR
     )
@@ -80,6 +79,5 @@ def measured_program(source: Path, program: Path, ncu: str, gpu: GpuProfile | No
 
 
 def _first(errors: str) -> str:
-    """The line that says what is wrong."""
     lines = errors.splitlines()
     return next((line for line in lines if "error" in line.lower()), lines[0] if lines else "no reason given").strip()

@@ -1,7 +1,7 @@
-"""Which kernel of one side is which of the other: by name, and where that differs, by what the name begins with.
+"""Match the kernels of two sides, and count the findings that changed.
 
-A template argument, a parameter or a namespace may differ between two versions of a kernel; its name in the source
-seldom does. What has one counterpart only is paired, never one of several.
+Two versions of a kernel may differ in template arguments, parameters or namespace, and seldom in the function's name.
+Only a kernel with exactly one counterpart is paired.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ class Change:
 
     @property
     def delta(self) -> float | None:
-        """What `b` has more."""
+        """Return how much more `b` has."""
         return None if self.a is None or self.b is None else self.b - self.a
 
 
 def less_is_better(a: float | None, b: float | None, band: float) -> Winner:
-    """The side with less of it; a tie where they are within `band` of the larger, 0..1."""
+    """Return the side with less of it; a tie if they are within `band` of the larger, 0..1."""
     if a is None or b is None:
         return Winner.UNKNOWN
     if abs(a - b) <= band * max(abs(a), abs(b)):
@@ -82,11 +82,11 @@ class Matching(Generic[T]):
 
     @property
     def complete(self) -> bool:
-        """Whether every kernel has its counterpart."""
+        """Return True if every kernel has a counterpart."""
         return not self.only_a and not self.only_b
 
     def map(self, known_by: Callable[[T], S]) -> Matching[S]:
-        """The same of what each kernel is known by."""
+        """Return the same matching of `known_by(kernel)`."""
         pairs = tuple(Pair(known_by(pair.a), known_by(pair.b), pair.by) for pair in self.pairs)
         return Matching(pairs, tuple(map(known_by, self.only_a)), tuple(map(known_by, self.only_b)))
 
@@ -94,7 +94,7 @@ class Matching(Generic[T]):
 def match_kernels(
     a: Sequence[T], b: Sequence[T], name: Callable[[T], str], place: Callable[[T], Hashable] = lambda _: None
 ) -> Matching[T]:
-    """Kernels of `a` and `b` by `name`; of several of one name those at the same `place`, such as a device."""
+    """Match kernels of `a` and `b` by `name`; several of one name by `place`, such as a device."""
     left, right = dict(enumerate(a)), dict(enumerate(b))
     pairs: dict[int, Pair[T]] = {}
 
@@ -113,7 +113,6 @@ def match_kernels(
 
 
 def _unique(kernels: dict[int, T], key: Callable[[T], Hashable]) -> dict[Hashable, int]:
-    """Those whose key no other has."""
     found: dict[Hashable, int | None] = {}
     for number, kernel in kernels.items():
         of = key(kernel)
@@ -126,7 +125,7 @@ Layer = Literal["source", "ptx", "ncu"]
 
 @dataclass(frozen=True, slots=True)
 class KnownKernel:
-    """What a kernel is known by: its name, and the device that it was measured on; None where it was not."""
+    """A kernel's name and the device that it was measured on; None: not measured."""
 
     name: str
     device: str | None = None
@@ -134,7 +133,7 @@ class KnownKernel:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A finding of a kernel. `defect`: to have it is worse than not to have it, and that is sure enough to say."""
+    """A finding of a kernel. `defect`: it is surely worse to have it."""
 
     code: str
     kernel: KnownKernel
@@ -143,7 +142,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class FindingChange:
-    """How often `a` and `b` have a finding, in what is `kernel_a` there and `kernel_b` here; both are None for all
+    """Counts of a finding in `a` and `b`, for the kernel `kernel_a` there and `kernel_b` here. Both are None for all
     kernels without a counterpart together."""
 
     layer: Layer
@@ -156,20 +155,20 @@ class FindingChange:
 
     @property
     def resolved(self) -> bool:
-        """`b` has it less often."""
+        """Return True if `b` has it less often."""
         return self.defect and self.b < self.a
 
     @property
     def introduced(self) -> bool:
-        """`b` has it more often."""
+        """Return True if `b` has it more often."""
         return self.defect and self.b > self.a
 
 
 def finding_changes(
     layer: Layer, matching: Matching[KnownKernel], a: Iterable[Found], b: Iterable[Found]
 ) -> tuple[FindingChange, ...]:
-    """What differs. Kernels without a counterpart count together: what went with one of them and came back with another
-    has not changed."""
+    """Return the findings whose counts differ. Kernels without a counterpart count together: a finding that moved from
+    one to another has not changed."""
     ours = _counted(a, [pair.a for pair in matching.pairs], matching.only_a)
     theirs = _counted(b, [pair.b for pair in matching.pairs], matching.only_b)
     changes = []
@@ -184,7 +183,7 @@ def finding_changes(
 
 
 def _order(change: FindingChange) -> tuple[str, bool, list[tuple[str, str]]]:
-    """The same from either side."""
+    """Order changes alike from either side."""
     kernels = (one or KnownKernel("") for one in (change.kernel_a, change.kernel_b))
     return change.code, change.defect, sorted((one.name, one.device or "") for one in kernels)
 
@@ -197,7 +196,7 @@ def _counted(
 
 
 def _places(paired: Sequence[KnownKernel], others: Sequence[KnownKernel]) -> Mapping[KnownKernel, int | None]:
-    """The pair of each kernel, and of each base name that one kernel alone has."""
+    """Map each kernel to its pair, and each base name that only one kernel has."""
     exact: dict[KnownKernel, int | None] = dict.fromkeys(others)
     exact.update((kernel, place) for place, kernel in enumerate(paired))
     bases: dict[KnownKernel, int | None] = {}
@@ -208,5 +207,5 @@ def _places(paired: Sequence[KnownKernel], others: Sequence[KnownKernel]) -> Map
 
 
 def _place(places: Mapping[KnownKernel, int | None], kernel: KnownKernel) -> int | None:
-    """Of a launch the name has the template's arguments, `scale<float>`, that of the kernel has none."""
+    """Look a kernel up; the name of a launch has template arguments, `scale<float>`, that of the kernel has none."""
     return places[kernel] if kernel in places else places.get(KnownKernel(kernel_signature(kernel.name).function))

@@ -1,4 +1,4 @@
-"""What changed from one measurement to another: time first, then what the counters say of where it went."""
+"""Compare two measurements of Nsight Compute, kernel by kernel: time first, then counters."""
 
 from __future__ import annotations
 
@@ -72,13 +72,13 @@ class NcuDiff:
 
 
 def match_measured(a: NcuLayer, b: NcuLayer) -> Matching[KernelSummary]:
-    """The kernels of both; those of one name on several devices by the device."""
+    """Match the kernels of both, those of one name on several devices by the device."""
     ours, theirs = ([kernel.summary for kernel in layer.analysis.kernels] for layer in (a, b))
     return match_kernels(ours, theirs, lambda one: one.kernel, lambda one: (one.device, one.compute_capability))
 
 
 def ncu_diff(a: NcuLayer, b: NcuLayer, matching: Matching[KernelSummary]) -> NcuDiff:
-    """What differs between them; `matching` is what `match_measured` says."""
+    """Return what differs; `matching` is the result of `match_measured`."""
     known = matching.map(_known_by)
     kernels = tuple(sorted(map(_kernel_diff, matching.pairs), key=_longest_first))
     faster = {
@@ -102,7 +102,7 @@ def _known_by(kernel: KernelSummary) -> KnownKernel:
 
 
 def _outrun(change: FindingChange, faster: Mapping[tuple[KnownKernel, KnownKernel], Winner]) -> bool:
-    """What holds the faster version back now is what is left, and no defect that it has got."""
+    """Return True for what limits the faster version now: that is no defect which it got."""
     if change.kernel_a is None or change.kernel_b is None:
         return False
     has_more = Winner.A if change.a > change.b else Winner.B

@@ -1,4 +1,9 @@
-"""One thing that a score is made of, and how numbers of several kernels become one."""
+"""Define the components of a score, and average them over kernels.
+
+A finding of CUDA source takes its share of what is left of 1: half if grave ("wrong results, or several times slower"),
+a quarter ("a good part of the kernel's time"), or a tenth, times its card's confidence. A PTX label takes its score
+times its confidence. These shares order findings and measure nothing.
+"""
 
 from __future__ import annotations
 
@@ -31,24 +36,24 @@ class Component:
 
 
 def component(name: str, evidence: Evidence, a: float | None, b: float | None) -> Component:
-    """One of which both sides know by the same evidence; scores are kept within 0..1."""
+    """Return a component for which both sides have the same evidence; scores are kept within 0..1."""
     return Component(name, clamped(a), clamped(b), evidence, evidence)
 
 
 def clamped(score: float | None) -> float | None:
-    """Nsight Compute reports hit rates of 100.39 %."""
+    """Limit a score to 0..1: Nsight Compute reports hit rates of 100.39 %."""
     return None if score is None else min(1.0, max(0.0, score))
 
 
 def mean(values: Iterable[float | None]) -> float | None:
-    """None where there is no value, or one of them is not known."""
+    """Return the mean; None if there is no value, or one is unknown."""
     found = list(values)
     known = [value for value in found if value is not None]
     return average([(1.0, value) for value in known]) if found and len(known) == len(found) else None
 
 
 def average(weighted: Sequence[tuple[float, float]]) -> float:
-    """Of pairs of weight and value; exactly the value where all are equal."""
+    """Return the weighted mean of pairs of weight and value, exactly the value if all are equal."""
     values = {value for _, value in weighted}
     if len(values) == 1:
         return values.pop()
@@ -56,7 +61,7 @@ def average(weighted: Sequence[tuple[float, float]]) -> float:
 
 
 def measured(layer: NcuLayer | None, value: Callable[[KernelSummary], float | None]) -> float | None:
-    """What `value` says of all kernels together, by their time, or by launches where times were not measured of all."""
+    """Average `value` over all kernels by time, or by launches if a time is missing."""
     if layer is None:
         return None
     kernels = layer.analysis.kernels
@@ -74,7 +79,7 @@ def metric(layer: NcuLayer | None, name: str) -> float | None:
 
 
 def percentage(layer: NcuLayer | None, name: str) -> float | None:
-    """The same of one in percent, as a fraction."""
+    """Return a metric in percent, of all kernels together, as a fraction."""
     found = metric(layer, name)
     return None if found is None else found / 100.0
 
@@ -91,7 +96,7 @@ SHARES: Mapping[Severity, float] = MappingProxyType({Severity.HIGH: 0.5, Severit
 
 
 def source_score(layers: Layers, categories: frozenset[Category]) -> float | None:
-    """Of all kernels alike; None without source, or of one without kernels."""
+    """Score the findings of all kernels alike; None without source or kernels."""
     if layers.source is None:
         return None
     shares: dict[str, list[float]] = {
@@ -105,7 +110,7 @@ def source_score(layers: Layers, categories: frozenset[Category]) -> float | Non
 
 
 def ptx_score(layers: Layers, labels: frozenset[str]) -> float | None:
-    """The same of PTX."""
+    """Score PTX labels in the same way."""
     if layers.ptx is None:
         return None
     return mean(

@@ -1,8 +1,8 @@
-"""Four efficiencies of both sides, 0..1, by the same evidence of each.
+"""Score both sides in four dimensions, 0..1, and decide which is better.
 
-A dimension has components. Those that were measured count where both sides have one of them, else the static ones; only
-components that both have count, each as much as another. Where nothing is known of both, the dimension is not available
-and the others weigh more. docs/compare.md has the formulas and what they rest on.
+Measured components count if both sides have one; else static ones do. Only components that both sides have count, all
+alike. A dimension that nothing is known of is not available, and the others weigh more. docs/compare.md has the
+formulas.
 """
 
 from __future__ import annotations
@@ -38,8 +38,7 @@ SCORE_BAND = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Dimension:
-    """`components` are those that count: of both sides if it is `available`, else of the side of which there is
-    anything, whose score stands alone."""
+    """`components` are those that count: of both sides if `available`, else of the side that has any."""
 
     name: DimensionName
     weight: float
@@ -50,13 +49,13 @@ class Dimension:
 
     @property
     def winner(self) -> Winner:
-        """The higher score."""
+        """Return the side with the higher score."""
         return higher_score(self.score_a, self.score_b) if self.available else Winner.UNKNOWN
 
 
 def scorecard(a: Layers, b: Layers, *, whole_runs: bool = False) -> tuple[Dimension, ...]:
-    """All four. `whole_runs` says that both were measured with all their kernels, so that bytes can be compared
-    although kernels cannot."""
+    """Score all four dimensions. `whole_runs`: both were measured with all kernels, so bytes compare although kernels
+    do not."""
     same_work = whole_runs
     if a.ncu is not None and b.ncu is not None:
         matching = match_measured(a.ncu, b.ncu)
@@ -70,7 +69,7 @@ def scorecard(a: Layers, b: Layers, *, whole_runs: bool = False) -> tuple[Dimens
 
 
 def weighted_scores(dimensions: Sequence[Dimension]) -> tuple[float, float] | None:
-    """The scores of both sides over the dimensions that are available; None where none is."""
+    """Average the available dimensions; None if there is none."""
     known = [
         (one.weight, one.score_a, one.score_b)
         for one in dimensions
@@ -83,7 +82,7 @@ def weighted_scores(dimensions: Sequence[Dimension]) -> tuple[float, float] | No
 
 
 def higher_score(a: float | None, b: float | None) -> Winner:
-    """The side that has it, unless they are within `SCORE_BAND`."""
+    """Return the side with the higher score; a tie within `SCORE_BAND`."""
     if a is None or b is None:
         return Winner.UNKNOWN
     if abs(a - b) < SCORE_BAND:
@@ -92,7 +91,7 @@ def higher_score(a: float | None, b: float | None) -> Winner:
 
 
 def _dimension(name: DimensionName, groups: Sequence[Sequence[Component]]) -> Dimension:
-    """`groups` of components, the best evidence first."""
+    """Score a dimension from `groups` of components, the best evidence first."""
     for group in groups:
         common = tuple(one for one in group if one.a is not None and one.b is not None)
         if common:
@@ -111,7 +110,7 @@ def _dimension(name: DimensionName, groups: Sequence[Sequence[Component]]) -> Di
 
 
 class Basis(enum.StrEnum):
-    """What decided."""
+    """The evidence that decided."""
 
     TIME = "time"
     MEASURED_SCORES = "measured_scores"
@@ -123,8 +122,8 @@ class Basis(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`reason` says why the winner is unknown, and is None where it is not. Scores are over the dimensions that are
-    available, None where none is."""
+    """`reason` says why the winner is unknown; else it is None. Scores cover the available dimensions; None: there is
+    none."""
 
     winner: Winner
     basis: Basis
@@ -135,12 +134,12 @@ class Verdict:
 
     @property
     def score_winner(self) -> Winner:
-        """What the scores alone say."""
+        """Return the winner by scores alone."""
         return higher_score(self.score_a, self.score_b)
 
 
 def verdict(dimensions: Sequence[Dimension], time: MeasuredTime | None) -> Verdict:
-    """Time goes before all scores, also where it cannot be read: a score does not know better than a clock."""
+    """Return the better side. Time comes before scores, even if it cannot be read."""
     scores = weighted_scores(dimensions)
     score_a, score_b = (None, None) if scores is None else scores
     if time is not None:

@@ -1,4 +1,4 @@
-"""What a detector of CUDA source sees, and what every detector file offers to the registry."""
+"""Define detectors of CUDA source, and what several of them share."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _TENSOR = ("wmma", "mma", "asm", "tcgen05", "cute::", "cutlass")
 
 
 def matrix_products(kernel: Kernel) -> Iterator[Product]:
-    """The sums of which each factor is used by a whole row or column of threads. Both factors must move on with the
-    same loop, and lie in the same kind of memory."""
+    """Yield sums of products of which a whole row or column of threads uses each factor. Both factors advance with the
+    same loop, and are in the same kind of memory."""
     for event in kernel.events:
         if not isinstance(event, Product) or event.left.space is not event.right.space:
             continue
@@ -28,7 +28,7 @@ def matrix_products(kernel: Kernel) -> Iterator[Product]:
 
 
 def uses_tensor_cores(kernel: Kernel) -> bool:
-    """True as well of inline assembly, which may."""
+    """Return True for tensor core calls, and for inline assembly, which may use them."""
     return any(word in call.name for call in kernel.calls for word in _TENSOR) or any(
         "mma" in name for name in kernel.read
     )
@@ -47,7 +47,7 @@ def _same_loop(product: Product) -> bool:
 
 
 def target_limits(gpu: GpuProfile | None) -> Mapping[str, SmLimits]:
-    """Limits by the GPU's name, or by compute capability in its order. Empty for a GPU that no CUDA runs on."""
+    """Return limits by the GPU's name, or by compute capability in order. Empty for a GPU without CUDA."""
     if gpu is None:
         return _by_capability()
     limits = gpu.architecture.limits
@@ -63,7 +63,7 @@ def _by_capability() -> Mapping[str, SmLimits]:
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """One place of one kernel. `seen` says what is there, in a sentence of its own."""
+    """One place of one kernel; `seen` describes it in a sentence."""
 
     kernel: str
     line: int
@@ -73,7 +73,7 @@ class Sight:
 
 @dataclass(frozen=True, slots=True)
 class CudaDetector:
-    """One rule's code and the function that looks for it; the name is that of its card, for the defect."""
+    """A rule's code, which names its card, and the function that detects it."""
 
     rule: str
     detect: Callable[[CudaSource], Iterable[Sight]]
@@ -81,14 +81,14 @@ class CudaDetector:
 
 @dataclass(frozen=True, slots=True)
 class DeviceDetector:
-    """The same of a rule that depends on the GPU: the one that was named, None where the source may run on any."""
+    """A detector that depends on the GPU; None: the source may run on any."""
 
     rule: str
     detect: Callable[[CudaSource, GpuProfile | None], Iterable[Sight]]
 
 
 def by_loop(events: Iterable[Event]) -> Mapping[int, Sequence[Event]]:
-    """What happens in each loop, by its number, in the same order; loops within it included."""
+    """Group events by the number of each loop around them, in order; inner loops included."""
     inside: dict[int, list[Event]] = defaultdict(list)
     for event in events:
         for number in event.step.loops:
@@ -97,6 +97,6 @@ def by_loop(events: Iterable[Event]) -> Mapping[int, Sequence[Event]]:
 
 
 def launches_of(source: CudaSource, kernel: Kernel) -> tuple[Launch, ...]:
-    """The launches of a kernel in its own file."""
+    """Return the launches of a kernel in its own file."""
     name = kernel.name.split("<", 1)[0].rsplit("::", 1)[-1]
     return source.launches_by_name.get(name, ())

@@ -67,7 +67,7 @@ def races(source: CudaSource, kernel: Kernel, *, volatile: bool) -> Iterator[tup
 
 
 def _events(kernel: Kernel, volatile: bool) -> Sequence[Event]:
-    """What is done to arrays that are both written so and read, and what threads wait at; nothing if there are no such
+    """Return accesses of arrays that are both written and read, and what threads wait at; nothing without such
     arrays."""
     shared = [one for one in kernel.accesses if one.space is Space.SHARED or _in_step(one)]
     written = {one.base for one in shared if one.use is not Use.READ and one.volatile is volatile}
@@ -90,7 +90,8 @@ def _races(
     threads: FirstThreads,
     volatile: bool,
 ) -> Iterator[tuple[Access, Access]]:
-    """Of reads among `events` what was written `before`, in the last turn of `loop`; without one, among themselves."""
+    """Yield reads among `events` of what was written `before`, in the last turn of `loop`; without one, among
+    themselves."""
     pending: dict[str, deque[Access]] = {}
     for turn, event in [*((0, event) for event in before), *((1, event) for event in events)]:
         if not isinstance(event, Access):
@@ -122,7 +123,7 @@ def _is_waited_at(event: Event) -> bool:
 
 
 def _part(pending: dict[str, deque[Access]], step: Step) -> None:
-    """Whoever has come by there has waited; not who has taken the other arm of a branch."""
+    """Drop the writes of threads that have waited: not of those in the other arm of a branch."""
     for written in pending.values():
         stay = [write for write in written if not _on_one_way(write.step, step)]
         written.clear()
@@ -130,12 +131,12 @@ def _part(pending: dict[str, deque[Access]], step: Step) -> None:
 
 
 def _in_step(access: Access) -> bool:
-    """True of global memory that is `volatile` for other threads' sake."""
+    """Return True for global memory that is `volatile` for other threads."""
     return access.volatile and access.space is Space.GLOBAL
 
 
 def _tried(write: Access, read: Access, written: Collection[Access], loop: Loop | None, threads: FirstThreads) -> bool:
-    """The same, of places that no stride tells of."""
+    """Return True if threads meet in places that no stride tells."""
     if write.volatile or write.use is read.use or "data" in write.varies | read.varies:
         return False
     if Use.ATOMIC in (write.use, read.use) and (loop is not None or any(_polls(one) for one in (write, read))):
@@ -206,7 +207,7 @@ def _polls(access: Access) -> bool:
 
 
 def _around_atomic(write: Access, read: Access) -> bool:
-    """Between what all may update and what one thread sets or looks at there is an order only with a barrier."""
+    """Return True if an atomic update and a plain access need a barrier between them."""
     atomic, plain = (read, write) if read.use is Use.ATOMIC else (write, read)
     if "data" in plain.varies:
         return False
@@ -249,7 +250,7 @@ def _is_place(product: Sequence[str]) -> bool:
 
 
 def _whoever(access: Access) -> bool:
-    """True of what a thread does if the data that it has loaded for itself say so: `if (x[i] > 0) found = 1`."""
+    """Return True for what a thread does if data that it loaded for itself say so: `if (x[i] > 0) found = 1`."""
     return any(one.data and "x" in one.varies and "z" not in one.varies for one in access.step.conditions)
 
 

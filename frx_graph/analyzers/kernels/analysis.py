@@ -1,4 +1,4 @@
-"""What an Nsight Compute export says: the limits of each kernel, the bottlenecks of all, and what to do about them."""
+"""Analyse an Nsight Compute export: the labels of each kernel, the bottlenecks of all, and recommendations."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _NAMED = 5
 
 @dataclass(frozen=True, slots=True)
 class LabelledKernel:
-    """A kernel with its own labels and its place among the others; `gpu` is None where the GPU is not known."""
+    """A kernel with its labels and its share; `gpu` is None if unknown."""
 
     summary: KernelSummary
     labels: tuple[KernelLabel, ...]
@@ -38,8 +38,7 @@ class LabelledKernel:
 
 @dataclass(frozen=True, slots=True)
 class KernelAnalysis:
-    """All kernels of an export, those most worth looking at first. `timed` says that shares are of time; else each
-    kernel counts by its launches."""
+    """All kernels of an export, the most promising first. `timed`: shares are of time; else of launches."""
 
     kernels: tuple[LabelledKernel, ...]
     bottlenecks: tuple[Bottleneck, ...]
@@ -50,12 +49,12 @@ class KernelAnalysis:
 
     @property
     def launches(self) -> int:
-        """Of all kernels."""
+        """Return the number of launches of all kernels."""
         return sum(kernel.summary.launches for kernel in self.kernels)
 
     @property
     def tells(self) -> bool:
-        """Whether anything is known of a kernel, be it that nothing holds it back."""
+        """Return True if anything is known of a kernel, even that nothing holds it back."""
         return any(
             (kernel.gpu is not None and kernel.gpu.tells) or all(label.label != INSUFFICIENT for label in kernel.labels)
             for kernel in self.kernels
@@ -63,13 +62,12 @@ class KernelAnalysis:
 
     @property
     def primary(self) -> Bottleneck | None:
-        """The one with the highest score; None where nothing holds the kernels back, or nothing is known."""
+        """Return the bottleneck with the highest score; None if there is none, or nothing is known."""
         return next((found for found in self.bottlenecks if found.label != INSUFFICIENT), None)
 
 
 def analyse_kernels(summaries: Sequence[KernelSummary], gpu: GpuProfile | None = None) -> KernelAnalysis:
-    """Everything that follows from the counters of these kernels, and from what is known of the GPU: `gpu`, or the one
-    that the export names."""
+    """Analyse counters, and the GPU: `gpu`, or the one that the export names."""
     views = [(summary, gpu_view(summary, gpu)) for summary in summaries]
     labelled = [(summary, kernel_labels(summary, _estimates(view)), view) for summary, view in views]
     known = {id(summary): (labels, view) for summary, labels, view in labelled}
@@ -92,8 +90,7 @@ def _estimates(view: GpuView | None) -> Estimates:
 
 
 def _confidence(label: KernelLabel, kernel: LabelledKernel) -> float:
-    """Measured, and the verdict lets it matter; less where it was not, or there is no verdict, as of an export of few
-    metrics."""
+    """Lower the confidence of labels that were not measured, or have no verdict, as in an export of few metrics."""
     if label.label == INSUFFICIENT:
         return _CERTAIN
     unsure = label.estimated or speed_of_light(kernel.summary.values).bound is Bound.UNKNOWN
@@ -131,7 +128,11 @@ _LEAST_PCT = 1.0
 
 
 def most_speedup(label: str, values: Mapping[str, float]) -> float | None:
-    """Percent of speed that mending this bottleneck alone can add at most; None where nothing bounds it."""
+    """Return the percent of speed that removing this bottleneck alone can add at most; None if nothing bounds it.
+
+    A kernel that computes at `c` and moves memory at `m` percent of the peaks takes `max(c, m)` percent of its time for
+    the one. Fewer bytes leave compute as the limit; whole sectors move that many fewer bytes.
+    """
     bound = _BOUNDS.get(label)
     return None if bound is None else bound(values)
 

@@ -1,8 +1,8 @@
-"""Which kernel is worth looking at first: its share of the time, and how much of that time it could lose.
+"""Rank kernels by their share of the time and how much of it they could lose.
 
-`opportunity_score` is share x severity x gap: a kernel's share of the time of all that were measured, how bad what
-limits it is, and the part of the device's arithmetic that it does not use. Without times there is no share, and scores
-of different kernels do not compare.
+`opportunity_score` is share x severity x gap: the kernel's share of the measured time, the severity of its limit, and
+the unused part of the device's arithmetic. Without times there is no share, and scores of different kernels do not
+compare.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Attribution:
 def attributions(
     labelled: Sequence[tuple[KernelSummary, tuple[KernelLabel, ...], GpuView | None]],
 ) -> tuple[Attribution, ...]:
-    """All kernels, the most promising first."""
+    """Attribute all kernels, the most promising first."""
     times = [kernel.seconds for kernel, _, _ in labelled]
     whole = sum(time for time in times if time is not None)
     known = None not in times and whole > 0
@@ -83,8 +83,7 @@ def _name_region(bound: Bound) -> str:
 
 
 def _datasheet_region(gpu: GpuView) -> str | None:
-    """What the data sheet's roofline says; None where it cannot. Without counted arithmetic only DRAM can be seen to be
-    the limit, by the line that the verdict draws."""
+    """Return the data sheet's roofline region. Without counted arithmetic only DRAM can be seen to be the limit."""
     if gpu.region is not None:
         return gpu.region
     return _name_region(Bound.MEMORY) if gpu.dram_pct is not None and gpu.dram_pct >= LATENCY_BELOW_PCT else None
@@ -99,8 +98,9 @@ def _opportunity(score: float) -> Opportunity:
 
 
 def fp32_utilisation_pct(values: Mapping[str, float]) -> float | None:
-    """Single-precision arithmetic over the device's peak, both as Nsight Compute's roofline counts them: additions,
-    multiplications, and twice the fused ones, each cycle. None where they were not counted, or there were none."""
+    """Return single-precision arithmetic over the device's peak, in percent, counted as in Nsight Compute's
+    roofline: additions, multiplications, and twice the fused ones, each cycle. None if they were not counted, or
+    there were none."""
     names = ("fp32_add_per_cycle", "fp32_mul_per_cycle", "fp32_fma_per_cycle", "fp32_peak_fma_per_cycle")
     if any(name not in values for name in names):
         return None

@@ -1,7 +1,7 @@
-"""All launches of a kernel together, one after the other as they are read: nothing is kept of a single one.
+"""Add up the launches of each kernel as they are read.
 
-Percentages and rates are averaged by the time that each launch took: a thousand launches of 10 µs count as much as one
-of 10 ms. What was not measured of a launch is left out of the average, and never a zero in it.
+Percentages and rates are averaged by the time of each launch: a thousand launches of 10 µs count as much as one of 10
+ms. Missing metrics are left out of the average.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ _MOST_RULES = 20
 
 @dataclass(frozen=True, slots=True)
 class KernelSummary:
-    """`seconds` is the time of all launches, None where it was not measured of each. `values` are as those of a launch.
-    `limiters` say what share of the time, or of the launches, each was the one."""
+    """All launches of a kernel. `seconds` is None unless each was timed. `limiters` has the share of time, or of
+    launches, of each."""
 
     kernel: str
     device: str
@@ -69,7 +69,7 @@ class _Folded:
 
 @dataclass(slots=True)
 class _Shares:
-    """What was the one for how long, and in how many launches: the time tells only if it is known of all."""
+    """Time and launches of each limiter; time counts only if all were timed."""
 
     seconds: dict[Limiter, float] = field(default_factory=dict)
     launches: dict[Limiter, int] = field(default_factory=dict)
@@ -97,7 +97,7 @@ class _Kernel:
 
 
 class KernelTotals:
-    """Adds launches up by kernel, on each device."""
+    """Add launches up by kernel, on each device."""
 
     def __init__(self) -> None:
         self._kernels: dict[tuple[str, str, str], _Kernel] = {}
@@ -127,7 +127,7 @@ class KernelTotals:
                 kernel.rules.setdefault((rule.name, rule.text), rule)
 
     def summaries(self) -> tuple[KernelSummary, ...]:
-        """One for each kernel: those that took longest first, then in the order of their first launch."""
+        """Return one summary for each kernel: the longest first, then in order of their first launch."""
         found = [_summary(kernel) for kernel in self._kernels.values()]
         return tuple(sorted(found, key=lambda summary: -(summary.seconds or 0.0)))
 
@@ -139,7 +139,7 @@ def _fold(name: str) -> Fold:
 
 
 def _is_partial(name: str, folded: _Folded, launches: int) -> bool:
-    """True of a sum over some launches, which is that of no whole. Of samples of stalls only shares are taken."""
+    """Return True for a sum over some launches only. Of samples of stalls only shares are used."""
     return folded.fold is Fold.SUM and folded.count < launches and name in BY_NAME
 
 

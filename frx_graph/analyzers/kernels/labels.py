@@ -1,7 +1,7 @@
-"""The bottleneck labels of one kernel, each with its score and what it rests on.
+"""Label the bottlenecks of one kernel, each with its score and evidence.
 
 A label needs its own evidence, and a verdict that lets it matter: a low hit rate slows no kernel that computes at its
-peak, and no kernel is told to use tensor cores that multiplies no matrices. What was not measured gives no label.
+peak. What was not measured gives no label.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ class KernelLabel:
 
 @dataclass(frozen=True, slots=True)
 class Estimates:
-    """What follows from limits and peaks of the GPU where a counter was not measured: DRAM traffic in percent of the
-    data sheet's bandwidth, the theoretical occupancy, and what keeps it below full."""
+    """Stand-ins for counters that were not measured: DRAM traffic in percent of the data sheet's bandwidth, the
+    theoretical occupancy, and its limiters."""
 
     dram_pct: float | None = None
     occupancy_pct: float | None = None
@@ -92,8 +92,8 @@ _NOTHING_KNOWN = Estimates()
 
 
 def kernel_labels(kernel: KernelSummary, estimates: Estimates = _NOTHING_KNOWN) -> tuple[KernelLabel, ...]:
-    """The labels of a kernel, the highest score first; `INSUFFICIENT` alone where nothing can be said. Counters go
-    before `estimates`."""
+    """Return the labels of a kernel, the highest score first; `INSUFFICIENT` alone if nothing can be said. Counters
+    come before `estimates`."""
     seen = _Seen(kernel, kernel.values, speed_of_light(kernel.values), warp_stalls(kernel.values), estimates)
     found = [label for rule in _RULES for label in rule(seen)]
     if not found and seen.sol.bound is Bound.UNKNOWN:
@@ -147,8 +147,8 @@ def _cache_thrashing(seen: _Seen) -> Iterator[KernelLabel]:
 
 
 def _waits_for_memory(seen: _Seen) -> bool:
-    """False where caches have nothing to do with it: a product of matrices that stages tiles in shared memory misses L1
-    with each load, as it should, and waits for the barrier behind them."""
+    """Return False if caches do not matter: a product of matrices that stages tiles in shared memory misses L1 with
+    each load, as it should."""
     if seen.sol.bound is Bound.LATENCY:
         return seen.stalls is not None and seen.stalls.dominant in MEMORY
     return seen.sol.bound is not Bound.COMPUTE
@@ -165,12 +165,12 @@ def _uncoalesced_access(seen: _Seen) -> Iterator[KernelLabel]:
 
 
 def sectors_per_load(values: Mapping[str, float]) -> float | None:
-    """Sectors of 32 bytes for each request of a warp, as measured, or from both counts; None where neither is known."""
+    """Return 32-byte sectors for each load of a warp, measured or from both counts; None if unknown."""
     return _sectors(values, "load")
 
 
 def sectors_per_store(values: Mapping[str, float]) -> float | None:
-    """The same of stores."""
+    """Return the same for stores."""
     return _sectors(values, "store")
 
 
@@ -183,7 +183,7 @@ def _sectors(values: Mapping[str, float], what: str) -> float | None:
 
 
 def multiplies_matrices(kernel: str, values: Mapping[str, float]) -> bool:
-    """Whether a kernel's name, or what it executes, says so: of others tensor cores say nothing."""
+    """Return True if the kernel's name, or what it executes, says so."""
     return _MATRIX_PRODUCT.search(kernel) is not None or any(values.get(name, 0.0) > 0 for name in _TENSOR_WORK)
 
 
@@ -247,7 +247,7 @@ def _low_issue_efficiency(seen: _Seen) -> Iterator[KernelLabel]:
 
 
 def issue_slots_busy(values: Mapping[str, float]) -> float | None:
-    """Percent of a scheduler's cycles in which it issues, as measured, or what is left of those in which it cannot."""
+    """Return the percent of a scheduler's cycles in which it issues, measured or derived."""
     measured, idle = values.get("issue_slots_busy"), values.get("no_eligible")
     return measured if measured is not None or idle is None else 100.0 - idle
 

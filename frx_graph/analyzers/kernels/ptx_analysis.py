@@ -1,4 +1,11 @@
-"""What a PTX file says: the risks of each kernel, and of all together. Nothing of it was measured while it ran."""
+"""Analyse a PTX file: the GPU that it is for, and the risks of each kernel.
+
+Registers and spills come from the assembler. Without it only virtual registers are known; a kernel may have hundreds
+and need sixteen, so they have little confidence.
+
+PTX for `sm_80` can be assembled for every later architecture; for `sm_90a` only for that one; for `sm_100f` for its
+family, which has the same first digits.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +45,7 @@ class PtxLabel:
 
 
 def ptx_labels(kernel: Function, assembled: Assembled | None) -> tuple[PtxLabel, ...]:
-    """The labels of a kernel, the highest score first; `assembled` is None where no assembler has seen it."""
+    """Return the labels of a kernel, the highest score first; `assembled` is None if no assembler has seen it."""
     found = [label for rule in _RULES for label in rule(kernel, assembled)]
     return tuple(sorted(found, key=lambda label: (-label.score, label.label)))
 
@@ -121,7 +128,7 @@ class PtxGpu:
 
 
 def gpu_of_target(target: str, given: GpuProfile | None) -> PtxGpu | None:
-    """None where the target's architecture is not listed, or `given` cannot run what is for that target."""
+    """Return the GPU to assemble for; None if the target is not listed, or `given` cannot run it."""
     profile = architecture_of(target) if given is None else given
     wanted = _ARCHITECTURE.search(target)
     if profile is None or wanted is None:
@@ -151,8 +158,8 @@ _NAMED = 5
 
 @dataclass(frozen=True, slots=True)
 class StaticKernel:
-    """An entry, what the assembler said of it if it was asked, and its labels. `register_occupancy_pct` is the most
-    that its registers allow, None where they, or the limits of the GPU, are not known."""
+    """An entry with the assembler's answer, if there is one, and its labels. `register_occupancy_pct` is the most that
+    its registers allow, None if unknown."""
 
     function: Function
     assembled: Assembled | None
@@ -162,8 +169,8 @@ class StaticKernel:
 
 @dataclass(frozen=True, slots=True)
 class PtxAnalysis:
-    """All entries of a file, in its order. `gpu` is None where the target is not listed; `full_occupancy_registers` are
-    those a thread up to which every warp of its multiprocessors finds place."""
+    """All entries of a file, in order. `gpu` is None if the target is not listed. Every warp fits up to
+    `full_occupancy_registers` a thread."""
 
     kernels: tuple[StaticKernel, ...]
     bottlenecks: tuple[Bottleneck, ...]
@@ -173,8 +180,7 @@ class PtxAnalysis:
 
 
 def analyse_ptx(module: PtxModule, assembled: Mapping[str, Assembled], gpu: PtxGpu | None = None) -> PtxAnalysis:
-    """Everything that follows from the instructions, from what the assembler says, and from the limits of the GPU;
-    `assembled` may be empty."""
+    """Analyse the instructions, the assembler's answers and the GPU's limits; `assembled` may be empty."""
     limits = None if gpu is None else gpu.profile.architecture.limits
     kernels = []
     for function in module.kernels:

@@ -45,7 +45,7 @@ LABEL_TITLES: Mapping[str, str] = MappingProxyType(
 
 
 def label_title(label: str) -> str:
-    """The label itself where it has no title."""
+    """Return a label's title; the label itself if it has none."""
     return LABEL_TITLES.get(label, label)
 
 
@@ -93,7 +93,7 @@ class Recommendation:
 
 
 def recommendations(bottlenecks: Sequence[Bottleneck]) -> tuple[Recommendation, ...]:
-    """The cards that these call for, each once, the most promising first."""
+    """Return the cards that these bottlenecks call for, each once, the most promising first."""
     calls: dict[str, tuple[RecommendationCard, list[Bottleneck]]] = {}
     for bottleneck in bottlenecks:
         for card in cards_by_label().get(bottleneck.label, ()):

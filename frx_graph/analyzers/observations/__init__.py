@@ -1,1 +1,1 @@
-"""Layout work that files of a run show, led back to the findings that speak of it."""
+"""Match layout work seen in files of a run with findings."""

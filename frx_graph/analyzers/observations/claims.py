@@ -1,4 +1,4 @@
-"""What findings say of operator calls, in the terms in which files of a run show them."""
+"""Turn findings into claims about operator calls, in the terms of files of a run."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Claim:
 
 
 def claims(findings: Sequence[Finding], graphs: Mapping[str, GraphFacts]) -> tuple[Claim, ...]:
-    """Of all findings on layouts; `graphs` are by id."""
+    """Return the claims of all findings on layouts; `graphs` are by id."""
     found: list[Claim] = []
     for number, finding in enumerate(findings):
         facts = graphs.get(finding.graph_id)

@@ -1,6 +1,6 @@
-"""What files of a run change about findings: evidence is added and confidence goes up or down; no finding goes away.
+"""Change findings by what files of a run show: add evidence, raise or lower confidence, and keep every finding.
 
-How far confidence moves is said in `passes.confidence`. A finding that nothing in the files speaks of stays as it is.
+`passes.confidence` defines the steps. A finding that no file mentions stays as it is.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class _Seen:
 def corroborated(
     findings: Sequence[Finding], graphs: Mapping[str, GraphFacts], files: Sequence[RunFile], setting: Setting
 ) -> tuple[list[Finding], list[Refusal]]:
-    """The findings in the same order, with what `files` show of them, and a refusal for each piece of work that belongs
-    to none. `setting` is that of the advice; `graphs` are by id."""
+    """Return the findings in order, changed by `files`, and a refusal for each piece of work that belongs to none.
+    `setting` is that of the advice; `graphs` are by id."""
     claimed = claims(findings, graphs)
     seen: dict[int, list[_Seen]] = defaultdict(list)
     possible: set[int] = set()
@@ -74,13 +74,13 @@ def _confirmed(finding: Finding, seen: Sequence[_Seen]) -> Finding:
 
 
 def _tells_itself(observation: Sighting) -> bool:
-    """False for what such a layout only leads to, and for a kernel of which nothing tells who has launched it: any
-    program with a convolution, or a copy of that size, has the same."""
+    """Return False for mere consequences of a layout, and for kernels of unknown origin: any program with a
+    convolution, or a copy of that size, has the same."""
     return observation.work is not Work.UNCOALESCED and bool(observation.calls or observation.ranges)
 
 
 def _evidence(finding: Finding, seen: Sequence[_Seen]) -> list[Evidence]:
-    """Of one file: each kind of work, that of most time first."""
+    """Describe each kind of work in one file, the longest first."""
     ordered = sorted(seen, key=lambda one: -(one.observation.seconds or 0.0))
     facts = []
     for one in ordered[:_SIGHTINGS]:
@@ -113,7 +113,7 @@ def _work_text(observation: Sighting) -> str:
 
 
 def _doers_text(observation: Sighting) -> str:
-    """The kernels and the operator around them; the operator alone where it copies by itself."""
+    """Name the kernels and the operator around them; the operator alone if it copies by itself."""
     operator = observation.calls[0].operator if observation.calls else ""
     # Only demangled names have return types and arguments.
     names = dict.fromkeys(function_name(name) if set("(<") & set(name) else name for name in observation.kernels)
@@ -122,7 +122,7 @@ def _doers_text(observation: Sighting) -> str:
 
 
 def _extent_text(observation: Sighting) -> str:
-    """How often, and how long and how much, a step where the file marks steps."""
+    """Format count, time and bytes, a step if the file marks steps."""
     steps = observation.steps or 1
     unit = " a step" if observation.steps is not None else " in the file"
     parts = [f"{observation.count / steps:g}×{unit}"]
@@ -144,7 +144,7 @@ def _refusal(file: RunFile, observation: Sighting, found: Belonging) -> Refusal:
 
 
 def _contradicted(finding: Finding, own: Sequence[Claim], files: Sequence[RunFile]) -> Finding:
-    """With lower confidence, where the same calls were seen to run without what the finding says of them."""
+    """Lower the confidence if the same calls ran without the finding's work."""
     evidence: list[Evidence] = []
     certain = False
     for file in files:
@@ -173,7 +173,7 @@ def _contradicted(finding: Finding, own: Sequence[Claim], files: Sequence[RunFil
 
 
 def _would_show(claim: Claim, finding: Finding, file: RunFile) -> bool:
-    """True if the claim would be seen in the file. That a layout costs time shows in conversions, unless it was
+    """Return True if the file would show the claim. A layout that costs time shows in conversions, unless it was
     measured."""
     if claim.kind is None:
         return finding.saving.measured_pct is None and CopyKind.REORDER in file.shows
@@ -194,7 +194,7 @@ def _is_claimed(quiet: QuietCall, claim: Claim) -> bool:
 
 
 def _seen_alike(own: Sequence[Claim], file: RunFile) -> bool:
-    """True if work was seen in calls that look the same: to which line it belongs could not be told."""
+    """Return True if calls that look the same did such work: its line is unknown."""
     return any(
         call.operator in claim.operators and (not claim.operands or agree(call, claim.operands, same_tensor))
         for claim in own

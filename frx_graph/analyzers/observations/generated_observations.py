@@ -1,4 +1,4 @@
-"""Layout work in the code that Inductor has written: loops that only copy."""
+"""Read layout work from Inductor's generated code: loops that only copy."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _COPIES: frozenset[CopyKind | None] = frozenset({CopyKind.EXPLICIT, CopyKind.RES
 
 
 def generated_sightings(code: GeneratedCode, source: str) -> RunFile:
-    """All of the copies; what libraries convert inside is not in the code, and a copy that is fused is none."""
+    """Observe all copies; conversions inside libraries are not in the code, and fused copies are none."""
     alike: dict[object, list[GeneratedCopy]] = defaultdict(list)
     for copy in code.copies:
         target = copy.target

@@ -1,8 +1,7 @@
-"""Leads what a file shows back to the finding that speaks of it, or says why that cannot be done without a guess.
+"""Match an observation with the finding that explains it, or say why that would be a guess.
 
-A observation belongs to a finding if all that both tell agrees: the operator, the shapes, dtypes and strides of its
-operands or of what is copied, the direction of the pass, the line, and what the tensor is to the operator; and if no
-other finding agrees as well. An operator's name alone is too little: shapes or a line must be known, too.
+An observation belongs to a finding if operator, shapes, dtypes, strides, direction, line and role agree, as far as both
+have them, and no other finding agrees as well. An operator's name alone is not enough.
 """
 
 from __future__ import annotations
@@ -24,8 +23,8 @@ _NAMED = 3
 
 @dataclass(frozen=True, slots=True)
 class Belonging:
-    """To which finding a observation belongs, by position. Where to none, `reason` says why, and `possible` are those
-    between which nothing decides."""
+    """The position of the finding that an observation belongs to. If there is none, `reason` says why, and `possible`
+    are the candidates."""
 
     finding: int | None
     reason: str = ""
@@ -33,7 +32,7 @@ class Belonging:
 
 
 def belonging(observation: Sighting, claims: Sequence[Claim], findings: Sequence[Finding]) -> Belonging:
-    """The finding that the observation belongs to; `claims` are those of `findings`."""
+    """Return the finding that the observation belongs to; `claims` are those of `findings`."""
     left = [claim for claim in claims if claim.kind in observation.kinds]
     if observation.calls:
         left, reason = _by_call(observation, left)
@@ -56,7 +55,7 @@ def belonging(observation: Sighting, claims: Sequence[Claim], findings: Sequence
 
 
 def _by_kernel(observation: Sighting, claims: Sequence[Claim]) -> tuple[list[Claim], str]:
-    """What a kernel alone may belong to: a conversion to a convolution, a copy to what copies as much."""
+    """Keep the claims that a kernel alone may belong to: a conversion to a convolution, a copy to equal sizes."""
     if observation.work is Work.CONVERSION:
         return [claim for claim in claims if claim.operators & _CONVOLUTIONS], "no finding speaks of a convolution"
     if observation.elements is not None:
@@ -80,7 +79,7 @@ def _asked(call: SeenCall, claims: Sequence[Claim]) -> bool:
 
 
 def _module_paths(observation: Sighting) -> frozenset[str]:
-    """The paths that the program may have named the innermost range by; ours begin with the root module."""
+    """Return the module paths of the innermost range; findings prefix the root module."""
     return frozenset({observation.ranges[-1], f"model.{observation.ranges[-1]}"})
 
 
@@ -95,7 +94,7 @@ def _same_strides(observation: Sighting, claim: Claim) -> bool:
 
 
 def agree(call: SeenCall, operands: Sequence[Operand], same: Callable[[Operand, Operand], bool]) -> bool:
-    """True if `same` holds for all operands that the call tells; True where it tells none."""
+    """Return True if `same` holds for all operands that the call has, or it has none."""
     if call.operands is None:
         return True
     if call.complete and len(call.operands) != len(operands):
@@ -108,7 +107,8 @@ def _same_shape(seen: Operand, claimed: Operand) -> bool:
 
 
 def same_tensor(seen: Operand, claimed: Operand) -> bool:
-    """Same shape, and as far as both are known same dtype and strides; those of a dimension of size 1 mean nothing."""
+    """Return True for the same shape, and the same dtype and strides as far as known; strides of size-1 dimensions mean
+    nothing."""
     if seen.shape != claimed.shape or (seen.dtype and claimed.dtype and seen.dtype != claimed.dtype):
         return False
     if seen.strides is None or claimed.strides is None:
@@ -136,7 +136,7 @@ def _same_phase(observation: Sighting, claim: Claim) -> bool:
 
 
 def _same_place(observation: Sighting, claim: Claim) -> bool:
-    """Same file and function: without the line of the call a trace gives that of the function."""
+    """Compare file and function: a trace may have the line of the function instead of the call's."""
     site = observation.site
     if site is None or not claim.site.line:
         return True
@@ -144,15 +144,14 @@ def _same_place(observation: Sighting, claim: Claim) -> bool:
 
 
 def _same_file(one: str, other: str) -> bool:
-    """Same name in a folder of the same name, as far as both tell it: profilers cut the beginning off, and a program
-    lies elsewhere on another machine."""
+    """Compare names and folders, as far as both are known: profilers cut paths, and other machines have others."""
     ours, theirs = PurePath(one).parts, PurePath(other).parts
     shared = min(len(ours), len(theirs), 2)
     return shared > 0 and ours[-shared:] == theirs[-shared:]
 
 
 def _same_role(observation: Sighting, claim: Claim) -> bool:
-    """What speaks of whole operators speaks of their images, and not of weights."""
+    """Compare roles; claims on whole operators are about images, not weights."""
     if claim.role is None:
         return bool(observation.roles - {OperandRole.WEIGHT})
     return claim.role in observation.roles
@@ -172,8 +171,7 @@ _FACTS: tuple[tuple[_Agrees, Callable[[Sighting], str]], ...] = (
 
 
 def _owning(claims: Sequence[Claim]) -> list[Claim]:
-    """Those of the finding that answers for the copy; where several may, or none does, what speaks of the whole
-    operator."""
+    """Keep the claims of the finding that owns the copy; of several or none, those on the whole operator."""
     owners = [claim for claim in claims if claim.role is not None]
     others = [claim for claim in claims if claim.role is None]
     if len({claim.finding for claim in owners}) == 1 or not others:

@@ -1,8 +1,8 @@
-"""Layout work in what Nsight Compute has measured: conversions, copies, and kernels that read more than they need.
+"""Read layout work from Nsight Compute exports: conversions, copies, and uncoalesced kernels.
 
-Who launched a kernel is told by NVTX ranges: those of `torch.autograd.profiler.emit_nvtx(record_shapes=True)` name
-operators with the shapes of their operands, others may name modules. Without them a kernel's name tells what it does,
-and, of ATen's elementwise kernels, how many elements it copies.
+NVTX ranges name the operator of a kernel: those of `torch.autograd.profiler.emit_nvtx(record_shapes=True)` have its
+shapes, others may name modules. Without them a kernel's name tells its purpose and, for ATen's elementwise kernels, the
+number of elements.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class _Launches:
 
 
 class NcuSightings:
-    """Gathers launches as they are read; what is kept grows with the kinds of launches, and not with their number."""
+    """Gather launches as they are read; memory grows with kinds of launches, not with their number."""
 
     def __init__(self) -> None:
         self._alike: dict[_Alike, _Launches] = {}
@@ -86,14 +86,13 @@ class NcuSightings:
         self._compiled = self._compiled or launch.kernel.startswith("triton_")
 
     def run_file(self, source: str) -> RunFile:
-        """All of them. What an export does not show may have been left out when it was made: nothing is quiet in it."""
+        """Return all observations. An export may have left launches out, so nothing in it is quiet."""
         found = [_sighting(key, launches) for key, launches in self._alike.items()]
         seen = tuple(observation for observation in found if observation is not None)
         return RunFile(source, Setting("cuda", True if self._compiled else None), seen)
 
 
 def _sighting(key: _Alike, launches: _Launches) -> Sighting | None:
-    """None for a kernel without layout work."""
     kernel, calls, ranges, phase, grid, _ = key
     (summary, *_) = launches.totals.summaries()
     uncoalesced = next((label for label in kernel_labels(summary) if label.label == _UNCOALESCED), None)
@@ -128,7 +127,7 @@ def _work(kernel: str, uncoalesced: bool) -> Work | None:
 
 
 def _seconds(launches: _Launches) -> float | None:
-    """None unless all were timed."""
+    """Return None unless all were timed."""
     times = [summary.seconds for summary in launches.totals.summaries()]
     known = [time for time in times if time is not None]
     return sum(known) if len(known) == len(times) else None
@@ -139,7 +138,7 @@ def _measurements(launch: KernelLaunch) -> Iterator[Measurement]:
 
 
 def _around(names: tuple[str, ...]) -> tuple[tuple[SeenCall, ...], tuple[str, ...], Phase | None]:
-    """From the names of ranges, the outermost first: operators, the innermost first, other ranges, and the pass."""
+    """Split range names, the outermost first, into operators, the innermost first, other ranges, and the pass."""
     calls: list[SeenCall] = []
     ranges: list[str] = []
     backward = False
@@ -157,7 +156,7 @@ def _around(names: tuple[str, ...]) -> tuple[tuple[SeenCall, ...], tuple[str, ..
 
 
 def _operands(sizes: str | None) -> tuple[Operand, ...] | None:
-    """The shapes of what are tensors; None where there are none, or lists of tensors among them."""
+    """Return the shapes of tensors; None if there are none, or lists of tensors among them."""
     if sizes is None or _SIZES.fullmatch(sizes) is None:
         return None
     shapes = [tuple(int(size) for size in text.split(", ") if size) for text in _SHAPE.findall(sizes)]
@@ -165,7 +164,7 @@ def _operands(sizes: str | None) -> tuple[Operand, ...] | None:
 
 
 def _copied(calls: tuple[SeenCall, ...]) -> Operand | None:
-    """What the innermost operator copies, where that is all that it does."""
+    """Return the tensor that the innermost operator copies, if it only copies."""
     operands = calls[0].operands if calls else None
     if operands is None or calls[0].operator not in EXPLICIT | {COPY}:
         return None
@@ -194,7 +193,7 @@ def _kinds(work: Work, calls: tuple[SeenCall, ...]) -> frozenset[CopyKind | None
 
 
 def _roles(kernel: str, phase: Phase | None) -> frozenset[OperandRole]:
-    """By the direction of a conversion, where it is not a backward's: that converts gradients, too."""
+    """Derive roles from a conversion's direction; in a backward pass gradients are converted, too."""
     kind = kernel_class(kernel)
     if phase is Phase.FORWARD and kind is KernelClass.TO_CHANNELS_LAST:
         return frozenset({OperandRole.INPUT, OperandRole.WEIGHT})

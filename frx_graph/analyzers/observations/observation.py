@@ -1,4 +1,4 @@
-"""What a file of a run shows of layout work, whatever its kind: copies, conversions, and who has asked for them."""
+"""Records of layout work that a file of a run shows: copies, conversions, and the operators around them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ANY_KIND: frozenset[CopyKind | None] = frozenset({*CopyKind, None})
 
 
 class Work(enum.StrEnum):
-    """What was seen."""
+    """Kinds of layout work."""
 
     CONVERSION = "conversion"
     """A library changes the layout of a tensor inside its operator."""
@@ -40,7 +40,7 @@ class SeenCall:
 
 @dataclass(frozen=True, slots=True)
 class ElementCount:
-    """How many elements were copied, told by what a kernel was launched on or has read: at least, and at most."""
+    """The least and most elements that were copied, from a kernel's launch or reads."""
 
     least: int
     most: int
@@ -48,14 +48,13 @@ class ElementCount:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """How a program ran, or is advised to run: the type of its device, and whether Inductor compiled it, None where a
-    file does not tell."""
+    """The device type of a program, and whether Inductor compiled it, None if unknown."""
 
     device: str
     compiled: bool | None
 
     def same(self, other: Setting) -> bool:
-        """True unless it is known to be another one."""
+        """Return True unless the settings are known to differ."""
         known = self.compiled is not None and other.compiled is not None
         return self.device == other.device and (not known or self.compiled is other.compiled)
 
@@ -94,7 +93,7 @@ class Sighting:
 
 @dataclass(frozen=True, slots=True)
 class QuietCall:
-    """Calls of an operator, on the same operands, none of which did layout work that the file would show."""
+    """Calls of an operator on the same operands, without layout work that the file would show."""
 
     call: SeenCall
     phase: Phase | None
@@ -103,7 +102,7 @@ class QuietCall:
 
 @dataclass(frozen=True)
 class RunFile:
-    """A file of a run, read. `shows` are the kinds of copies that would be seen in it if they had been made."""
+    """A file of a run. `shows` are the kinds of copies that would be seen in it."""
 
     source: str
     setting: Setting

@@ -1,4 +1,4 @@
-"""Layout work in oneDNN's verbose log: the reorders around convolutions, and the convolutions that needed none."""
+"""Read layout work from oneDNN's verbose log: reorders around convolutions, and convolutions without any."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _Alike: TypeAlias = tuple[SeenCall, Phase | None, tuple[int, ...], str, str, str
 
 
 def onednn_sightings(primitives: Sequence[Primitive], source: str) -> RunFile:
-    """`primitives` are all of the log `source`, in its order."""
+    """Observe all reorders; `primitives` are all of the log `source`, in order."""
     alike: dict[_Alike, list[LayoutReorder]] = defaultdict(list)
     reorders = layout_reorders(primitives)
     for reorder in reorders:
@@ -73,8 +73,8 @@ def _sighting(key: _Alike, reorders: Sequence[LayoutReorder], source: str) -> Si
 
 
 def _call(primitive: Primitive | None) -> tuple[SeenCall, Phase | None]:
-    """The convolution that a primitive is, and its pass; any other by the primitive's name: the operator has other
-    operands, and is not told."""
+    """Return the convolution of a primitive and its pass; other primitives are only named, since their operands
+    differ."""
     if primitive is None or primitive.kind != "convolution":
         return SeenCall(f"onednn::{'reorder' if primitive is None else primitive.kind}"), None
     image, weight = _operand(primitive, "src"), _operand(primitive, "wei")
@@ -97,7 +97,7 @@ def _operand(primitive: Primitive, argument: str) -> Operand | None:
 
 
 def _whole(shape: tuple[int, ...], argument: str, primitive: Primitive | None) -> tuple[int, ...]:
-    """The shape as torch has it: of a grouped weight oneDNN makes the groups a dimension of their own."""
+    """Return the shape as torch has it: oneDNN makes groups a dimension of their own."""
     image = None if primitive is None else primitive.argument("src")
     if not argument.startswith("wei") or image is None or image.dims is None or len(shape) != len(image.dims) + 1:
         return shape
@@ -109,8 +109,8 @@ def _dtype(descriptor: MemoryDescriptor | None) -> DType | None:
 
 
 def _quiet_calls(primitives: Sequence[Primitive], served: set[int]) -> tuple[QuietCall, ...]:
-    """Convolutions without a reorder on operands that were a program's: plain, or channels-last. What lies in a format
-    of oneDNN's own was converted before."""
+    """Return convolutions without a reorder on plain or channels-last operands; blocked formats were converted
+    before."""
     counts: Counter[tuple[SeenCall, Phase]] = Counter()
     for primitive in primitives:
         call, phase = _call(primitive)
@@ -129,7 +129,7 @@ def _quiet_calls(primitives: Sequence[Primitive], served: set[int]) -> tuple[Qui
 
 
 def _strides(descriptor: MemoryDescriptor | None, operand: Operand) -> tuple[int, ...] | None:
-    """From a tag such as `acdb`; None for a blocked format, and where groups make it one dimension more."""
+    """Return the strides of a tag such as `acdb`; None for a blocked format, or with groups."""
     tag = "" if descriptor is None or descriptor.strides else descriptor.tag
     letters = "abcdefghijkl"[: len(operand.shape)]
     if sorted(tag) != list(letters):

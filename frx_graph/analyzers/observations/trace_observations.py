@@ -1,4 +1,4 @@
-"""Layout work in a profiler trace: conversion kernels of libraries, and copies that operators made."""
+"""Read layout work from a profiler trace: conversion kernels of libraries, and copies by operators."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _SHOWN_ON_HOST: frozenset[CopyKind | None] = frozenset({CopyKind.EXPLICIT, CopyK
 
 
 def trace_sightings(analysis: TraceAnalysis) -> RunFile:
-    """All layout work within the steps of a trace, and the operators that did none."""
+    """Observe all layout work within the steps of a trace, and the operators without any."""
     alike: dict[_Alike, list[TraceCopy]] = defaultdict(list)
     for copy in analysis.copies:
         alike[_alike(analysis, copy)].append(copy)
@@ -104,7 +104,7 @@ def _names(analysis: TraceAnalysis, copy: TraceCopy) -> tuple[str, ...]:
 
 
 def _where(analysis: TraceAnalysis, copy: TraceCopy) -> str:
-    """What finds the event in the file: a kernel's correlation id, an operator's number, else the time."""
+    """Locate the event in the file: by correlation id, operator number, or else time."""
     for index in copy.activities:
         correlation = analysis.tree.activities[index].correlation
         if correlation is not None:
@@ -141,7 +141,7 @@ def _seen_call(analysis: TraceAnalysis, operator: int) -> SeenCall:
 
 
 def _tensors(operands: Sequence[Operand | None] | None) -> tuple[Operand, ...] | None:
-    """None where none is known: lists of tensors have no shapes in a trace."""
+    """Return the tensors; None if none is known: lists of tensors have no shapes in a trace."""
     return tuple(one for one in operands or () if one is not None and one.shape) or None
 
 
@@ -153,7 +153,7 @@ def _kinds(analysis: TraceAnalysis, copy: TraceCopy) -> frozenset[CopyKind | Non
 
 
 def _roles(analysis: TraceAnalysis, copy: TraceCopy) -> frozenset[OperandRole]:
-    """What the tensor may be. A backward writes the gradients of image and weight."""
+    """Return possible roles. A backward writes the gradients of image and weight."""
     if copy.kind is not CopyKind.REORDER:
         return ANY_ROLE
     role = copy.role
@@ -183,7 +183,8 @@ def _site(analysis: TraceAnalysis, copy: TraceCopy) -> CallSite | None:
 
 
 def _quiet_calls(analysis: TraceAnalysis) -> Iterator[QuietCall]:
-    """Operators without layout work in, above or below them. On a device only those count that launched kernels."""
+    """Yield operators without layout work in, above or below them. On a device only those count that launched
+    kernels."""
     tree = analysis.tree
     makers = {copy.maker for copy in analysis.copies}
     loud = {operator for maker in makers for operator in _upwards(analysis, maker)}

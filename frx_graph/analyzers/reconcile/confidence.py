@@ -26,7 +26,7 @@ ConfidenceLabel = Literal["low", "medium", "high", "confirmed"]
 
 
 class Confidence(enum.IntEnum):
-    """Of a diagnosis that holds."""
+    """Confidence in a diagnosis that holds."""
 
     LOW = 1
     MEDIUM = 2
@@ -35,12 +35,12 @@ class Confidence(enum.IntEnum):
 
     @property
     def label(self) -> ConfidenceLabel:
-        """In a word."""
+        """Return the name in lower case."""
         return cast("ConfidenceLabel", self.name.lower())
 
 
 class Standing(enum.StrEnum):
-    """What becomes of what layers say."""
+    """Outcome of a diagnosis."""
 
     HOLDS = "holds"
     DISPUTED = "disputed"
@@ -61,8 +61,7 @@ _BY_ITSELF = {
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One side of a diagnosis; `confidence` is None where it does not hold. The signals are those that meet on it, each
-    strongest first."""
+    """One side of a diagnosis; `confidence` is None if it does not hold. Signals are strongest first."""
 
     about: str
     standing: Standing
@@ -73,28 +72,28 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """All sides, the one that is surest first."""
+    """All sides, the surest first."""
 
     sides: tuple[Side, ...]
 
     @property
     def standing(self) -> Standing:
-        """That of the surest."""
+        """Return that of the surest side."""
         return self.sides[0].standing
 
     @property
     def confidence(self) -> Confidence | None:
-        """That of the surest; None where no side holds."""
+        """Return that of the surest side; None if none holds."""
         return self.sides[0].confidence
 
     @property
     def agreeing(self) -> tuple[Signal, ...]:
-        """What the sides that hold rest on."""
+        """Return the signals for the sides that hold."""
         return tuple(dict.fromkeys(signal for side in self._holding for signal in side.agreeing))
 
     @property
     def contradicting(self) -> tuple[Signal, ...]:
-        """What speaks against them."""
+        """Return the signals against them."""
         return tuple(dict.fromkeys(signal for side in self._holding for signal in side.contradicting))
 
     @property
@@ -103,7 +102,7 @@ class Judgement:
 
 
 def judge(signals: Iterable[Signal]) -> Judgement | None:
-    """What these signals on one kernel make of one diagnosis; None where nothing speaks for it."""
+    """Judge one diagnosis of one kernel; None without a signal for it."""
     known = sorted(signals, key=_strongest_first)
     abouts = dict.fromkeys(one.about for one in known if one.supports)
     sides = [_judge_side(about, known) for about in abouts]

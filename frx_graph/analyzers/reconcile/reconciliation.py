@@ -1,5 +1,4 @@
-"""Source, PTX, what Nsight Compute has measured and a run, reconciled: what holds each kernel back, how sure that is,
-what was found that no other layer bears out, and what is missing to be sure."""
+"""Reconcile all layers: diagnose each kernel, list findings that no other layer supports, and name missing evidence."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ _OTHER_CAUSES = "it has several causes, and no other layer says which"
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """What holds one kernel back, and what speaks for and against that, strongest first."""
+    """A diagnosis of one kernel, with signals for and against it, strongest first."""
 
     rule: DiagnosisRule
     kernel: MatchedKernel
@@ -31,12 +30,12 @@ class Diagnosis:
 
     @property
     def layers(self) -> tuple[Layer, ...]:
-        """Those that agree."""
+        """Return the layers that agree."""
         return tuple(layer for layer in Layer if any(one.layer is layer for one in self.agreeing))
 
 
 class Why(enum.StrEnum):
-    """Why something that a layer has found is in no diagnosis."""
+    """Reasons why a layer's finding is in no diagnosis."""
 
     REFUTED = "refuted"
     """A layer that knows better says otherwise."""
@@ -50,8 +49,8 @@ class Why(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Unreconciled:
-    """A finding that stands alone, or against another. `diagnosis` is what it would have been, None of one that only
-    its layer can tell; `kernel` is None where it is of the whole run."""
+    """A finding without support, or contradicted. `diagnosis` is what it would have been, None if only its layer can
+    tell; `kernel` is None for the whole run."""
 
     why: Why
     layer: Layer
@@ -65,7 +64,7 @@ class Unreconciled:
 
 @dataclass(frozen=True, slots=True)
 class Reconciliation:
-    """Diagnoses with the surest first, and of those the ones of most time."""
+    """Diagnoses, the surest first, then those of most time."""
 
     diagnoses: tuple[Diagnosis, ...]
     unreconciled: tuple[Unreconciled, ...]
@@ -75,7 +74,7 @@ class Reconciliation:
 
 
 def reconcile(layers: Layers) -> Reconciliation:
-    """What all layers that are at hand say together; nothing, if there is none."""
+    """Reconcile all available layers."""
     kernels = match_kernels(layers)
     diagnoses: list[Diagnosis] = []
     unreconciled: list[Unreconciled] = []
@@ -133,7 +132,7 @@ def _is_silent(judgement: Judgement, labels: set[tuple[Layer, str]]) -> bool:
 def _not_held(
     rule: DiagnosisRule, kernel: MatchedKernel, judgement: Judgement, labels: set[tuple[Layer, str]]
 ) -> Iterator[Unreconciled]:
-    """What was found of sides that do not hold, and has no part in one that does."""
+    """Yield findings of sides that do not hold, unless one that holds has them."""
     agreeing = judgement.agreeing
     for side in judgement.sides:
         if side.confidence is not None:
@@ -149,7 +148,7 @@ def _not_held(
 
 
 def _findings(kernel: MatchedKernel) -> Iterator[Unreconciled]:
-    """All that the layers have found of a kernel, as if no diagnosis spoke of it."""
+    """Yield all findings of a kernel, as if there were no diagnosis."""
 
     def found(layer: Layer, label: str, evidence: str, line: int | None = None) -> Unreconciled:
         return Unreconciled(Why.ONE_LAYER, layer, label, kernel, evidence, _NO_DIAGNOSIS, line=line)

@@ -28,7 +28,7 @@ conflicts; with less, nobody gains much by mending it."""
 
 
 def signals(kernel: MatchedKernel) -> Iterator[Signal]:
-    """What each layer says."""
+    """Yield the signals of each layer."""
     yield from of_source(kernel.source, {"high_register_pressure": Grade.CERTAIN}, LOCAL_MEMORY)
     for static in kernel.ptx:
         yield from _in_ptx(static)

@@ -30,7 +30,7 @@ _KINDS = (Kind.SHARED_LOAD, Kind.SHARED_STORE, Kind.ATOMIC)
 
 
 def signals(kernel: MatchedKernel) -> Iterator[Signal]:
-    """What each layer says."""
+    """Yield the signals of each layer."""
     yield from of_source(kernel.source, {"possible_shared_memory_bank_conflict": Grade.CERTAIN})
     if kernel.source is not None:
         yield from _free_in_source(kernel.source)

@@ -26,7 +26,7 @@ _RULES = {"sync_inside_tight_loop": Grade.CERTAIN, "unnecessary_syncthreads": Gr
 
 
 def signals(kernel: MatchedKernel) -> Iterator[Signal]:
-    """What each layer says."""
+    """Yield the signals of each layer."""
     yield from of_source(kernel.source, _RULES)
     if kernel.source is not None:
         yield from _absent_in_source(kernel.source)

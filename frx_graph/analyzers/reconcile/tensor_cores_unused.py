@@ -33,7 +33,7 @@ _CAPABILITIES = frozenset({"tensor_cores", "wgmma", "tcgen05"})
 
 
 def signals(kernel: MatchedKernel) -> Iterator[Signal]:
-    """What each layer says."""
+    """Yield the signals of each layer."""
     yield from of_source(kernel.source, _RULES)
     source = kernel.source.kernel if kernel.source is not None else None
     if source is not None and uses_tensor_cores(source):

@@ -1,4 +1,4 @@
-"""What the record of a run says: of all its steps, of those in a steady state, and whether these agree."""
+"""Analyse the record of a run: all its steps, and those in a steady state."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _PHASES = (Part.FORWARD, Part.BACKWARD, Part.OPTIMIZER, Part.ZERO_GRAD)
 
 
 def trace_events(trace: Timeline) -> tuple[RunEvent, ...]:
-    """None where the program marked no steps. Times are the trace's own. Copies are not among them: that they run says
-    nothing of the program, which goes on meanwhile."""
+    """Return the events of a trace whose program wrote none, at the trace's own times. Copies are left out: the program
+    goes on meanwhile."""
     return tuple(sorted(_iterate_events(trace), key=lambda event: event.at_ns))
 
 
@@ -47,7 +47,7 @@ _ZONE_NS = 15 * 60 * 1_000_000_000
 
 @dataclass(frozen=True)
 class ScopeAnalysis:
-    """The steps of a scope, and what they say."""
+    """The steps of a scope and their analysis."""
 
     scope: Scope
     figures: ScopeFigures
@@ -59,8 +59,8 @@ class ScopeAnalysis:
 
 @dataclass(frozen=True)
 class RunRecord:
-    """A run. `from_trace`: the program wrote no steps, a profiler's are used. `clock_changes` is how often a process'
-    clock went back, `unfinished` how many steps began and did not end."""
+    """A run. `from_trace`: the program wrote no steps, so a profiler's are used. `clock_changes` counts clocks that
+    went back, `unfinished` steps that did not end."""
 
     event_count: int
     from_trace: bool
@@ -72,13 +72,13 @@ class RunRecord:
 
     @property
     def automatic(self) -> ScopeAnalysis:
-        """The steady state, where it has steps; the whole run else."""
+        """Return the steady state if it has steps; else the whole run."""
         return self.steady_state if self.steady_state.figures.timed else self.run
 
 
 def analyse_record(events: Sequence[RunEvent], samples: Sequence[GpuSample], trace: RunAnalysis | None) -> RunRecord:
-    """`events` are as they were written; `samples` are those of devices that are not among them; `trace` is what a
-    profiler's trace of a part of the run says."""
+    """Analyse `events` in the order of writing, `samples` of devices outside of them, and the `trace` of a part of the
+    run."""
     records = by_process(events)
     from_trace = not records and trace is not None
     timeline = None if trace is None else trace.timeline
@@ -124,8 +124,7 @@ def analyse_record(events: Sequence[RunEvent], samples: Sequence[GpuSample], tra
 
 
 def _on_one_clock(steps: Sequence[RunStep], samples: Sequence[GpuSample]) -> bool:
-    """False where samples are hours away from the steps: `nvidia-smi` writes the time of a zone that it does not
-    name."""
+    """Return False if samples are hours away from the steps: `nvidia-smi` writes local time without a zone."""
     if not steps or not samples:
         return True
     begin, end = min(step.begin_ns for step in steps), max(step.end_ns for step in steps)

@@ -1,7 +1,7 @@
-"""What holds a run back: each label with what speaks for it, or why it is not the one.
+"""Label what holds a run back, from its own record and a profiler's trace.
 
 The lines are the published ones of `frx_graph/analyzers/timeline/labels.py`. Events show the whole run from the host; a
-profiler sees devices, but a part of the run. What each tells better comes from it (`_OF_TRACES`), else from the other.
+profiler sees devices, but only a part of the run. `_OF_TRACES` lists what it tells better.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ _OF_TRACES = frozenset(
 
 
 def run_labels(figures: ScopeFigures, of_trace: Sequence[RunLabel]) -> tuple[RunLabel, ...]:
-    """All labels: those that hold first, by score; causes before symptoms. `of_trace` are a profiler's, if there is
-    one."""
+    """Return all labels: those that hold first, by score; causes before symptoms. `of_trace` are a profiler's, if there
+    is one."""
     own: dict[str, RunLabel] = {}
     for rule in _RULES:
         found = rule(figures, own)
@@ -53,7 +53,7 @@ def run_labels(figures: ScopeFigures, of_trace: Sequence[RunLabel]) -> tuple[Run
 
 
 def _better(own: RunLabel | None, traced: RunLabel | None) -> RunLabel:
-    """Of what the whole run's record and a profiler say of a label, the one to go by, and what the other says."""
+    """Choose between the labels of the whole run and of a profiler, and mention the other."""
     if own is None or traced is None:
         found = own or traced
         assert found is not None
@@ -128,8 +128,8 @@ def _underutilized_gpu(run: ScopeFigures, _: Mapping[str, RunLabel]) -> RunLabel
 
 
 def _launch_bound(run: ScopeFigures, others: Mapping[str, RunLabel]) -> RunLabel:
-    """From a profiler's figures in the event stream: without its trace nothing shows what kernels waited for, so it is
-    concluded from an idle device that nothing else explains."""
+    """Conclude from an idle device that nothing else explains: without a trace nothing shows what kernels waited
+    for."""
     name = "launch_bound"
     known = run.kernels
     if known is None or known.kernels is None or known.median_us is None or known.small is None:

@@ -1,7 +1,7 @@
-"""The steps of a run, timed from batch to batch: from where one ended to where the next ends in the same process.
+"""Time the steps of a run from batch to batch: from the end of one to the end of the next in the same process.
 
-What a program waits for its batch stands before the step that it marks, in a loop over a DataLoader; timed from inside
-the step it would not be there.
+In a loop over a DataLoader the wait for a batch comes before the step that the program marks; timed from inside the
+step it would be missing. Processes do not share steps, and a clock that went back divides one in two.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _OF_NO_PROCESS = (GpuSample, SystemInfo)
 
 @dataclass(frozen=True, slots=True)
 class ProcessEvents:
-    """What one process wrote by one clock, in order of time. `clock` is 0, and one more each time it went back."""
+    """Events of one process by one clock, in order of time. `clock` is 0, and one more each time it went back."""
 
     process: int | None
     clock: int
@@ -40,7 +40,7 @@ class ProcessEvents:
 
 
 def by_process(events: Sequence[RunEvent]) -> tuple[ProcessEvents, ...]:
-    """Those of processes that end steps, in order of appearance. `events` are as they were written."""
+    """Group the events of processes that end steps, in order of appearance. `events` are in the order of writing."""
     written: dict[int | None, list[RunEvent]] = defaultdict(list)
     for event in events:
         if not isinstance(event, _OF_NO_PROCESS):
@@ -54,8 +54,8 @@ def by_process(events: Sequence[RunEvent]) -> tuple[ProcessEvents, ...]:
 
 
 def _clocks(events: list[RunEvent]) -> list[list[RunEvent]]:
-    """Threads write out of order, and so files are sorted by time; but if steps are numbered in the order in which they
-    were written, and not in that of time, it is the clock that was set back."""
+    """Split events where the clock was set back: steps are numbered in the order of writing, and not in that of time.
+    Threads may write out of order."""
     ends = [(index, event) for index, event in enumerate(events) if isinstance(event, StepEnd)]
     numbers = [event.step for _, event in ends]
     sorted_numbers = [event.step for _, event in sorted(ends, key=lambda end: end[1].at_ns)]
@@ -82,7 +82,7 @@ LAST = 1000
 
 
 class Scope(enum.StrEnum):
-    """What `--scope` names."""
+    """Values of `--scope`."""
 
     RUN = "run"
     STEADY_STATE = "steady_state"
@@ -91,14 +91,14 @@ class Scope(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """How the steady state is chosen, of each process: `skip_first_n` steps are left out, or every fifth of them where
-    that is fewer, and of the others the `last_k` are used."""
+    """Choice of the steady state of each process: `skip_first_n` steps are skipped, a fifth of them at most, and the
+    `last_k` of the others used."""
 
     skip_first_n: int = SKIP_FIRST
     last_k: int = LAST
 
     def select(self, steps: Sequence[RunStep]) -> tuple[RunStep, ...]:
-        """Of steps in order of time, those that are in a steady state."""
+        """Return the steps in a steady state, from steps in order of time."""
         found: list[RunStep] = []
         for here in processes(steps).values():
             skipped = min(self.skip_first_n, len(here) // SKIP_AT_MOST)
@@ -107,7 +107,7 @@ class Selector:
 
 
 def processes(steps: Sequence[RunStep]) -> dict[int | None, list[RunStep]]:
-    """The steps of each process."""
+    """Return the steps of each process."""
     found: dict[int | None, list[RunStep]] = defaultdict(list)
     for step in steps:
         found[step.process].append(step)
@@ -115,7 +115,7 @@ def processes(steps: Sequence[RunStep]) -> dict[int | None, list[RunStep]]:
 
 
 class Activity(enum.StrEnum):
-    """What time of a step goes to."""
+    """Parts of a step's time."""
 
     LOADER = "loader_wait"
     H2D = "h2d"
@@ -157,13 +157,13 @@ class RunStep:
 
     @property
     def wall_ns(self) -> int:
-        """From batch to batch."""
+        """Return the time from batch to batch."""
         return self.end_ns - self.begin_ns
 
 
 def steps_of(record: ProcessEvents) -> tuple[RunStep, ...]:
-    """All steps of a process that ended, in order of time; a step within another one is a part of that. An event that
-    was written twice counts once."""
+    """Return all steps of a process that ended, in order of time. Nested steps are part of the outer one, and repeated
+    events count once."""
     ends = list(dict.fromkeys(event for event in record.events if isinstance(event, StepEnd) and not event.depth))
     spans = _spans(record.events)
     gaps = _gaps(record.events)
@@ -200,8 +200,8 @@ def steps_of(record: ProcessEvents) -> tuple[RunStep, ...]:
 
 
 def unfinished_steps(record: ProcessEvents) -> int:
-    """Steps that began and did not end: at most those that ran when it was killed. Numbers may begin anew in every
-    epoch. Where events are missing behind a beginning, so may be its end."""
+    """Count steps that began and did not end. Numbers may restart in every epoch, and a dropped event may have been the
+    end."""
     lost = max((gap.until_ns for gap in _gaps(record.events)), default=-1)
     marks = {event for event in record.events if isinstance(event, (StepStart, StepEnd)) and event.at_ns >= lost}
     begun = Counter(event.step for event in marks if isinstance(event, StepStart))
@@ -210,7 +210,7 @@ def unfinished_steps(record: ProcessEvents) -> int:
 
 
 def lengths_within(windows: Sequence[Span], spans: Sequence[Span]) -> list[int]:
-    """How long the merged spans run in each of the windows, which follow each other and do not overlap."""
+    """Return how long the merged spans run in each of the windows, which are in order and do not overlap."""
     found = []
     first = 0
     for begin, end in windows:
@@ -232,7 +232,7 @@ class _Gap:
     until_ns: int
 
     def within(self, begin_ns: int, end_ns: int) -> bool:
-        """Whether one of the events that are missing may belong behind `begin_ns`, up to `end_ns`."""
+        """Return True if a missing event may belong between `begin_ns` and `end_ns`."""
         return self.since_ns < end_ns and (self.since_ns >= begin_ns or self.until_ns > begin_ns)
 
 
@@ -268,7 +268,7 @@ def _spans(events: Iterable[RunEvent]) -> dict[Activity, tuple[Span, ...]]:
 
 
 def _starts(events: Iterable[RunEvent], ends: Sequence[StepEnd]) -> list[int | None]:
-    """When each step began, by its duration, or else by the last event that says so."""
+    """Return when each step began: by its duration, or else the last event that says so."""
     marked: dict[int | None, list[int]] = defaultdict(list)
     for event in events:
         if isinstance(event, StepStart):
@@ -283,8 +283,8 @@ def _starts(events: Iterable[RunEvent], ends: Sequence[StepEnd]) -> list[int | N
 
 
 def _first_begin(end: StepEnd, start: int | None, spans: Mapping[Activity, Sequence[Span]]) -> int:
-    """Of the first step: where the wait before it began, or where the program marked it. Where neither is known it
-    lasts no time, so that it is not counted."""
+    """Return when the first step began: with the wait before it, or at its mark. If neither is known it lasts no time,
+    and does not count."""
     if start is None:
         return end.at_ns
     before = [span for span in spans.get(Activity.LOADER, ()) if span[1] <= start]

@@ -1,4 +1,4 @@
-"""What a trace says of a run: its timeline, the labels that hold, and what to do about them."""
+"""Analyse a trace: its timeline, labels and recommendations."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NAMED = 5
 
 @dataclass(frozen=True)
 class RunAnalysis:
-    """A timeline with its labels: all of them, those that hold first."""
+    """A timeline with all its labels, those that hold first."""
 
     timeline: Timeline
     labels: tuple[RunLabel, ...]
@@ -25,23 +25,22 @@ class RunAnalysis:
 
     @property
     def present(self) -> tuple[RunLabel, ...]:
-        """The labels that hold."""
+        """Return the labels that hold."""
         return tuple(label for label in self.labels if label.answer is Answer.PRESENT)
 
     @property
     def primary(self) -> RunLabel | None:
-        """The cause that costs most; a symptom where no cause is known; None where nothing holds the run back, or
-        nothing is known."""
+        """Return the cause that costs most, or a symptom without a known cause; None if nothing is known."""
         return next((label for label in self.present if label.label != INSUFFICIENT), None)
 
     @property
     def symptom(self) -> RunLabel | None:
-        """What the cause leads to, if it is seen."""
+        """Return the symptom of the cause, if it is seen."""
         return next((label for label in self.present if label.symptom and label.label != INSUFFICIENT), None)
 
 
 def analyse_run(analysis: TraceAnalysis, findings: Sequence[Finding]) -> RunAnalysis:
-    """`findings` are those of `copy_findings` on the same analysis, in its order."""
+    """Analyse a trace; `findings` are those of `copy_findings` on it, in order."""
     run = timeline(analysis, findings)
     labels = run_labels(run)
     values = run.values()

@@ -1,4 +1,4 @@
-"""How long each device was busy, and with what: unions of intervals, never sums, so nothing counts twice."""
+"""Measure how long each device was busy, and with what, by unions of intervals: nothing counts twice."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ class DeviceTime:
 
     @property
     def busy_ns(self) -> int:
-        """Time in which it did anything."""
+        """Return the time in which it did anything."""
         return length_ns(self.busy)
 
     @property
     def gaps(self) -> tuple[Span, ...]:
-        """Idle spans with work before and behind them."""
+        """Return idle spans between two activities."""
         if not self.busy:
             return ()
         first, last = self.busy[0][0], self.busy[-1][1]
@@ -65,7 +65,7 @@ class DeviceTime:
 
     @property
     def idle_ns(self) -> int:
-        """Time in which it did nothing."""
+        """Return the time in which it did nothing."""
         return length_ns(self.idle)
 
 
@@ -81,7 +81,7 @@ class TransferTotal:
 
 
 def device_times(analysis: TraceAnalysis, windows: Windows) -> tuple[DeviceTime, ...]:
-    """All devices that did anything in the trace, by number."""
+    """Return all devices of the trace, by number."""
     by_device: dict[int | None, list[DeviceActivity]] = defaultdict(list)
     for activity in analysis.tree.activities:
         by_device[activity.device].append(activity)
@@ -148,7 +148,7 @@ def _streams(activities: Iterable[DeviceActivity], spans: Sequence[Span]) -> tup
 
 
 def transfer_totals(analysis: TraceAnalysis, windows: Windows) -> tuple[TransferTotal, ...]:
-    """Copies that were launched within the steps, by direction and host memory; the longest first."""
+    """Add up the copies that steps launched, by direction and host memory; the longest first."""
     tree = analysis.tree
     asked = {call.correlation: call.bytes for call in tree.trace.calls if call.bytes is not None}
     gathered: dict[tuple[str | None, str | None], list[DeviceActivity]] = defaultdict(list)
@@ -175,8 +175,8 @@ def transfer_totals(analysis: TraceAnalysis, windows: Windows) -> tuple[Transfer
 
 @dataclass(frozen=True, slots=True)
 class LayoutWork:
-    """Copies and conversions of one operator at one place, launched within the used steps. `bytes` is traffic, None
-    where a size is unknown; `finding` is what advice on the same trace says of them."""
+    """Copies and conversions of one operator at one place, launched within the used steps. `bytes` is traffic, None if
+    a size is unknown; `finding` is that of the same trace."""
 
     operator: str
     finding: Finding
@@ -195,8 +195,8 @@ class LayoutTotals:
 
 
 def layout_work(analysis: TraceAnalysis, windows: Windows, findings: Sequence[Finding]) -> LayoutTotals:
-    """`findings` are those of `copy_findings` on the same analysis, in its order. Copies on the host alone are left
-    out: they take no device time."""
+    """Return device time that changes layouts; `findings` are those of `copy_findings` on the same analysis, in order.
+    Copies on the host are left out."""
     launched = set(windows.launched)
     rows: list[LayoutWork] = []
     spans: dict[int | None, list[tuple[int, int]]] = defaultdict(list)

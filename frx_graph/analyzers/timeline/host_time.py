@@ -1,4 +1,4 @@
-"""What the host did in the meantime: waiting for input, waiting for devices, allocating, and the parts of a step."""
+"""Measure the host: waits for input and for devices, allocations, and the parts of a step."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _ENGINE = "autograd::engine::"
 
 
 class Part(enum.StrEnum):
-    """A part of a step. `FORWARD` is every operator outside the other parts: the forward, the loss, and what else the
-    program calls; `OTHER` are ranges that the program named, outside of their operators."""
+    """A part of a step. `FORWARD` is every operator outside the other parts: the forward, the loss, and other calls;
+    `OTHER` are ranges that the program named."""
 
     LOADING = "dataloader"
     FORWARD = "forward"
@@ -40,7 +40,7 @@ _CLOSED = frozenset({Part.LOADING, Part.BACKWARD, Part.OPTIMIZER, Part.ZERO_GRAD
 
 
 def parts_of(tree: TraceTree) -> tuple[Part, ...]:
-    """By operator of the tree, in one pass from callers to callees."""
+    """Return the part of each operator, in one pass from callers to callees."""
     found: list[Part] = []
     for index, (operator, parent) in enumerate(zip(tree.operators, tree.parents, strict=True)):
         above = found[parent] if parent != NONE else Part.OTHER
@@ -52,7 +52,7 @@ def parts_of(tree: TraceTree) -> tuple[Part, ...]:
 
 
 def is_loading(name: str) -> bool:
-    """True for the range in which a program waits for a batch."""
+    """Return True for the range in which a program waits for a batch."""
     return _LOADER.fullmatch(name) is not None
 
 
@@ -105,9 +105,9 @@ class CallTotal:
 
 @dataclass(frozen=True, slots=True)
 class HostTime:
-    """Times within the used steps, of unions over all threads. `loading` is None where nothing tells whether a program
-    waits for input: no range of a DataLoader, and no Python frame of one; `waiting` and `allocating` where no runtime
-    call was recorded; `collectives` are ranges of communication as the host saw it."""
+    """Times within the used steps, as unions over all threads. `loading` is None without a range or frame of a
+    DataLoader, `waiting` and `allocating_ns` without recorded runtime calls. `collectives` are ranges of communication
+    on the host."""
 
     loading: tuple[Span, ...] | None
     waiting: tuple[Span, ...] | None
@@ -122,27 +122,27 @@ class HostTime:
 
     @property
     def parts(self) -> dict[Part, int]:
-        """Time in each part of the steps."""
+        """Return the time in each part of the steps."""
         return {part: length_ns(spans) for part, spans in self.part_spans.items()}
 
     @property
     def loading_ns(self) -> int | None:
-        """Time in which the program waits for a batch."""
+        """Return the time in which the program waits for a batch."""
         return None if self.loading is None else length_ns(self.loading)
 
     @property
     def waiting_ns(self) -> int | None:
-        """Time in which a thread waits for a device."""
+        """Return the time in which a thread waits for a device."""
         return None if self.waiting is None else length_ns(self.waiting)
 
     @property
     def collectives_ns(self) -> int:
-        """Time in which a thread communicates."""
+        """Return the time in which a thread communicates."""
         return length_ns(self.collectives)
 
 
 def host_time(analysis: TraceAnalysis, windows: Windows, parts: Sequence[Part]) -> HostTime:
-    """What the host's threads did within the used steps; `parts` is by operator."""
+    """Measure the host's threads within the used steps; `parts` is by operator."""
     tree, trace, spans = analysis.tree, analysis.tree.trace, windows.host_spans
     entered: dict[Part, list[Span]] = defaultdict(list)
     computing: list[Span] = []
@@ -214,19 +214,19 @@ def _waits(analysis: TraceAnalysis, calls: Sequence[RuntimeCall]) -> tuple[Waits
 
 @dataclass(frozen=True, slots=True)
 class ShapeChanges:
-    """Of `steps` used ones, how many ran other operators, or the same on other shapes, than the step before."""
+    """Among `steps` used ones, the count of those that ran other operators or shapes than the step before."""
 
     steps: int
     changes: int
 
     @property
     def share(self) -> float:
-        """Of the steps that have one before them."""
+        """Return the part of the steps that have one before them."""
         return self.changes / (self.steps - 1)
 
 
 def shape_changes(analysis: TraceAnalysis, windows: Windows, parts: Sequence[Part]) -> ShapeChanges | None:
-    """`parts` is by operator; what loads a batch may see images of any size. None where shapes were not recorded in
+    """Count changes of shapes; `parts` is by operator, and loading does not count. None unless shapes were recorded in
     each of at least `FEWEST_STEPS` steps."""
     if len(windows.used) < FEWEST_STEPS:
         return None

@@ -1,4 +1,4 @@
-"""Kernels by name, by what they are for, and by the operators that launched them."""
+"""Tabulate kernels by name, by purpose, and by the operators that launched them."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class KernelTable:
 
 
 def kernel_table(analysis: TraceAnalysis, windows: Windows, parts: Sequence[Part]) -> KernelTable:
-    """Count the kernels of the steps; `parts` is by operator."""
+    """Tabulate the kernels of the steps; `parts` is by operator."""
     tree = analysis.tree
     kernels = [index for index in windows.launched if tree.activities[index].kind is ActivityKind.KERNEL]
     owners = _Owners(tree)

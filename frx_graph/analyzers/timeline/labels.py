@@ -1,8 +1,7 @@
-"""What holds a run back, from its timeline: each label with what speaks for it, or why it is not the one.
+"""Label what holds a run back, from its timeline.
 
-Three answers: present, absent, and undecidable where the trace does not hold what the label is told by. Lines are those
-of the published label set (20 % of a step waiting for input, 15 % copying, 10 % waiting for devices, 35 % of a device
-used), but for those that say otherwise.
+Each label is present, absent, or undecidable if the trace lacks what it needs. Lines are those of the published label
+set (20 % of a step waiting for input, 15 % copying, 10 % waiting for devices, 35 % of a device used), unless stated.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ FEWEST_KERNELS = 30
 
 
 class Answer(enum.StrEnum):
-    """Whether a label holds."""
+    """Answers to a label."""
 
     PRESENT = "present"
     ABSENT = "absent"
@@ -71,9 +70,8 @@ class Answer(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RunLabel:
-    """One label. `score` is the share of time that it costs, 0..1, a tenth at most where that is not told, and 0
-    where it is not present; `evidence` says what was seen, or what is missing. A `symptom` is what another label
-    causes."""
+    """One label. `score` is the share of time that it costs, 0..1; at most a tenth if that is unknown, and 0 if it is
+    not present. `evidence` is what was seen, or is missing. Another label causes a `symptom`."""
 
     label: str
     answer: Answer
@@ -89,7 +87,7 @@ class RunLabel:
 
 
 def run_labels(run: Timeline) -> tuple[RunLabel, ...]:
-    """All labels: those that hold first, by score; causes before symptoms."""
+    """Return all labels: those that hold first, by score; causes before symptoms."""
     return in_order(rule(run) for rule in _RULES)
 
 

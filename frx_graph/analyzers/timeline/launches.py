@@ -1,4 +1,4 @@
-"""How kernels follow each other: whether the host keeps the device supplied."""
+"""Measure if the host keeps the device supplied with kernels."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Launches:
 
 
 def launches(analysis: TraceAnalysis, windows: Windows, devices: tuple[DeviceTime, ...]) -> Launches | None:
-    """None where no kernel was launched."""
+    """Measure launches; None if no kernel was launched."""
     tree = analysis.tree
     times = [
         tree.activities[index].duration_ns

@@ -1,4 +1,4 @@
-"""All that is measured of a trace before anything is concluded from it."""
+"""Measure a trace: figures only, no conclusions."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from frx_graph.records import Finding
 
 @dataclass(frozen=True)
 class Timeline:
-    """A run, measured. Shares are 0..1: of devices, of the windows and means over all of them; of the host, of the used
-    steps. None where the trace does not tell."""
+    """A measured run. Shares are 0..1: of devices, means over the windows; of the host, over the used steps. None: not
+    in the trace."""
 
     windows: Windows
     devices: tuple[DeviceTime, ...]
@@ -42,45 +42,46 @@ class Timeline:
 
     @property
     def busy_share(self) -> float | None:
-        """Time in which a device did anything."""
+        """Return the time in which a device did anything."""
         return self._of_devices([device.busy_ns for device in self.devices])
 
     @property
     def kernel_share(self) -> float | None:
-        """Time in which a kernel ran."""
+        """Return the time in which a kernel ran."""
         return self._of_devices([device.kernel_ns for device in self.devices])
 
     @property
     def loading_share(self) -> float | None:
-        """Time in which the program waits for a batch."""
+        """Return the time in which the program waits for a batch."""
         return self._of_steps(self.host.loading_ns)
 
     @property
     def waiting_share(self) -> float | None:
-        """Time in which a thread waits for a device."""
+        """Return the time in which a thread waits for a device."""
         return self._of_steps(self.host.waiting_ns)
 
     @property
     def exposed_copy_share(self) -> float | None:
-        """Time of copies from the host with no kernel beside them."""
+        """Return the time of copies from the host with no kernel beside them."""
         return self._of_devices([device.exposed_host_to_device_ns for device in self.devices])
 
     @property
     def exposed_communication_share(self) -> float | None:
-        """Time of communication with no computation beside it: on devices; on the host where no device worked."""
+        """Return the time of communication with no computation beside it: on devices, or on the host without
+        devices."""
         if self.devices:
             return self._of_devices([device.exposed_communication_ns for device in self.devices])
         return self._of_steps(length_ns(without(self.host.collectives, self.host.computing)))
 
     @cached_property
     def host_bound_share(self) -> float | None:
-        """Time in which a device did nothing though the program did not wait for input."""
+        """Return the idle time of devices while the program did not wait for input."""
         loading = self.host.loading or ()
         return self._of_devices([length_ns(without(device.idle, loading)) for device in self.devices])
 
     @cached_property
     def idle_while_loading_share(self) -> float | None:
-        """Time in which a device did nothing and the program waited for input."""
+        """Return the idle time of devices while the program waited for input."""
         if self.host.loading is None:
             return None
         loading = self.host.loading
@@ -88,8 +89,8 @@ class Timeline:
 
     @cached_property
     def idle_after_waits_share(self) -> float | None:
-        """Idle time of devices that begins while the host waits for them, but for that in which the program waited for
-        input: what the host could not launch before it knew that the device was done."""
+        """Return idle time of devices that begins while the host waits for them, waits for input aside: the host could
+        not launch before it knew that the device was done."""
         if self.host.waiting is None:
             return None
         loading, waiting = self.host.loading or (), self.host.waiting
@@ -101,7 +102,7 @@ class Timeline:
 
     @property
     def layout_share(self) -> float | None:
-        """Of the time in which kernels ran, what changed layouts."""
+        """Return the part of kernel time that changes layouts."""
         running = sum(device.kernel_ns for device in self.devices)
         return self.layout.device_ns / running if running else None
 
@@ -113,7 +114,7 @@ class Timeline:
         return sum(times) / whole if whole else None
 
     def values(self) -> Mapping[str, float]:
-        """What cards and labels speak of, by name; shares in percent. What is not known is not there."""
+        """Return the metrics of cards and labels by name; shares in percent. Unknown ones are left out."""
         known = self.launches
         shares = {
             "gpu_busy_pct": self.busy_share,
@@ -140,7 +141,7 @@ class Timeline:
 
 
 def timeline(analysis: TraceAnalysis, findings: Sequence[Finding]) -> Timeline:
-    """Measure a trace; `findings` are those of `copy_findings` on it, in its order."""
+    """Measure a trace; `findings` are those of `copy_findings` on it, in order."""
     windows = find_windows(analysis)
     parts = parts_of(analysis.tree)
     devices = device_times(analysis, windows)

@@ -1,7 +1,8 @@
-"""Bytes and FLOPs of an operator call of a trace, where its recorded shapes tell its result's.
+"""Count bytes and FLOPs of an operator call of a trace from its recorded shapes, without torch.
 
-The numbers are those of captured graphs: every distinct byte read once and every byte written (`operator_traffic`), a
-multiply-add counted as 2 (`operator_flops`). Here they are worked out from shapes alone: a trace is read without torch.
+Numbers are those of captured graphs: every distinct byte read once and every byte written (`operator_traffic`), a
+multiply-add counted as 2 (`operator_flops`). Pointwise operators are those that torch 2.15 tags, with the most
+arguments of an overload.
 """
 
 from __future__ import annotations
@@ -100,7 +101,7 @@ class CallCosts:
         self._known: dict[tuple[str, tuple[Operand | None, ...], tuple[str, ...], Operand | None], CallCost | None] = {}
 
     def of(self, operator: int) -> CallCost | None:
-        """The cost of the call at an index; None where the result's shape or the operator's arithmetic is not known."""
+        """Return the cost of the call at an index; None if its result's shape or its arithmetic is unknown."""
         call = self._tree.operators[operator]
         namespace, _, name = call.name.partition("::")
         operands = call.operands or ()
@@ -114,7 +115,7 @@ class CallCosts:
 
 
 def is_memory_bound_operator(name: str) -> bool:
-    """True for a pointwise operator, a normalization or a copy: a handful of operations for each element moved."""
+    """Return True for a pointwise operator, a normalization or a copy."""
     namespace, _, name = name.partition("::")
     return namespace == "aten" and (name in _LIKE_FIRST or name in POINTWISE_ARGUMENTS)
 

@@ -1,7 +1,7 @@
-"""From the layout copies of a trace to findings: one for all the copies of a rule that one line of the program makes.
+"""Turn the layout copies of a trace into findings: one for all copies of a rule at one line of the program.
 
-A trace shows what ran, not the graph: every finding is observed, its share of the device's busy time is measured, and
-what was not recorded (shapes, strides, Python stacks) is left unknown.
+A trace shows what ran, not the graph: findings are observed, their share of busy time is measured, and what was not
+recorded stays unknown.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class CopiesAtSite:
 
 
 def copy_findings(analysis: TraceAnalysis) -> list[Finding]:
-    """FRX001, FRX002, FRX004 and FRX007, in order of first appearance."""
+    """Return findings of FRX001, FRX002, FRX004 and FRX007, in order of first appearance."""
     groups = copies_at_sites(analysis)
     owners = {
         activity: number for number, group in enumerate(groups) for copy in group.copies for activity in copy.activities
@@ -95,7 +95,7 @@ def copy_findings(analysis: TraceAnalysis) -> list[Finding]:
 
 
 def copies_at_sites(analysis: TraceAnalysis) -> list[CopiesAtSite]:
-    """What each of `copy_findings` stands for, in the same order."""
+    """Group the copies of each of `copy_findings`, in the same order."""
     gathered: dict[tuple[str, object], list[TraceCopy]] = defaultdict(list)
     for copy in analysis.copies:
         gathered[copy.rule, analysis.site(copy.operator).place].append(copy)
@@ -155,8 +155,8 @@ def _finding(analysis: TraceAnalysis, group: CopiesAtSite, alone_ns: int) -> Fin
 
 
 def observed_copies(analysis: TraceAnalysis, copies: Sequence[TraceCopy]) -> tuple[Copy, ...]:
-    """One record for all copies of a tensor kind at one call site; bytes and count are a step's. Copies whose size or
-    role is not known have none."""
+    """Return one record for all copies of a tensor kind at one call site; bytes and count are a step's. Copies of
+    unknown size or role are left out."""
     gathered: dict[tuple[object, str, str, OperandRole, Phase], list[TraceCopy]] = defaultdict(list)
     for copy in copies:
         if copy.bytes is not None and copy.role is not None:
@@ -184,13 +184,13 @@ def observed_copies(analysis: TraceAnalysis, copies: Sequence[TraceCopy]) -> tup
 
 
 def operator_name(analysis: TraceAnalysis, operator: int) -> str:
-    """The name of an operator of the tree."""
+    """Return the name of an operator of the tree."""
     return analysis.tree.operators[operator].name if operator != NONE else "no operator"
 
 
 def _confidence(group: CopiesAtSite) -> float:
-    """A conversion kernel says by its name what it does. Which tensor it converts follows from order and times; where
-    operands were not recorded, only the operators' names tell that there was a copy."""
+    """Grade a group: a conversion kernel's name is certain, the tensor that it converts follows from order and times,
+    and without operands only operators' names tell of a copy."""
     if group.rule == "FRX004":
         return confidence.MEASURED
     if group.rule == "FRX007":
@@ -219,7 +219,7 @@ def _evidence(analysis: TraceAnalysis, group: CopiesAtSite, time_ns: int, share:
 
 
 def _kinds(analysis: TraceAnalysis, copies: Sequence[TraceCopy]) -> str:
-    """What made the copies, most frequent first."""
+    """Name what made the copies, the most frequent first."""
     names: Counter[str] = Counter()
     for copy in copies:
         kernels = [function_name(analysis.tree.activities[index].name) for index in copy.activities]
@@ -255,7 +255,7 @@ def _keeps_layout(copy: TraceCopy) -> bool:
 
 
 def _change(copy: TraceCopy) -> str:
-    """What was copied, from which strides to which."""
+    """Describe a copy and its strides before and after."""
     if copy.operand is None:
         return "a tensor of unknown shape"
     text = tensor_text(copy.operand)
@@ -265,7 +265,7 @@ def _change(copy: TraceCopy) -> str:
 
 
 def tensor_text(operand: Operand) -> str:
-    """`(32, 256, 28, 28) float32`."""
+    """Format a tensor: `(32, 256, 28, 28) float32`."""
     dtype = operand.dtype.value if operand.dtype is not None else "of unknown dtype"
     return f"{operand.shape} {dtype}"
 
@@ -276,5 +276,5 @@ def _label(analysis: TraceAnalysis, copy: TraceCopy) -> str:
 
 
 def ms_text(time_ns: float) -> str:
-    """Nanoseconds in milliseconds, three digits."""
+    """Format nanoseconds in milliseconds, with three digits."""
     return f"{time_ns / 1e6:.3g} ms"

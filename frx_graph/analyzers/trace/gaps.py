@@ -1,4 +1,4 @@
-"""What a trace could not tell, said so that nothing found is not taken for nothing there."""
+"""List what a trace could not tell, so that an empty report is not taken for a clean one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from frx_graph.rules.gpu_profile import GpuPeaks
 
 
 def gaps(analysis: TraceAnalysis, peaks: GpuPeaks | None) -> tuple[Refusal, ...]:
-    """One refusal for each kind of fact that is missing, with what would record it."""
+    """Return one refusal for each kind of missing fact, with what would record it."""
     return tuple(_gaps(analysis, peaks))
 
 
@@ -74,7 +74,7 @@ def _gaps(analysis: TraceAnalysis, peaks: GpuPeaks | None) -> Iterator[Refusal]:
 
 
 def device_name(analysis: TraceAnalysis) -> str:
-    """The names of the devices that worked; `unknown` where the trace does not name them, `CPU` where none did."""
+    """Return the names of the devices that worked; `unknown` if the trace has none, `CPU` without devices."""
     if not analysis.on_device:
         return "CPU"
     names = analysis.tree.trace.device_names

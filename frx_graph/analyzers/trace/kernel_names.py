@@ -1,9 +1,9 @@
-"""What a GPU kernel does, from its name.
+"""Classify GPU kernels by name.
 
-The names were taken from real traces and from the libraries' public sources: cuDNN 7 to 9 (`nchwToNhwcKernel`, in three
-namespaces), MIOpen (`batched_transpose_32x16_half`, `general_4d_reorder_...`, `transpose_NCHW2CNHW_...`), ATen and
-Inductor. Only the function's own name counts: a convolution `..._nhwckrsc_nchw_...` works on layouts, a parameter type
-`nchw2nhwc_params_t` names one, and neither converts anything.
+The names come from real traces and the libraries' public sources: cuDNN 7 to 9, cuBLAS, CUTLASS, MIOpen, rocBLAS'
+Tensile, NCCL, RCCL, flash attention, ATen and Inductor. Only the function's own name counts: a convolution
+`..._nhwckrsc_nchw_...` works on layouts, a parameter type `nchw2nhwc_params_t` names one, and neither converts
+anything.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from frx_graph.evidence.kernel_name import only_copies
 
 
 class KernelClass(enum.StrEnum):
-    """What bounds a kernel and what it is for."""
+    """Classes of kernels by what bounds them."""
 
     TO_CHANNELS_LAST = "conversion to channels-last"
     FROM_CHANNELS_LAST = "conversion from channels-last"
@@ -65,7 +65,7 @@ _PATTERNS: tuple[tuple[re.Pattern[str], KernelClass], ...] = tuple(
 
 @functools.lru_cache(maxsize=4096)
 def kernel_class(name: str) -> KernelClass:
-    """The class of a kernel."""
+    """Return the class of a kernel."""
     function = function_name(name).lower()
     # ATen's copies are elementwise kernels whose functor, a template argument, copies.
     if "direct_copy_kernel" in name or is_compiled_copy(name):
@@ -74,18 +74,18 @@ def kernel_class(name: str) -> KernelClass:
 
 
 def is_compiled_copy(name: str) -> bool:
-    """True for a kernel of Inductor's that fuses nothing but copies and views."""
+    """Return True for an Inductor kernel that fuses nothing but copies and views."""
     return name.startswith("triton_") and only_copies(name)
 
 
 def function_name(name: str) -> str:
-    """The unqualified function of a demangled kernel name, without return type, template arguments and parameters."""
+    """Return the unqualified function of a demangled kernel name."""
     head = name.replace("(anonymous namespace)", "").partition("<")[0].partition("(")[0]
     return head.rpartition("::")[2].rpartition(" ")[2].strip()
 
 
 class KernelFamily(enum.StrEnum):
-    """What a kernel is for."""
+    """Purposes of a kernel."""
 
     GEMM = "gemm"
     CONVOLUTION = "convolution"
@@ -137,7 +137,7 @@ _NO_TENSOR_CORES = re.compile(
 
 @functools.lru_cache(maxsize=4096)
 def kernel_family(name: str) -> KernelFamily:
-    """The family of a kernel."""
+    """Return the family of a kernel."""
     if _COMMUNICATION.search(function_name(name)):
         return KernelFamily.COMMUNICATION
     known = _BY_CLASS.get(kernel_class(name))
@@ -150,7 +150,7 @@ def kernel_family(name: str) -> KernelFamily:
 
 @functools.lru_cache(maxsize=4096)
 def on_tensor_cores(name: str) -> bool | None:
-    """Whether a product or convolution runs on tensor (matrix) cores; None where its name does not tell."""
+    """Return True if a product or convolution runs on tensor (matrix) cores; None if its name does not tell."""
     if kernel_family(name) not in (KernelFamily.GEMM, KernelFamily.CONVOLUTION, KernelFamily.ATTENTION):
         return None
     said = _saying(name)
@@ -160,7 +160,7 @@ def on_tensor_cores(name: str) -> bool | None:
 
 
 def _saying(name: str) -> str:
-    """The part of a name that says what the kernel does, in lower case."""
+    """Return the part of a name that tells the purpose, in lower case."""
     function = function_name(name).lower()
     if function not in _GENERIC:
         return function
