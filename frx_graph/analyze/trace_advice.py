@@ -36,11 +36,7 @@ def analyze_trace(path: str | Path, model_name: str | None = None) -> Advice:
     gpu = find_gpu(device_name(analysis))
     peaks = None if gpu is None else gpu.peaks
     work = work_of(analysis)
-    findings = [
-        *copy_findings(analysis),
-        *permute_findings(analysis),
-        *memory_bound_findings(analysis, work, peaks),
-    ]
+    findings = [*copy_findings(analysis), *permute_findings(analysis), *memory_bound_findings(analysis, work, peaks)]
     return Advice(
         target=model_name or path.name,
         environment=_environment(analysis),

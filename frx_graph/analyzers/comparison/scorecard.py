@@ -16,10 +16,7 @@ from typing import Literal
 from frx_graph.analyzers.comparison.matching import Winner
 from frx_graph.analyzers.comparison.measured_time import MeasuredTime
 from frx_graph.analyzers.comparison.ncu_diff import match_measured
-from frx_graph.analyzers.comparison.score_component import (
-    Component,
-    mean,
-)
+from frx_graph.analyzers.comparison.score_component import Component, mean
 from frx_graph.analyzers.comparison.scores import (
     compute_components,
     launch_components,

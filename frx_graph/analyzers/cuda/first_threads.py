@@ -184,7 +184,8 @@ class _Worlds:
         return _Worlds(given, otherwise, strict)
 
     def may_hold(self, condition: Condition) -> Truth:
-        """False for those that it keeps away; what differs between threads holds if it does in one of two worlds."""
+        """Return False for those that it keeps away; what differs between threads holds if it does in one of two
+        worlds."""
         known = self._known
         if id(condition) not in known:
             tests = condition.tests

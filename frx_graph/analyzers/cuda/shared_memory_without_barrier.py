@@ -115,7 +115,8 @@ def _races(
 
 
 def _is_waited_at(event: Event) -> bool:
-    """True of barriers, and of calls that may have one: where not all threads come by there can be none for them."""
+    """Return True for barriers, and of calls that may have one: where not all threads come by there can be none for
+    them."""
     if isinstance(event, Call):
         below = event.step.conditions
         return not event.pure and not any(one.thread and not one.early and not one.data for one in below)
@@ -145,7 +146,7 @@ def _tried(write: Access, read: Access, written: Collection[Access], loop: Loop 
 
 
 def _others(write: Access, read: Access, written: Collection[Access], loop: Loop | None, threads: FirstThreads) -> bool:
-    """True if a thread reads here what another has written there, of a `loop` in the turn before."""
+    """Return True if a thread reads here what another has written there, of a `loop` in the turn before."""
     # Offsets in elements of two sizes tell nothing of each other.
     alike = write.element == read.element or write.element_bytes == read.element_bytes is not None
     if not alike or not _on_one_way(write.step, read.step):
@@ -202,7 +203,7 @@ def _others(write: Access, read: Access, written: Collection[Access], loop: Loop
 
 
 def _polls(access: Access) -> bool:
-    """True of what is set or looked at when data say so: with atomics around it that is a queue, or a lock."""
+    """Return True for what is set or looked at when data say so: with atomics around it that is a queue, or a lock."""
     return access.use is not Use.ATOMIC and any(one.data for one in access.step.conditions)
 
 
@@ -223,14 +224,14 @@ def _around_atomic(write: Access, read: Access) -> bool:
 
 
 def _by_place(apart: Polynomial) -> bool:
-    """True of a distance that is made of threads' places and counters alone: in memory that several arrays share, it
-    leads from one to the other otherwise."""
+    """Return True for a distance that is made of threads' places and counters alone: in memory that several arrays
+    share, it leads from one to the other otherwise."""
     near = abs(apart.terms.get((), 0)) < _MOST_THREADS
     return near and all(_is_place(name) for name in apart.terms if name)
 
 
 def _by_data(write: Access, read: Access) -> bool:
-    """True where each thread has written its own element, and reads one that data choose alone."""
+    """Return True if each thread has written its own element, and reads one that data choose alone."""
     chosen = "data" in read.varies and all(name and all("#" in one for one in name) for name in read.offset.terms)
     return (
         chosen
@@ -243,7 +244,7 @@ def _by_data(write: Access, read: Access) -> bool:
 
 
 def _is_place(product: Sequence[str]) -> bool:
-    """True of a thread's place or a counter, as it is or times the size of a block: `k * blockDim.x`."""
+    """Return True for a thread's place or a counter, as it is or times the size of a block: `k * blockDim.x`."""
     # A pointer that a loop changes leads from one array to another.
     own = [name for name in product if "threadIdx." in name or (name.startswith("loop:") and ":*" not in name)]
     return bool(own) and all(name in own or name.startswith("blockDim.") for name in product)
@@ -259,7 +260,7 @@ def _only_single(write: Access) -> bool:
 
 
 def _on_one_way(one: Step, other: Step) -> bool:
-    """False for two arms of the same branch, and for two remainders, which may exclude each other."""
+    """Return False for two arms of the same branch, and for two remainders, which may exclude each other."""
     if _excluded(one, other):
         return False
     first, second = set(one.conditions), set(other.conditions)
@@ -267,7 +268,7 @@ def _on_one_way(one: Step, other: Step) -> bool:
 
 
 def _excluded(one: Step, other: Step) -> bool:
-    """True for two arms of the same branch."""
+    """Return True for two arms of the same branch."""
     arms = dict(one.arms)
     return any(arms.get(branch, arm) != arm for branch, arm in other.arms)
 

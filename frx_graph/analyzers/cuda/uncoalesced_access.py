@@ -50,8 +50,8 @@ def _apart(access: Access) -> bool:
 
 
 def _together(kernel: Kernel, access: Access, accesses: Sequence[Access]) -> bool:
-    """True if what is skipped is used by the same thread soon: of a stride of 3 elements at least 2, or one after the
-    other in a loop."""
+    """Return True if what is skipped is used by the same thread soon: of a stride of 3 elements at least 2, or one
+    after the other in a loop."""
     elements = access.stride.elements
     if elements is None:
         return _is_fixed(kernel, access) and steps_by_one(access)
@@ -72,14 +72,14 @@ def _together(kernel: Kernel, access: Access, accesses: Sequence[Access]) -> boo
 
 
 def _is_fixed(kernel: Kernel, access: Access) -> bool:
-    """True of a stride that the compiler knows: it may be as small as a vector."""
+    """Return True for a stride that the compiler knows: it may be as small as a vector."""
     given = {one.name for one in kernel.parameters}
     names = _NAME.findall(access.stride.text or "")
     return not any(name in given or name in _SIZES for name in names)
 
 
 def steps_by_one(access: Access) -> bool:
-    """True of one that goes on to the next element with each turn of a loop."""
+    """Return True for one that goes on to the next element with each turn of a loop."""
     turns = (
         access.offset.terms.get((symbol,)) for symbol in set(access.offset.symbols()) if symbol.startswith("loop:")
     )

@@ -50,12 +50,7 @@ _MATRIX_PRODUCT = re.compile(
     re.IGNORECASE,
 )
 """Not what converts, nor the gamma of a normalisation."""
-_TENSOR_WORK = (
-    "tensor_instructions",
-    "tensor_fp16_operations",
-    "tensor_bf16_operations",
-    "tensor_tf32_operations",
-)
+_TENSOR_WORK = ("tensor_instructions", "tensor_fp16_operations", "tensor_bf16_operations", "tensor_tf32_operations")
 _MATTERS = frozenset({Bound.LATENCY, Bound.UNKNOWN})
 
 

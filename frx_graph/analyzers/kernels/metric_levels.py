@@ -66,10 +66,7 @@ _LINES = (
     _Line("eligible_warps", "Warps ready to issue", labels.ELIGIBLE_WARPS, labels.ELIGIBLE_WARPS / 4, ""),
 )
 _TENSOR_PIPE = _Line("tensor_pipe", "Tensor pipe", labels.TENSOR_PIPE_PCT, labels.TENSOR_PIPE_PCT / 3)
-_FIGURES = (
-    ("compute_throughput", "Compute throughput"),
-    ("memory_throughput", "Memory throughput"),
-)
+_FIGURES = (("compute_throughput", "Compute throughput"), ("memory_throughput", "Memory throughput"))
 """Neither high nor low is bad of these: the verdict is made of both."""
 
 

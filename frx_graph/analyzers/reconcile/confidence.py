@@ -1,4 +1,4 @@
-"""How sure several layers together make a diagnosis. All rules for that are here.
+"""Weigh the evidence of several layers for a diagnosis. All rules for that are here.
 
     one layer, with a hint                     low        a hint goes with other things, too
     one layer that is certain of the code      medium     so it is written; what it costs only a run tells
@@ -7,10 +7,10 @@
                                                to high    different ways
     a counter, and another that is certain     confirmed  the cause stands in the code, the effect was measured
 
-What speaks against it is weighed by the same grades. Weaker than what speaks for it, it takes a step: somebody is
-mistaken. As strong, nothing is said: the layers disagree. Stronger, the diagnosis is refuted, as source that looks
-strided is by a counter of whole sectors. Layers meet only where they speak of the same side (`Signal.about`): a counter
-of loads neither confirms nor refutes what is said of stores.
+Evidence against a diagnosis has the same grades. If it is weaker, it takes one step of confidence. If it is as strong,
+the layers disagree, and the diagnosis is disputed. If it is stronger, the diagnosis is refuted: a counter of whole
+sectors refutes source that looks strided. Layers meet only on the same side (`Signal.about`): a counter of loads neither
+confirms nor refutes a finding on stores.
 """
 
 from __future__ import annotations

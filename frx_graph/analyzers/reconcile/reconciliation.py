@@ -111,12 +111,7 @@ def reconcile(layers: Layers) -> Reconciliation:
 
 
 def _available(layers: Layers) -> tuple[Layer, ...]:
-    known = {
-        Layer.SOURCE: layers.source,
-        Layer.PTX: layers.ptx,
-        Layer.NCU: layers.ncu,
-        Layer.PROFILER: layers.trace,
-    }
+    known = {Layer.SOURCE: layers.source, Layer.PTX: layers.ptx, Layer.NCU: layers.ncu, Layer.PROFILER: layers.trace}
     return tuple(layer for layer, found in known.items() if found is not None)
 
 

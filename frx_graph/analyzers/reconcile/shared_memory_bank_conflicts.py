@@ -85,9 +85,5 @@ DIAGNOSIS = DiagnosisRule(
     title="Bank conflicts in shared memory",
     signals=signals,
     told_by=frozenset({Layer.SOURCE, Layer.NCU}),
-    decides=Preset(
-        "shared",
-        "how many wavefronts of shared memory are conflicts",
-        (_COUNTER, "shared_wavefronts"),
-    ),
+    decides=Preset("shared", "how many wavefronts of shared memory are conflicts", (_COUNTER, "shared_wavefronts")),
 )

@@ -11,10 +11,9 @@ from frx_graph.analyzers.run.diagnosis import Diagnosis, diagnose
 from frx_graph.analyzers.run.figures import ScopeFigures, device_use, kernel_figures
 from frx_graph.analyzers.run.labels import run_labels
 from frx_graph.analyzers.run.steps import RunStep, Scope, Selector, by_process, steps_of, unfinished_steps
-from frx_graph.analyzers.timeline.analysis import RunAnalysis
+from frx_graph.analyzers.timeline.analysis import RunAnalysis, Timeline
 from frx_graph.analyzers.timeline.host_time import Part
 from frx_graph.analyzers.timeline.labels import RunLabel
-from frx_graph.analyzers.timeline.timeline import Timeline
 from frx_graph.evidence.run.events import GpuSample, LoaderWait, PhaseSpan, ProfilerWindow, RunEvent, StepEnd, SyncWait
 
 _PHASES = (Part.FORWARD, Part.BACKWARD, Part.OPTIMIZER, Part.ZERO_GRAD)

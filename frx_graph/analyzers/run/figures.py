@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from frx_graph.analyzers.run.steps import Activity, RunStep, processes
+from frx_graph.analyzers.timeline.analysis import Timeline
 from frx_graph.analyzers.timeline.host_time import ShapeChanges
-from frx_graph.analyzers.timeline.timeline import Timeline
 from frx_graph.evidence.run.events import GpuSample, ProfilerWindow
 
 

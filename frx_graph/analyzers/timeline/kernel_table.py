@@ -130,7 +130,7 @@ class _Owners:
         self._known: dict[int, Launcher | None] = {NONE: None}
 
     def of(self, operator: int) -> Launcher | None:
-        """None where no operator was running, but at most a range that the program named."""
+        """Return None if no operator was running, but at most a range that the program named."""
         if operator not in self._known:
             self._known[operator] = self._find(operator)
         return self._known[operator]

@@ -18,7 +18,7 @@ from frx_graph.passes import confidence
 from frx_graph.passes.severity import MEDIUM_SHARE
 
 if TYPE_CHECKING:
-    from frx_graph.analyzers.timeline.timeline import Timeline
+    from frx_graph.analyzers.timeline.analysis import Timeline
 
 INSUFFICIENT = "insufficient_telemetry"
 REMOVABLE = frozenset(

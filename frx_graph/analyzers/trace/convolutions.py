@@ -70,14 +70,14 @@ def _tensors(tree: TraceTree, operator: int) -> tuple[list[Converted], list[Conv
 
 
 def _needs_conversion(operand: Operand) -> bool:
-    """False where plain and channels-last are the same memory, or the strides already say channels-last."""
+    """Return False if plain and channels-last are the same memory, or the strides already say channels-last."""
     if operand.shape[1] == 1 or math.prod(operand.shape[2:]) == 1:
         return False
     return operand.strides is None or not is_channels_last(operand.shape, operand.strides)
 
 
 def _times_agree(operands: Sequence[Operand | None], durations: Sequence[int]) -> bool:
-    """False if a clearly larger tensor is said to have been converted in less time than a smaller one."""
+    """Return False if a clearly larger tensor is said to have been converted in less time than a smaller one."""
     sizes = [math.prod(operand.shape) if operand is not None else 0 for operand in operands]
     return all(
         not (size > _SIMILAR * other and time < other_time)

@@ -137,13 +137,9 @@ def _copied(operands: tuple[Operand | None, ...] | None) -> tuple[Operand | None
 
 
 def _changes_layout_at_most(
-    tree: TraceTree,
-    asker: int,
-    activities: list[DeviceActivity],
-    target: Operand | None,
-    source: Operand | None,
+    tree: TraceTree, asker: int, activities: list[DeviceActivity], target: Operand | None, source: Operand | None
 ) -> bool:
-    """False for a copy that changes the dtype or the device, or that may do so."""
+    """Return False for a copy that changes the dtype or the device, or that may do so."""
     if any(activity.leaves_device for activity in activities):
         return False
     if target is not None and source is not None:

@@ -144,7 +144,7 @@ def _argument_count(name: str) -> int | None:
 
 
 def _is_countable(operand: Operand | None) -> bool:
-    """True for no tensor, and for one whose dtype is known and whose size a tensor can have."""
+    """Return True for no tensor, and for one whose dtype is known and whose size a tensor can have."""
     return operand is None or (operand.dtype is not None and math.prod(operand.shape) < _LARGEST)
 
 

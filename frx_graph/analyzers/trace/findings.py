@@ -250,7 +250,7 @@ def _memory_format(copies: Sequence[TraceCopy]) -> str:
 
 
 def _keeps_layout(copy: TraceCopy) -> bool:
-    """True if the copy's strides are known to be those of its source."""
+    """Return True if the copy's strides are known to be those of its source."""
     return copy.operand is not None and copy.target is not None and copy.operand.strides == copy.target
 
 

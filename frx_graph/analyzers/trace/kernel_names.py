@@ -32,13 +32,7 @@ class KernelClass(enum.StrEnum):
 
 CONVERSIONS = frozenset({KernelClass.TO_CHANNELS_LAST, KernelClass.FROM_CHANNELS_LAST, KernelClass.TRANSPOSE})
 MEMORY_BOUND = frozenset(
-    {
-        KernelClass.COPY,
-        KernelClass.POINTWISE,
-        KernelClass.NORMALIZATION,
-        KernelClass.REDUCTION,
-        KernelClass.POOLING,
-    }
+    {KernelClass.COPY, KernelClass.POINTWISE, KernelClass.NORMALIZATION, KernelClass.REDUCTION, KernelClass.POOLING}
 )
 """Kernels that do a handful of operations for each element that they read or write."""
 

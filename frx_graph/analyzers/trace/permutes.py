@@ -53,7 +53,7 @@ def _previous(tree: TraceTree) -> list[int]:
 
 
 def _same_sizes(operands: tuple[Operand | None, ...] | None, copied: Operand | None) -> bool:
-    """True unless recorded shapes say that the copy is of another tensor."""
+    """Return True unless recorded shapes say that the copy is of another tensor."""
     if not operands or operands[0] is None or copied is None:
         return True
     return sorted(operands[0].shape) == sorted(copied.shape)

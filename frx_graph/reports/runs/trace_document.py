@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from frx_graph.analyzers.timeline.analysis import RunAnalysis
+from frx_graph.analyzers.timeline.analysis import RunAnalysis, Timeline
 from frx_graph.analyzers.timeline.device_time import DeviceTime, LayoutWork, TransferTotal
 from frx_graph.analyzers.timeline.host_time import Part
 from frx_graph.analyzers.timeline.kernel_table import KernelTotal, Launcher, OperatorTotal
-from frx_graph.analyzers.timeline.timeline import Timeline
 from frx_graph.analyzers.trace.analysis import TraceAnalysis
 from frx_graph.analyzers.trace.gaps import gaps
 from frx_graph.capture.call_site import CallSite
