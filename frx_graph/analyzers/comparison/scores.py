@@ -58,8 +58,8 @@ def register_components(a: Layers, b: Layers) -> Sequence[Sequence[Component]]:
     kept_a, kept_b = (mean(map(_kept, _assembled(side))) for side in (a, b))
     if kept_a is None or kept_b is None:
         return ((Component("threads_with_registers", fit_a, fit_b, by_a, by_b),),)
-    scores = (None if fit is None else fit * kept for fit, kept in ((fit_a, kept_a), (fit_b, kept_b)))
-    return ((Component("threads_with_registers_times_values_in_registers", *scores, by_a, by_b),),)
+    score_a, score_b = (None if fit is None else fit * kept for fit, kept in ((fit_a, kept_a), (fit_b, kept_b)))
+    return ((Component("threads_with_registers_times_values_in_registers", score_a, score_b, by_a, by_b),),)
 
 
 def memory_components(a: Layers, b: Layers, *, same_work: bool) -> Sequence[Sequence[Component]]:

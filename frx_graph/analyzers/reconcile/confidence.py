@@ -9,8 +9,8 @@
 
 Evidence against a diagnosis has the same grades. If it is weaker, it takes one step of confidence. If it is as strong,
 the layers disagree, and the diagnosis is disputed. If it is stronger, the diagnosis is refuted: a counter of whole
-sectors refutes source that looks strided. Layers meet only on the same side (`Signal.about`): a counter of loads neither
-confirms nor refutes a finding on stores.
+sectors refutes source that looks strided. Layers meet only on the same side (`Signal.about`): a counter of loads says
+nothing of stores.
 """
 
 from __future__ import annotations
