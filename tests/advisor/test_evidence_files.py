@@ -198,7 +198,7 @@ def test_an_export_with_ranges_leads_back_and_names_what_does_not(tmp_path: Path
     path.write_text(nvtx_export([(Launch(0, TO_LAST), conv), (Launch(1, TO_LAST), other)]))
     report = advise(Images(), IMAGES, evidence=[path])
     left = [refusal for refusal in report.refusals if "report.csv" in refusal.subject]
-    assert any("on operands of these shapes" in r.reason or "no finding speaks of" in r.reason for r in left)
+    assert any("on operands of these shapes" in r.reason or "no finding covers" in r.reason for r in left)
     assert len(left) + sum(bool(observed(finding, "report.csv")) for finding in report.findings) == 2
 
 

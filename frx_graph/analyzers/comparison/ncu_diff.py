@@ -28,8 +28,8 @@ from frx_graph.analyzers.kernels.metric_levels import measured_values
 from frx_graph.analyzers.kernels.speed_of_light import Bound, speed_of_light, warp_stalls
 from frx_graph.analyzers.layers import NcuLayer
 
-_WHAT_IT_IS = frozenset({INSUFFICIENT, "memory_bandwidth_bound"})
-"""Says what a kernel is limited by: that it moves memory as fast as the device can is what many are mended for."""
+_DESCRIPTIVE = frozenset({INSUFFICIENT, "memory_bandwidth_bound"})
+"""Labels of what limits a kernel: to move memory as fast as the device can is what many fixes aim for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ def _longest_first(kernel: NcuKernelDiff) -> tuple[float, list[str], list[str]]:
 
 def _found(kernels: Sequence[LabelledKernel]) -> tuple[Found, ...]:
     return tuple(
-        Found(label.label, _known_by(kernel.summary), label.label not in _WHAT_IT_IS)
+        Found(label.label, _known_by(kernel.summary), label.label not in _DESCRIPTIVE)
         for kernel in kernels
         for label in kernel.labels
     )

@@ -26,7 +26,7 @@ a kernel that reads nothing."""
 
 @dataclass(frozen=True, slots=True)
 class Component:
-    """A score of each side, 0..1, None where it is not known, and what it rests on there."""
+    """A score of each side, 0..1, None if it is not known, and what it rests on there."""
 
     name: str
     a: float | None

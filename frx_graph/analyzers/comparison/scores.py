@@ -66,7 +66,7 @@ def memory_components(a: Layers, b: Layers, *, same_work: bool) -> Sequence[Sequ
     """Return what counters and source tell of memory.
 
     Of the same work that is `traffic`: the lesser side's DRAM bytes over this side's. Else DRAM throughput and hit
-    rates stand in for it. `coalescing` is 4 sectors over those that a load of a warp took; the 8 and 16 sectors of
+    rates replace it. `coalescing` is 4 sectors over those that a load of a warp took; the 8 and 16 sectors of
     wider loads waste nothing.
     """
     traffic = _traffic(a, b) if same_work else None

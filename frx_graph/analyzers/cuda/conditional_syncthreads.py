@@ -33,7 +33,7 @@ def detect(source: CudaSource) -> Iterator[Sight]:
                 None,
             )
             if split is not None:
-                said = f"`{barrier.text}` stands below `{split.text}`, which differs between threads of a block"
+                said = f"`{barrier.text}` is below `{split.text}`, which differs between threads of a block"
                 yield Sight(kernel.name, barrier.step.line, said)
 
 

@@ -165,7 +165,7 @@ class _Worlds:
     otherwise: Threads
     strict: Threads
     _known: dict[int, Truth] = field(default_factory=dict)
-    """By identity of a condition, which is that of all that stands below it."""
+    """By identity of a condition, which all events below it share."""
 
     @staticmethod
     def of(kernel: Kernel, late: frozenset[str], block: _Block) -> _Worlds:

@@ -1,4 +1,4 @@
-"""Arrays of each thread that cannot all be in registers, so that they lie in memory.
+"""Arrays of each thread that cannot all be in registers, so they are in memory.
 
 Certain where their sizes are numbers, and are more than the registers that a thread can have: 255, or fewer where
 `__launch_bounds__` promises so many threads that those of a multiprocessor do not last. How many registers a kernel

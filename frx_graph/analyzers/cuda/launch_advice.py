@@ -31,8 +31,8 @@ class Residency:
 
 @dataclass(frozen=True, slots=True)
 class LaunchAdvice:
-    """`threads` of a block and `shared` bytes, None where they are no numbers; `residency` is on the GPU that was
-    named, or on each compute capability, and empty where it cannot be told; `suggestion` is None where nothing better
+    """`threads` of a block and `shared` bytes, None if they are no numbers; `residency` is on the GPU that was
+    named, or on each compute capability, and empty where it cannot be told; `suggestion` is None if nothing better
     is certain."""
 
     launch: Launch

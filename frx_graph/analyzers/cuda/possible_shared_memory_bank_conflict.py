@@ -46,7 +46,7 @@ def _said(access: Access) -> str:
 
 
 def _side_by_side(access: Access, accesses: Sequence[Access]) -> bool:
-    """Return True if the thread uses all that lies between its element and its neighbour's, or goes on to the next
+    """Return True if the thread uses all places between its element and its neighbour's, or goes on to the next
     one in a loop: the compiler makes one access of 8 or 16 bytes of them, and an odd number of these apart is no
     conflict."""
     step = access.stride.elements

@@ -164,9 +164,9 @@ def _others(write: Access, read: Access, written: Collection[Access], loop: Loop
         if read.step.single:
             return False
         if apart.constant == 0:
-            # Whoever has written, the others have not.
+            # One thread has written, the others have not.
             return _only_single(write) and read.stride.kind is StrideKind.BROADCAST
-        # Of each warp one thread, or one thread for all: what lies elsewhere is another's.
+        # One thread of each warp, or one for all: other places are of other threads.
         several = "x" in write.varies or any(name.startswith("loop:") for name in write.offset.symbols())
         return several and write.stride.kind is StrideKind.BROADCAST and _by_place(apart)
     own, reads = write.stride.elements, read.stride.elements
@@ -176,11 +176,11 @@ def _others(write: Access, read: Access, written: Collection[Access], loop: Loop
         known = reads == 0 and "loop:" in str(read.offset) and _by_place(apart)
         return known and threads.meet(write, read, written, loop) is not False
     if apart.constant is not None:
-        # What lies between a thread's element and its neighbour's may be its own too; farther away than a warp is wide,
+        # Places between a thread's element and its neighbour's may be its own too; farther away than a warp is wide,
         # there may be no thread.
         if apart.constant == 0 or apart.constant % own or abs(apart.constant // own) >= WARP:
             return False
-        # In `if (i < 4) x[i] += x[i + 4]` nobody reads what another writes.
+        # In `if (i < 4) x[i] += x[i + 4]` no thread reads what another writes.
         few = any("x" in one.varies for one in (*write.step.conditions, *read.step.conditions))
         return not (few or threads.launches) or threads.meet(write, read, written, loop) is not False
     if reads is None:
@@ -196,7 +196,7 @@ def _others(write: Access, read: Access, written: Collection[Access], loop: Loop
     ((name, times), *more) = apart.terms.items()
     if abs(own) != 1 or more or len(name) != 1 or not name[0].startswith("loop:") or abs(times) >= WARP:
         return False
-    # In `if (i < s) x[i] += x[i + s]` nobody reads what another writes, before `s` changes.
+    # In `if (i < s) x[i] += x[i + s]` no thread reads what another writes before `s` changes.
     if loop is not None:
         return name[0].startswith(f"loop:{loop.step.line}:")
     return write.step.loops != read.step.loops

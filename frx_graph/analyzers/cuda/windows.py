@@ -30,9 +30,8 @@ class Windows:
     _left: int = field(init=False, default=_MOST_TURNS)
 
     def lead_to_neighbours(self, write: Access, read: Access, apart: Polynomial) -> bool:
-        """Return True if a loop leads from a thread's own element to its neighbours', whatever parameter says how far
-        it goes: what is written at `x + r` is read at `x + j`, with `j` up to `2 * r`. `apart` is what lies between the
-        two."""
+        """Return True if a loop leads from a thread's own element to its neighbours', for any width of the
+        window: what is written at `x + r` is read at `x + j`, with `j` up to `2 * r`. `apart` is their distance."""
         own = [self.kernel.loops[one] for one in read.step.loops if one not in write.step.loops]
         loops = {f"loop:{one.step.line}": one.condition for one in own if f"loop:{one.step.line}" in apart.symbols()}
         tests = [one.tests for one in loops.values() if one is not None and isinstance(one.tests, Test)]

@@ -30,7 +30,7 @@ class Opportunity(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Attribution:
-    """One kernel. `runtime_share_pct` is None where times were not measured of all, `mfu_pct` where its arithmetic,
+    """One kernel. `runtime_share_pct` is None if times were not measured of all, `mfu_pct` where its arithmetic,
     tensor cores' among it, was not counted whole, or the device's peak is not known. `from_datasheet` says that
     utilisation or region rest on peaks of a data sheet, where the export has no counters for them."""
 

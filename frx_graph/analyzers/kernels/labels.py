@@ -29,7 +29,7 @@ STALL_SHARE = 0.2
 L1_HIT_PCT = 40.0
 L2_HIT_PCT = 50.0
 COALESCED_SECTORS = 4.0
-"""A warp's 32 neighbouring 4-byte words lie in four sectors of 32 bytes."""
+"""A warp's 32 neighbouring 4-byte words fill four sectors of 32 bytes."""
 VECTOR_SECTORS = (8.0, 16.0)
 """The same for 8 and 16 bytes a thread: more sectors, and none of them wasted."""
 _VECTOR_WITHIN = 0.02
@@ -56,7 +56,7 @@ _MATTERS = frozenset({Bound.LATENCY, Bound.UNKNOWN})
 
 @dataclass(frozen=True, slots=True)
 class KernelLabel:
-    """One bottleneck of one kernel; `score` is 0..1. It is `estimated` where `Estimates` stand in for a counter."""
+    """One bottleneck of one kernel; `score` is 0..1. It is `estimated` if `Estimates` replace a counter."""
 
     label: str
     score: float

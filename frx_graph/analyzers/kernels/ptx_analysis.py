@@ -204,7 +204,7 @@ def _bottlenecks(kernels: Sequence[StaticKernel]) -> tuple[Bottleneck, ...]:
         bottlenecks.append(
             Bottleneck(
                 label=name,
-                # How often each kernel runs is not in the file: the worst speaks for all.
+                # How often each kernel runs is not in the file, so the worst one counts.
                 score=worst.score,
                 evidence=tuple(label.evidence for label, _ in seen[:_NAMED]),
                 kernels=tuple(one.function.name for _, one in seen[:_NAMED]),

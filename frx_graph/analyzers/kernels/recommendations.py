@@ -1,4 +1,4 @@
-"""From bottlenecks to cards: which advice their labels call for, with what was measured of each metric it speaks of."""
+"""Choose the recommendation cards that bottlenecks call for, with the measured metrics of each."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Bottleneck:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A step of a card's validation; `current` is None where the metric was not measured."""
+    """A step of a card's validation; `current` is None if the metric was not measured."""
 
     step: Step
     current: float | None
@@ -80,7 +80,7 @@ class Check:
 @dataclass(frozen=True, slots=True)
 class Recommendation:
     """A card that something calls for. `most_speedup_pct` bounds what it can do for the kernels named, from their
-    counters; None where nothing bounds it."""
+    counters; None if nothing bounds it."""
 
     card: RecommendationCard
     score: float

@@ -17,7 +17,7 @@ from frx_graph.records import Copy, CopyKind, Finding, OperandRole
 _OF_OPERATORS = frozenset({"FRX004", "FRX008", "FRX010", "FRX015"})
 """Rules that say of whole operators that their layout costs time, and claim no copy by itself."""
 _CLONE = frozenset({"aten::clone"})
-"""What a compiler is given of a copy, whoever has asked for it."""
+"""Operators that a compiler sees for any copy."""
 _PRODUCTS = frozenset(f"aten::{name}" for name in ("matmul", "linear", "einsum", "tensordot", "bilinear"))
 """What a program calls, and folds its operands, where the graph has products of two or three dimensions."""
 

@@ -21,7 +21,7 @@ from frx_graph.support.byte_text import bytes_text, seconds_text
 BELONGS_TO_NONE = "belongs to no finding"
 _KERNELS = 3
 _SIGHTINGS = 4
-"""Of one file at one finding so many are told one by one; the rest is counted."""
+"""Observations of one file that are listed for a finding; the rest is counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +187,7 @@ def _is_claimed(quiet: QuietCall, claim: Claim) -> bool:
         return False
     if claim.operands:
         return agree(quiet.call, claim.operands, same_tensor)
-    # What a program asks for it gets; that an operator folds an operand is told by that operand.
+    # A program gets the copies that it asks for; a folded operand shows in the operand itself.
     copied = claim.copied
     inside = claim.kind is CopyKind.OPERATOR and copied is not None
     return inside and any(same_tensor(operand, copied) for operand in quiet.call.operands if copied is not None)

@@ -39,7 +39,7 @@ def belonging(observation: Sighting, claims: Sequence[Claim], findings: Sequence
     elif observation.ranges:
         paths = _module_paths(observation)
         left = [claim for claim in left if claim.site.module_path in paths]
-        reason = f"no finding speaks of what runs in the range {observation.ranges[-1]}"
+        reason = f"no finding covers what runs in the range {observation.ranges[-1]}"
     else:
         left, reason = _by_kernel(observation, left)
     for agrees, disagreement in _FACTS:
@@ -57,9 +57,9 @@ def belonging(observation: Sighting, claims: Sequence[Claim], findings: Sequence
 def _by_kernel(observation: Sighting, claims: Sequence[Claim]) -> tuple[list[Claim], str]:
     """Keep the claims that a kernel alone may belong to: a conversion to a convolution, a copy to equal sizes."""
     if observation.work is Work.CONVERSION:
-        return [claim for claim in claims if claim.operators & _CONVOLUTIONS], "no finding speaks of a convolution"
+        return [claim for claim in claims if claim.operators & _CONVOLUTIONS], "no finding covers a convolution"
     if observation.elements is not None:
-        return [claim for claim in claims if claim.copied is not None], "no finding speaks of a copy"
+        return [claim for claim in claims if claim.copied is not None], "no finding covers a copy"
     return [], "the file does not tell which operator launched it (ncu --nvtx, and emit_nvtx(record_shapes=True))"
 
 
@@ -67,7 +67,7 @@ def _by_call(observation: Sighting, claims: Sequence[Claim]) -> tuple[list[Claim
     called = {call.operator for call in observation.calls}
     left = [claim for claim in claims if claim.operators & called]
     if not left:
-        return [], f"no finding speaks of {observation.calls[-1].operator}"
+        return [], f"no finding covers {observation.calls[-1].operator}"
     told = observation.site is not None or observation.copied is not None or observation.elements is not None
     if not told and all(call.operands is None for call in observation.calls if _asked(call, left)):
         return [], "the file tells neither shapes nor lines (record_shapes=True, with_stack=True)"
@@ -159,13 +159,13 @@ def _same_role(observation: Sighting, claim: Claim) -> bool:
 
 _Agrees = Callable[[Sighting, Claim], bool]
 _FACTS: tuple[tuple[_Agrees, Callable[[Sighting], str]], ...] = (
-    (_same_operands, lambda seen: f"no finding speaks of {_call_text(seen)} on operands of these shapes"),
-    (_same_strides, lambda seen: f"no finding speaks of {_call_text(seen)} on operands of this dtype in these strides"),
-    (_same_copied, lambda seen: f"no finding speaks of a copy of {_copied_text(seen)}"),
-    (_same_size, lambda seen: f"no finding speaks of a copy of {_elements_text(seen)}"),
-    (_same_phase, lambda seen: f"no finding speaks of {_call_text(seen)} in the {seen.phase}"),
-    (_same_place, lambda seen: f"no finding speaks of {_call_text(seen)} in {_place_text(seen.site)}"),
-    (_same_role, lambda seen: f"no finding speaks of the {' or '.join(sorted(seen.roles))} of {_call_text(seen)}"),
+    (_same_operands, lambda seen: f"no finding covers {_call_text(seen)} on operands of these shapes"),
+    (_same_strides, lambda seen: f"no finding covers {_call_text(seen)} on operands of this dtype in these strides"),
+    (_same_copied, lambda seen: f"no finding covers a copy of {_copied_text(seen)}"),
+    (_same_size, lambda seen: f"no finding covers a copy of {_elements_text(seen)}"),
+    (_same_phase, lambda seen: f"no finding covers {_call_text(seen)} in the {seen.phase}"),
+    (_same_place, lambda seen: f"no finding covers {_call_text(seen)} in {_place_text(seen.site)}"),
+    (_same_role, lambda seen: f"no finding covers the {' or '.join(sorted(seen.roles))} of {_call_text(seen)}"),
 )
 """What has to agree, in this order, and what is said where nothing does."""
 

@@ -13,7 +13,7 @@ from frx_graph.records import CopyKind, OperandRole
 
 ANY_ROLE = frozenset(OperandRole)
 CONVERSIONS: frozenset[CopyKind | None] = frozenset({CopyKind.REORDER, CopyKind.OPERATOR, None})
-"""What findings may call the work of a library inside its operator; None: they speak of the whole operator."""
+"""Kinds that findings may give to a library's work inside its operator; None: the whole operator."""
 ANY_KIND: frozenset[CopyKind | None] = frozenset({*CopyKind, None})
 
 
@@ -30,7 +30,7 @@ class Work(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SeenCall:
-    """A call of an operator, by the profiler's name. `operands` are its tensors, scalars left out, None where shapes
+    """A call of an operator, by the profiler's name. `operands` are its tensors, scalars left out, None if shapes
     were not recorded; without `complete` they are the first ones only."""
 
     operator: str
@@ -66,7 +66,7 @@ class Sighting:
     `kernels` are what did it, most frequent first, none where an operator copies by itself; `calls` the operators
     around it, innermost first, empty where the file does not tell; `ranges` what else the program has named around it.
     `copied` is the tensor as it was before. `kinds` are what a finding may call it, `roles` what the tensor may be to
-    the operator. `site` and `phase` are None where they were not recorded. `count`, `seconds` (of kernels, or of the
+    the operator. `site` and `phase` are None if they were not recorded. `count`, `seconds` (of kernels, or of the
     copying operators on a CPU) and `bytes` (traffic) are of all `steps`, and of the whole file where that is None; what
     is not known is None. `where` is the place of the first of them in the file.
     """

@@ -116,7 +116,7 @@ def _quiet_calls(primitives: Sequence[Primitive], served: set[int]) -> tuple[Qui
         call, phase = _call(primitive)
         if call.operands is None or phase is None or primitive.line in served:
             continue
-        # A backward's operands stand in another order than its primitive's.
+        # The operands of a backward and of its primitive differ in order.
         names = ("dst", "src", "wei") if phase is Phase.BACKWARD else ("src", "wei")
         strides = [
             _strides(primitive.argument(name), operand) for name, operand in zip(names, call.operands, strict=True)

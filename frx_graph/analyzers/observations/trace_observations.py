@@ -29,7 +29,7 @@ from frx_graph.evidence.trace.tree import NONE
 from frx_graph.records import CopyKind, OperandRole
 
 OUTSIDE = "what runs outside of operators"
-"""Stands for the operator of a kernel that none has launched, in a trace that has operators."""
+"""Replaces the operator of a kernel that none launched, in a trace that has operators."""
 _Alike: TypeAlias = tuple[object, ...]
 _SHOWN_ON_HOST: frozenset[CopyKind | None] = frozenset({CopyKind.EXPLICIT, CopyKind.RESHAPE, CopyKind.OPERATOR})
 """What a CPU's libraries convert inside their operators is in no trace."""
@@ -178,7 +178,7 @@ def _site(analysis: TraceAnalysis, copy: TraceCopy) -> CallSite | None:
     if not records_stacks(trace.operators, len(trace.frames)):
         return None
     site = analysis.site(copy.operator)
-    # Line 0 stands for the trace itself.
+    # Line 0 is the trace itself.
     return site if site.line else None
 
 

@@ -5,7 +5,7 @@
     one that has counted or measured it        high       by one tool, which may be misread, or of another build
     one layer more that agrees                 one more,  a parser, a compiler and a counter are mistaken in
                                                to high    different ways
-    a counter, and another that is certain     confirmed  the cause stands in the code, the effect was measured
+    a counter, and another that is certain     confirmed  the cause is in the code, the effect was measured
 
 Evidence against a diagnosis has the same grades. If it is weaker, it takes one step of confidence. If it is as strong,
 the layers disagree, and the diagnosis is disputed. If it is stronger, the diagnosis is refuted: a counter of whole
@@ -44,7 +44,7 @@ class Standing(enum.StrEnum):
 
     HOLDS = "holds"
     DISPUTED = "disputed"
-    """As much speaks against it as for it."""
+    """The evidence against it is as strong as that for it."""
     REFUTED = "refuted"
     UNSUPPORTED = "unsupported"
     """What was seen has other causes, too, and no layer says that it is this one."""

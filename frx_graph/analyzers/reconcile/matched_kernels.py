@@ -23,8 +23,8 @@ from frx_graph.evidence.mangled_name import Texts
 from frx_graph.evidence.trace.events import ActivityKind
 
 _MOST = 500
-"""Names with the same function and template arguments, or none that are told: of more than that, which no program has,
-each stands for itself, since all are compared with all."""
+"""Names with the same function and template arguments that are compared with each other. Beyond that number, which no
+program has, each is a kernel of its own."""
 _T = TypeVar("_T")
 
 
@@ -181,7 +181,7 @@ def _near(known: Mapping[Texts | None, Sequence[_T]], name: _Name) -> Iterator[_
 
 
 def _owner(group: _Group, source: Sequence[SourceKernel]) -> SourceKernel | None:
-    """Return the source kernel of a group; None if two could be, or one name stands for several."""
+    """Return the source kernel of a group; None if two could be, or one name is that of several."""
     fitting = [one for one in source if group.takes(one.signature)]
     return fitting[0] if len(fitting) == 1 and not fitting[0].overloaded else None
 

@@ -13,7 +13,7 @@ from frx_graph.analyzers.reconcile.matched_kernels import MatchedKernel, match_k
 from frx_graph.analyzers.reconcile.missing_evidence import MissingEvidence, missing_evidence
 from frx_graph.analyzers.reconcile.signal import DiagnosisRule, Layer, Signal
 
-_NO_DIAGNOSIS = "no diagnosis of several layers speaks of it"
+_NO_DIAGNOSIS = "no diagnosis of several layers covers it"
 _OF_THE_RUN = "it is of the whole run, and no kernel's"
 _OTHER_CAUSES = "it has several causes, and no other layer says which"
 
@@ -44,7 +44,7 @@ class Why(enum.StrEnum):
     SYMPTOM = "symptom"
     """It has several causes, and no layer tells which."""
     ONE_LAYER = "one_layer"
-    """No diagnosis of several layers speaks of it."""
+    """No diagnosis of several layers covers it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from frx_graph.evidence.ncu.presets import Preset
 REGISTERS, LOCAL_MEMORY = "registers", "local memory"
 MUCH = 0.1
 """Of the sectors of global and local memory together that are local: a tenth, as Nsight Compute draws the line for bank
-conflicts; with less, nobody gains much by mending it."""
+conflicts. Fixing less gains little."""
 
 
 def signals(kernel: MatchedKernel) -> Iterator[Signal]:

@@ -17,7 +17,7 @@ from frx_graph.evidence.run.events import GpuSample, ProfilerWindow
 
 @dataclass(frozen=True, slots=True)
 class DeviceUse:
-    """One device. Shares are 0..1, None where no sample has them."""
+    """One device. Shares are 0..1, None if no sample has them."""
 
     device: int | None
     samples: int

@@ -71,7 +71,7 @@ class DeviceTime:
 
 @dataclass(frozen=True, slots=True)
 class TransferTotal:
-    """All copies of one kind that were launched within the steps. `bytes` is None where the size of one is unknown."""
+    """All copies of one kind that were launched within the steps. `bytes` is None if the size of one is unknown."""
 
     direction: str | None
     host_memory: str | None

@@ -84,7 +84,7 @@ _COLLECTIVE = re.compile(r"(?:gloo|nccl|mpi|ucc|rccl):\w+")
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """All calls of one kind that were made from one place. `asker` is the outermost operator around them, None where
+    """All calls of one kind that were made from one place. `asker` is the outermost operator around them, None if
     the program called itself; `site` is known with it."""
 
     call: str
@@ -195,7 +195,7 @@ def _waits(analysis: TraceAnalysis, calls: Sequence[RuntimeCall]) -> tuple[Waits
             if is_operator(tree.operators[operator]):
                 outer = operator
             operator = tree.parents[operator]
-        # One operator stands for all of its name and place.
+        # The first operator of a name and place represents all.
         name = tree.operators[outer].name if outer != NONE else ""
         place = str(analysis.site(outer)) if outer != NONE else ""
         gathered[call.name, first.setdefault((name, place), outer)].append(call)

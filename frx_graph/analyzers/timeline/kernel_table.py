@@ -123,7 +123,7 @@ def kernel_table(analysis: TraceAnalysis, windows: Windows, parts: Sequence[Part
 
 
 class _Owners:
-    """The dispatched operators around an operator of the tree; autograd's nodes stand in where there is none."""
+    """The dispatched operators around an operator of the tree; autograd's nodes if there is none."""
 
     def __init__(self, tree: TraceTree) -> None:
         self._tree = tree

@@ -20,7 +20,7 @@ class Launches:
     """Kernels that were launched within the steps. `per_step` is None without marked steps.
 
     `starved` counts kernels whose stream had run dry before the host even called for them, out of `judged`, those of
-    which the call is known; `call_ns` is the time of the calls that launched, None where none was recorded. `gaps` are
+    which the call is known; `call_ns` is the time of the calls that launched, None if none was recorded. `gaps` are
     the idle times of the devices between two activities.
     """
 

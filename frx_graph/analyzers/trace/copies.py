@@ -24,7 +24,7 @@ class TraceCopy:
     """One layout copy. Operators are indices of the tree, `activities` the kernels that did it, empty on the CPU.
 
     `operator` is what the copy is blamed on, `maker` the operator that carried it out. `operand` is the tensor as it
-    was before, where the trace tells; `target` its strides afterwards. `role` is None where it is not known.
+    was before, where the trace tells; `target` its strides afterwards. `role` is None if it is not known.
     """
 
     rule: str

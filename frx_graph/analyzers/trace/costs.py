@@ -149,7 +149,7 @@ def _is_countable(operand: Operand | None) -> bool:
 
 
 def _result(name: str, tensors: list[Operand]) -> Operand | None:
-    """Shape and dtype of the result; None where the operator is not known, or its operands do not fit."""
+    """Shape and dtype of the result; None if the operator is not known, or its operands do not fit."""
     if not tensors:
         return None
     first = tensors[0]

@@ -34,7 +34,7 @@ def _gaps(analysis: TraceAnalysis, peaks: GpuPeaks | None) -> Iterator[Refusal]:
     if analysis.compiled:
         yield Refusal(
             "compiled code",
-            "what Inductor's own kernels convert is told only where a kernel's name says that it only copies"
+            "what Inductor's own kernels convert is known only if a kernel's name says that it only copies"
             if analysis.on_device
             else "Inductor's C++ kernels are not in a CPU trace: `frx advise --inner inductor --observe` sees them",
         )
@@ -55,7 +55,8 @@ def _gaps(analysis: TraceAnalysis, peaks: GpuPeaks | None) -> Iterator[Refusal]:
         )
     if operators and not records_stacks(trace.operators, len(trace.frames)):
         yield Refusal(
-            "call sites", "the trace has no Python stacks, so operators stand for lines: profile with with_stack=True"
+            "call sites",
+            "the trace has no Python stacks, so operators are named instead of lines: profile with with_stack=True",
         )
     if analysis.on_device and peaks is None:
         yield Refusal(

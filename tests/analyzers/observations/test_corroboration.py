@@ -116,7 +116,7 @@ def test_what_belongs_to_none_is_named_with_the_reason(program: Any) -> None:
     (same,), (refusal,) = corroborated([finding], program.graphs, [seen(program.call(second))], GPU)
     assert same is finding
     assert refusal.subject == "4× nchwToNhwcKernel under aten::convolution in run.json, correlation 7"
-    assert refusal.reason == f"{BELONGS_TO_NONE}: no finding speaks of aten::convolution on operands of these shapes"
+    assert refusal.reason == f"{BELONGS_TO_NONE}: no finding covers aten::convolution on operands of these shapes"
 
 
 def test_a_run_of_the_same_call_without_it_speaks_against_it(program: Any) -> None:

@@ -75,14 +75,14 @@ def test_other_operands_are_another_call(program: Any, change: Any) -> None:
     finding = program.finding("FRX001", first, INPUT)
     answer = found(conversion(change(program.call(first))), program, finding)
     assert answer.finding is None
-    assert answer.reason.startswith("no finding speaks of aten::convolution on operands of")
+    assert answer.reason.startswith("no finding covers aten::convolution on operands of")
 
 
 def test_another_operator_is_another_call(program: Any) -> None:
     first = program.convolutions[0]
     call = replace(program.call(first), operator="aten::convolution_overrideable")
     answer = found(conversion(call), program, program.finding("FRX001", first, INPUT))
-    assert answer == Belonging(None, "no finding speaks of aten::convolution_overrideable")
+    assert answer == Belonging(None, "no finding covers aten::convolution_overrideable")
 
 
 def test_strides_of_a_dimension_of_size_1_mean_nothing(program: Any) -> None:
@@ -97,7 +97,7 @@ def test_the_backward_is_another_call(program: Any) -> None:
     first = program.convolutions[0]
     observation = conversion(program.call(first), phase=Phase.BACKWARD)
     answer = found(observation, program, program.finding("FRX001", first, INPUT))
-    assert answer.reason == "no finding speaks of aten::convolution in the backward"
+    assert answer.reason == "no finding covers aten::convolution in the backward"
 
 
 def test_of_two_alike_only_the_line_decides(program: Any) -> None:
@@ -117,7 +117,7 @@ def test_another_function_is_another_place(program: Any) -> None:
     finding = program.finding("FRX001", first, INPUT)
     for site in (replace(first.site, function="other"), replace(first.site, file="/elsewhere/conftest.py")):
         answer = found(conversion(program.call(first), site=site), program, finding)
-        assert answer.reason.startswith("no finding speaks of aten::convolution in ")
+        assert answer.reason.startswith("no finding covers aten::convolution in ")
 
 
 def test_the_line_of_the_definition_is_taken_where_no_other_was_recorded(program: Any) -> None:
@@ -135,7 +135,7 @@ def test_a_weight_belongs_to_the_finding_on_weights(program: Any) -> None:
     assert found(conversion(call, roles=frozenset({WEIGHT})), program, *findings) == Belonging(1)
     assert found(conversion(call, roles=frozenset({OUTPUT})), program, *findings) == Belonging(0)
     alone = found(conversion(call, roles=frozenset({WEIGHT})), program, findings[0])
-    assert alone.reason == "no finding speaks of the weight of aten::convolution"
+    assert alone.reason == "no finding covers the weight of aten::convolution"
 
 
 def test_a_tensor_that_is_not_told_may_belong_to_either(program: Any) -> None:
@@ -158,7 +158,7 @@ def test_what_answers_for_the_copy_comes_before_what_speaks_of_the_operator(prog
 def test_rules_on_other_matters_are_left_alone(program: Any) -> None:
     first = program.convolutions[0]
     answer = found(conversion(program.call(first)), program, program.finding("FRX005", first))
-    assert answer == Belonging(None, "no finding speaks of aten::convolution")
+    assert answer == Belonging(None, "no finding covers aten::convolution")
 
 
 def test_a_name_alone_is_too_little(program: Any) -> None:
@@ -177,7 +177,7 @@ def test_a_range_names_a_module(program: Any) -> None:
         assert found(conversion(ranges=("step", name)), program, finding) == Belonging(0)
     for names in (("step",), ("first", "first.inner"), ("second",)):
         answer = found(conversion(ranges=names), program, finding)
-        assert answer.reason == f"no finding speaks of what runs in the range {names[-1]}"
+        assert answer.reason == f"no finding covers what runs in the range {names[-1]}"
 
 
 def test_a_kernel_alone_leads_to_the_sole_finding_on_convolutions(program: Any) -> None:
@@ -185,7 +185,7 @@ def test_a_kernel_alone_leads_to_the_sole_finding_on_convolutions(program: Any) 
     finding = program.finding("FRX001", first, INPUT)
     assert found(conversion(), program, finding) == Belonging(0)
     assert found(conversion(), program, finding, program.finding("FRX001", second, INPUT)).finding is None
-    assert found(conversion(), program).reason == "no finding speaks of a convolution"
+    assert found(conversion(), program).reason == "no finding covers a convolution"
 
 
 def test_a_copy_alone_is_told_by_its_size(program: Any) -> None:
@@ -197,5 +197,5 @@ def test_a_copy_alone_is_told_by_its_size(program: Any) -> None:
     alone = Sighting(work=Work.COPY, kernels=("copy",), where="line 2", count=1, kinds=kinds)
     assert found(replace(alone, elements=ElementCount(size - 200, size)), program, finding) == Belonging(0)
     other = found(replace(alone, elements=ElementCount(size + 1, size + 512)), program, finding)
-    assert other.reason == "no finding speaks of a copy of 2,305 to 2,816 elements"
+    assert other.reason == "no finding covers a copy of 2,305 to 2,816 elements"
     assert "does not tell which operator" in found(alone, program, finding).reason
