@@ -179,7 +179,7 @@ class _Worlds:
             "blockDim.z": 1,
         }
         given, otherwise, strict = (
-            Threads(place, kernel.made, kernel.turns, late, given) for given in (_given, _given_otherwise, _not_given)
+            Threads(place, kernel.made, kernel.turns, late, given) for given in (_large, _mirrored, _not_given)
         )
         return _Worlds(given, otherwise, strict)
 
@@ -227,27 +227,21 @@ def _contradict(write: Access, read: Access) -> bool:
     return any(Test(OPPOSITE[one.sign], one.difference) in known for one in asked)
 
 
-def _given(symbol: str) -> int | None:
-    """Return a large number for a size that a launch or the build gives."""
-    return _large(symbol, mirrored=False)
-
-
-def _given_otherwise(symbol: str) -> int | None:
-    """Return another large number, in the reverse order of sizes."""
-    return _large(symbol, mirrored=True)
-
-
 def _not_given(symbol: str) -> int | None:
     return 0 if symbol.startswith("blockIdx.") else None
 
 
-def _large(symbol: str, *, mirrored: bool) -> int | None:
+def _large(symbol: str) -> int | None:
+    """Return a large number for a size that a launch or the build gives."""
     if symbol.startswith("blockIdx."):
         return 0
-    if "#" in symbol:
-        return None
-    more = zlib.crc32(symbol.encode()) % _LARGE
-    return 2 * _LARGE - more if mirrored else _LARGE + more
+    return None if "#" in symbol else _LARGE + zlib.crc32(symbol.encode()) % _LARGE
+
+
+def _mirrored(symbol: str) -> int | None:
+    """Return another large number, in the reverse order of sizes."""
+    large = _large(symbol)
+    return 3 * _LARGE - large if large else large
 
 
 def _elements(places: Sequence[int | None], access: Access, unit: int) -> Iterator[tuple[int, int]]:

@@ -1,8 +1,8 @@
 """Neighbouring threads of a warp use elements of global memory that lie apart, each in a sector of its own.
 
 Certain only if the stride is a number, or a product of names with whole factors: no kernel is written for a matrix of
-one column. Silent if one thread of a warp is at work, if the accesses of a thread together use all that is between (then
-a vector would do, see `missing_vectorized_loads`), and if the stride is unknown.
+one column. Silent if one thread of a warp is at work, if the accesses of a thread together use all that is between
+(then a vector would do, see `missing_vectorized_loads`), and if the stride is unknown.
 """
 
 from __future__ import annotations
