@@ -103,7 +103,7 @@ class KernelTotals:
         self._kernels: dict[tuple[str, str, str], _Kernel] = {}
 
     def add(self, launch: KernelLaunch) -> None:
-        """One more launch."""
+        """Add a launch."""
         key = (launch.kernel, launch.device, launch.compute_capability)
         kernel = self._kernels.get(key)
         if kernel is None:

@@ -76,7 +76,7 @@ class NcuSightings:
         self._compiled = False
 
     def add(self, launch: KernelLaunch) -> None:
-        """One more launch."""
+        """Add a launch."""
         calls, ranges, phase = _around(launch.ranges)
         key = (launch.kernel, calls, ranges, phase, launch.grid, launch.block)
         known = self._alike.get(key)
