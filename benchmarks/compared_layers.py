@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from frx_graph.analyzers.cuda.analysis import analyse_cuda
 from frx_graph.analyzers.kernels.analysis import analyse_kernels
 from frx_graph.analyzers.kernels.kernel_totals import KernelTotals
-from frx_graph.analyzers.kernels.ptx_analysis import analyse_ptx
-from frx_graph.analyzers.kernels.ptx_gpu import gpu_of_target
+from frx_graph.analyzers.kernels.ptx_analysis import analyse_ptx, gpu_of_target
 from frx_graph.analyzers.layers import Layers, NcuLayer, PtxLayer, SourceLayer
 from frx_graph.evidence.cuda.parsing import parse_cuda
 from frx_graph.evidence.ncu.launch import KernelLaunch, NcuExport

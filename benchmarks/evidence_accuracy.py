@@ -30,7 +30,7 @@ from ncu_exports import RAW, SOL, Launch, long_export, metric, wide_export
 from tabulate import tabulate
 
 from frx_graph.analyzers.kernels.kernel_totals import KernelTotals
-from frx_graph.analyzers.kernels.occupancy_limit import limiters
+from frx_graph.analyzers.kernels.occupancy_model import limiters
 from frx_graph.analyzers.kernels.speed_of_light import Bound, speed_of_light
 from frx_graph.evidence.ncu.csv_file import read_ncu_csv
 from frx_graph.evidence.ncu.launch import KernelLaunch

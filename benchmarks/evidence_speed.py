@@ -32,11 +32,8 @@ from pathlib import Path
 
 from tabulate import tabulate
 
-from frx_graph.analyze.cuda import analyze_cuda
-from frx_graph.analyze.ncu import analyze_ncu
-from frx_graph.analyze.trace import analyze_run
-from frx_graph.analyzers.kernels.ptx_analysis import analyse_ptx
-from frx_graph.analyzers.kernels.ptx_gpu import gpu_of_target
+from frx_graph.analyze.layers import analyze_cuda, analyze_ncu, analyze_run
+from frx_graph.analyzers.kernels.ptx_analysis import analyse_ptx, gpu_of_target
 from frx_graph.errors import EvidenceError
 from frx_graph.evidence.file_kind import FileKind, file_kind
 from frx_graph.evidence.ptx.parsing import read_ptx

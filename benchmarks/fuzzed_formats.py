@@ -13,13 +13,11 @@ from fuzzed_runs import event_streams, events_report, samples_of_devices, sample
 from ncu_exports import MEMORY, OCCUPANCY, RAW, SOL, Launch, long_export, metric, wide_export
 from run_traces import RunTrace
 
-from frx_graph.analyze.cuda import analyze_cuda
-from frx_graph.analyze.ncu import analyze_ncu
-from frx_graph.analyze.trace import analyze_run
+from frx_graph.analyze.layers import analyze_cuda, analyze_ncu, analyze_run
 from frx_graph.analyzers.kernels.ptx_analysis import analyse_ptx
-from frx_graph.analyzers.sightings.generated_sightings import generated_sightings
-from frx_graph.analyzers.sightings.onednn_sightings import onednn_sightings
-from frx_graph.analyzers.sightings.sighting import RunFile
+from frx_graph.analyzers.observations.generated_observations import generated_sightings
+from frx_graph.analyzers.observations.observation import RunFile
+from frx_graph.analyzers.observations.onednn_observations import onednn_sightings
 from frx_graph.evidence.measurement import Measurement
 from frx_graph.evidence.ptx.parsing import read_ptx
 from frx_graph.evidence.run_log import read_inductor_file, read_onednn_log
@@ -155,7 +153,7 @@ def _inductor_report(path: Path) -> Report:
 
 def _run_report(facts: list[Measurement], file: RunFile) -> Report:
     """Neither has a report of its own: what they show goes into those of findings."""
-    said = [f"{one.where} {one.work} {one.copied} {one.detail} {' '.join(one.kernels)}" for one in file.sightings]
+    said = [f"{one.where} {one.work} {one.copied} {one.detail} {' '.join(one.kernels)}" for one in file.observations]
     return {"measurements": [asdict(fact) for fact in facts], "sightings": said}, lambda: "\n".join(map(one_line, said))
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from written_runs import waiting_run
 
 from frx_graph.analyzers.run.analysis import analyse_record
-from frx_graph.analyzers.run.scopes import Scope
+from frx_graph.analyzers.run.steps import Scope
 from frx_graph.evidence.run.device_samples import read_device_samples
 from frx_graph.evidence.run.event_stream import read_event_stream
 from frx_graph.evidence.run.events import GpuSample, RunEvent

@@ -10,7 +10,7 @@ from pathlib import Path
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
-from frx_graph.analyzers.kernels.label_titles import LABEL_TITLES
+from frx_graph.analyzers.kernels.recommendations import LABEL_TITLES
 from frx_graph.cli.command_tree import DescribedArgument, DescribedCommand, DescribedOption, command_tree
 from frx_graph.cli.commands import COMMANDS
 from frx_graph.rules.cuda_card import CudaCard, cuda_cards

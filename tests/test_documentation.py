@@ -13,7 +13,7 @@ from types import ModuleType
 import pytest
 from typer.core import TyperOption
 
-from frx_graph.analyzers.kernels.label_titles import LABEL_TITLES
+from frx_graph.analyzers.kernels.recommendations import LABEL_TITLES
 from frx_graph.cli.commands import COMMANDS, load_command
 from frx_graph.rules.cuda_card import cuda_cards
 from frx_graph.rules.recommendation_card import all_recommendations

@@ -81,9 +81,8 @@ def _version(distribution: str) -> str | None:
 def cpp_compiler() -> str | None:
     """Return what identifies the C++ compiler of Inductor without starting it: its resolved name, its size, and its
     time, which packages keep from their build. None if there is none."""
-    names = (
-        inductor_config.cpp.cxx if isinstance(inductor_config.cpp.cxx, (tuple, list)) else (inductor_config.cpp.cxx,)
-    )
+    compilers = inductor_config.cpp.cxx
+    names = compilers if isinstance(compilers, (tuple, list)) else (compilers,)
     found = next(filter(None, (shutil.which(name) for name in names if name)), None)
     if found is None:
         return None

@@ -17,8 +17,8 @@ from frx_graph.advice import Advice, GraphSummary, Timings, Totals, is_quick_win
 from frx_graph.advisor.environment import environment_of
 from frx_graph.advisor.evidence_files import read_run_file
 from frx_graph.advisor.observe import check_observable, observe_step
-from frx_graph.analyzers.sightings.corroboration import corroborated
-from frx_graph.analyzers.sightings.sighting import RunFile, Setting
+from frx_graph.analyzers.observations.corroboration import corroborated
+from frx_graph.analyzers.observations.observation import RunFile, Setting
 from frx_graph.capture.call_check import check_call
 from frx_graph.capture.captured_graph import Capture, CapturedGraph, frame_of
 from frx_graph.capture.dynamo_reason import short_reason

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from frx_graph.analyzers.sightings.generated_sightings import generated_sightings
-from frx_graph.analyzers.sightings.ncu_sightings import NcuSightings
-from frx_graph.analyzers.sightings.onednn_sightings import onednn_sightings
-from frx_graph.analyzers.sightings.sighting import RunFile
-from frx_graph.analyzers.sightings.trace_sightings import trace_sightings
+from frx_graph.analyzers.observations.generated_observations import generated_sightings
+from frx_graph.analyzers.observations.ncu_observations import NcuSightings
+from frx_graph.analyzers.observations.observation import RunFile
+from frx_graph.analyzers.observations.onednn_observations import onednn_sightings
+from frx_graph.analyzers.observations.trace_observations import trace_sightings
 from frx_graph.analyzers.trace.analysis import analyse_trace
 from frx_graph.errors import EvidenceError
 from frx_graph.evidence.file_kind import FileKind, file_kind

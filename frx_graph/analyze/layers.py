@@ -1,23 +1,128 @@
-"""The files of one program, read and analysed, each as the layer that it holds."""
+"""Read and analyse the evidence files of one program: CUDA source, PTX, Nsight Compute exports and profiler traces."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from frx_graph.analyze.cuda import analyze_cuda
-from frx_graph.analyze.ncu import analyze_ncu
-from frx_graph.analyze.ptx import analyze_ptx
-from frx_graph.analyze.trace import analyze_run
+from frx_graph.analyzers.cuda.analysis import CudaAnalysis, analyse_cuda
+from frx_graph.analyzers.kernels.analysis import KernelAnalysis, analyse_kernels
+from frx_graph.analyzers.kernels.kernel_totals import KernelTotals
+from frx_graph.analyzers.kernels.ptx_analysis import PtxAnalysis, analyse_ptx, gpu_of_target
 from frx_graph.analyzers.layers import Layers, NcuLayer, PtxLayer, SourceLayer, TraceLayer
-from frx_graph.errors import OptionError
+from frx_graph.analyzers.timeline.analysis import RunAnalysis, analyse_run
+from frx_graph.analyzers.trace.analysis import TraceAnalysis, analyse_trace
+from frx_graph.analyzers.trace.findings import copy_findings
+from frx_graph.errors import EvidenceError, OptionError
+from frx_graph.evidence.cuda.parsing import read_cuda
+from frx_graph.evidence.cuda.source import CudaSource
 from frx_graph.evidence.file_kind import FileKind, file_kind
+from frx_graph.evidence.ncu.csv_file import read_ncu_csv
+from frx_graph.evidence.ncu.launch import NcuExport
+from frx_graph.evidence.ncu.report_file import read_ncu_report
+from frx_graph.evidence.ptx.module import PtxModule
+from frx_graph.evidence.ptx.parsing import EXPECTED, MOST_CHARACTERS, fatbin_modules, is_fatbin, read_ptx
+from frx_graph.evidence.ptx.ptxas import Assembled, assemble
+from frx_graph.evidence.text_lines import whole_text
+from frx_graph.evidence.trace.torch_trace import TorchTrace, read_torch_trace
+from frx_graph.passes.ranking import rank
+from frx_graph.records import Finding
 from frx_graph.rules.gpu_profile import GpuProfile
+from frx_graph.support.garbage_collection import uncollected
+
+
+@dataclass(frozen=True)
+class TraceEvidence:
+    """A trace that was read, and what it says. `findings` are those on layout copies, ranked."""
+
+    trace: TraceAnalysis
+    run: RunAnalysis
+    findings: tuple[Finding, ...]
+
+
+def analyze_run(path: Path) -> TraceEvidence:
+    """Analyse the trace at `path`. Raises `EvidenceError` for a file that is no such trace."""
+    return evidence_of(read_torch_trace(path))
+
+
+def evidence_of(trace: TorchTrace) -> TraceEvidence:
+    """Analyse a trace that was read."""
+    with uncollected():
+        analysis = analyse_trace(trace)
+        findings = copy_findings(analysis)
+        return TraceEvidence(analysis, analyse_run(analysis, findings), tuple(rank(findings)))
+
+
+def analyze_ptx(path: Path, gpu: GpuProfile | None = None) -> tuple[PtxModule, PtxAnalysis, str | None]:
+    """Analyse the PTX at `path` on `gpu`, or on the architecture that its target names. The third result says why the
+    assembler could not be asked; it is None if it could. Raises `EvidenceError` for a file that is no PTX or has no
+    kernel, and `OptionError` for a `gpu` that cannot run it."""
+    module = read_ptx(path)
+    if not module.kernels:
+        functions = f"{len(module.functions)} functions" if module.functions else "nothing"
+        raise EvidenceError(f"{path}: {functions}, and no .entry: no kernel is in it", "was a template instantiated?")
+    device = gpu_of_target(module.target, gpu)
+    if gpu is not None and device is None:
+        raise OptionError(f"{path} is for {module.target}, which {gpu.name} cannot run", "name a later GPU")
+    assembled: Mapping[str, Assembled] = {}
+    reason = None
+    try:
+        assembled = _assembled(path, module.target if device is None else device.target)
+    except EvidenceError as error:
+        reason = str(error)
+    return module, analyse_ptx(module, assembled, device), reason
+
+
+def _assembled(path: Path, target: str) -> Mapping[str, Assembled]:
+    """Assemble the file at `path`, or each part of cuobjdump's output."""
+    text = whole_text(path, EXPECTED, longest=MOST_CHARACTERS)
+    if not is_fatbin(text):
+        return assemble(path, target)
+    found: dict[str, Assembled] = {}
+    with tempfile.TemporaryDirectory(prefix="frx-ptx-") as folder:
+        part = Path(folder) / path.name
+        for begin, end in fatbin_modules(text):
+            part.write_text(text[begin:end], encoding="utf-8")
+            found.update(assemble(part, target))
+    return found
+
+
+def analyze_ncu(
+    path: Path, gpu: GpuProfile | None = None, kind: FileKind = FileKind.NCU_CSV
+) -> tuple[NcuExport, KernelAnalysis]:
+    """Analyse the export or report at `path`, on `gpu` instead of the device that it names. Raises `EvidenceError` for
+    a file of another kind, and `OptionError` for a `gpu` that adds nothing."""
+    totals = KernelTotals()
+    read = read_ncu_report if kind is FileKind.NCU_REPORT else read_ncu_csv
+    export = read(path, totals.add)
+    analysis = analyse_kernels(totals.summaries(), gpu)
+    if gpu is not None and not any(kernel.gpu is not None and kernel.gpu.tells for kernel in analysis.kernels):
+        raise OptionError(
+            f"--gpu-model {gpu.name} says nothing of the kernels in {path}",
+            "it needs registers and shared memory of the launches, or bytes and times with a GPU whose peaks are known",
+        )
+    return export, analysis
+
+
+_NAMED, _LONGEST_NAME = 3, 100
+"""Kernels that an error names, and how much of each."""
+
+
+def analyze_cuda(path: Path, gpu: GpuProfile | None = None) -> tuple[CudaSource, CudaAnalysis]:
+    """Analyse the CUDA source at `path`, on `gpu` or on any. Raises `EvidenceError` for a file that is no CUDA source
+    or cannot be read."""
+    source = read_cuda(path)
+    if source.unread and not source.kernels and not source.launches:
+        names = ", ".join(name[:_LONGEST_NAME] for name in source.unread[:_NAMED])
+        raise EvidenceError(f"{path}: none of its kernels can be read ({names})", "does nvcc compile it?")
+    return source, analyse_cuda(source, gpu)
 
 
 def read_layers(paths: Sequence[Path], gpu: GpuProfile | None = None) -> Layers:
-    """The layers that `paths` hold, one file each, told by their content. Raises `EvidenceError` for a file that is
-    none, and `OptionError` for two files of one layer."""
+    """Return the layers that `paths` hold, one file each. Raises `EvidenceError` for a file of no known kind, and
+    `OptionError` for two files of one layer."""
     source, ptx, ncu, trace = None, None, None, None
     files: dict[str, Path] = {}
     for path in paths:

@@ -1,18 +1,85 @@
-"""The layers of a CUDA program whose source is at hand: what it says, what nvcc makes of it, what is measured."""
+"""Build and measure a CUDA program: the layers of its source, its PTX, and a measured run."""
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
+import shlex
+import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from frx_graph.analyze.cuda import analyze_cuda
-from frx_graph.analyze.ncu_profile import Filters, measure_kernels
-from frx_graph.analyze.ptx import analyze_ptx
+from frx_graph.analyze.layers import analyze_cuda, analyze_ncu, analyze_ptx
+from frx_graph.analyzers.kernels.analysis import KernelAnalysis
 from frx_graph.analyzers.layers import NcuLayer, PtxLayer, SourceLayer
-from frx_graph.errors import EvidenceError
-from frx_graph.evidence.ncu.presets import preset_named
+from frx_graph.errors import EvidenceError, FrxError, OptionError
+from frx_graph.evidence.ncu.launch import NcuExport
+from frx_graph.evidence.ncu.presets import Preset, ncu_arguments, preset_named
+from frx_graph.evidence.ncu.profiler import read_log, run_ncu, trouble
 from frx_graph.measure.nvcc import Nvcc
 from frx_graph.rules.gpu_profile import GpuProfile
+from frx_graph.support.atomic_file import replaced_when_written
+from frx_graph.support.supervisor.process import cleaned_up_when_terminated
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Filters:
+    """Launches to measure; None: all."""
+
+    kernel: str | None = None
+    skip: int | None = None
+    count: int | None = None
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """Return the options of the command line."""
+        given = (("--kernel-name", self.kernel), ("--launch-skip", self.skip), ("--launch-count", self.count))
+        return tuple(str(word) for name, value in given if value is not None for word in (name, value))
+
+    def ncu_arguments(self, preset: Preset, command: Sequence[str], output: str) -> list[str]:
+        """The command that measures so, `ncu` first, and writes to the file `output`."""
+        return ncu_arguments(
+            preset, command, output=output, kernel=self.kernel, launch_skip=self.skip, launch_count=self.count
+        )
+
+
+def measure_kernels(
+    ncu: str,
+    command: Sequence[str],
+    preset: Preset,
+    filters: Filters,
+    out: Path | None,
+    *,
+    gpu: GpuProfile | None = None,
+    program_output: int | None = None,
+) -> tuple[NcuExport, KernelAnalysis, FrxError | None]:
+    """Run `command` under the program at `ncu`. Returns the measurement, its analysis, and an error if only a part was
+    measured.
+
+    The export is kept in the file `out`, which is replaced when ncu has ended. The program's standard output goes to
+    the file descriptor `program_output`, or stays where it is. Raises `EvidenceError` if nothing was measured, and
+    `OSError` if `out` cannot be written.
+    """
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(cleaned_up_when_terminated())
+        path = out or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="frx-ncu-")), "ncu_report.csv")
+        with replaced_when_written(path) as log:
+            _, *arguments = filters.ncu_arguments(preset, command, str(log))
+            code = run_ncu([ncu, *arguments], output=program_output)
+            said = read_log(log)
+            failed: FrxError | None = trouble(said, code, filters.kernel)
+            if failed is not None and not said.table:
+                raise failed
+        try:
+            export, analysis = analyze_ncu(path, gpu)
+        except OptionError as error:
+            # What took minutes to measure is shown all the same, judged by the device that it was measured on.
+            said_nothing = f"--gpu-model {gpu.name} says nothing of these kernels" if gpu is not None else error.message
+            failed = failed or OptionError(said_nothing, error.hint)
+            export, analysis = analyze_ncu(path)
+    return dataclasses.replace(export, source=shlex.join(command) if out is None else str(out)), analysis, failed
+
 
 _PRESET = "full"
 _STDERR = 2
@@ -21,8 +88,7 @@ _NO_PROGRAM = "measure it elsewhere, and give the exports: --ncu-a a.csv --ncu-b
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """How programs are compiled: with these `flags`, into the compiler's folder, for `gpu`, or for what nvcc takes
-    unasked where that is None."""
+    """Compiler settings: `flags`, and the `gpu` to compile for; None: nvcc's default."""
 
     nvcc: Nvcc
     flags: tuple[str, ...]
@@ -35,13 +101,13 @@ class Build:
 
 
 def source_layer(source: Path, gpu: GpuProfile | None) -> SourceLayer:
-    """Raises `EvidenceError` for a file that is no CUDA source."""
+    """Analyse a source. Raises `EvidenceError` for a file that is no CUDA source."""
     return SourceLayer(*analyze_cuda(source, gpu))
 
 
 def compiled_ptx(source: Path, build: Build, name: str) -> PtxLayer:
-    """What `nvcc -ptx`, and the assembler, make of it, by way of a file of that `name`. Raises `EvidenceError` for a
-    source that is not compiled."""
+    """Compile `source` with `nvcc -ptx` into a file of that `name`, and analyse it. Raises `EvidenceError` if it does
+    not compile."""
     output = build.nvcc.temporary / f"{name}.ptx"
     errors = build.nvcc.compile_ptx(source, output, arch=build.architecture, flags=build.flags)
     if errors is not None:
@@ -57,8 +123,8 @@ def compiled_ptx(source: Path, build: Build, name: str) -> PtxLayer:
 
 
 def compiled_program(source: Path, build: Build, name: str, *, arch: str = "native") -> Path:
-    """The program at `name`, for `arch`, `native` being the GPUs that are here. Raises `EvidenceError` for a source
-    that makes none."""
+    """Compile `source` to the program `name` for `arch`; `native`: the GPUs of this machine. Raises `EvidenceError` if
+    that fails."""
     compiled = build.nvcc.compile_program(
         source, build.nvcc.temporary / name, arch=arch, flags=build.flags, cudart="static"
     )
@@ -70,8 +136,8 @@ def compiled_program(source: Path, build: Build, name: str, *, arch: str = "nati
 
 
 def measured_program(source: Path, program: Path, ncu: str, gpu: GpuProfile | None) -> NcuLayer:
-    """What `ncu` measures of a whole run of the `program` that `source` has become, without arguments and in this
-    folder; what it prints goes to standard error. Raises `EvidenceError` where not all was measured."""
+    """Measure a whole run of `program` with `ncu`, without arguments and in this folder. Its output goes to standard
+    error. Raises `EvidenceError` if not all was measured."""
     export, analysis, failed = measure_kernels(
         ncu, [str(program)], preset_named(_PRESET), Filters(), None, gpu=gpu, program_output=_STDERR
     )
@@ -81,6 +147,5 @@ def measured_program(source: Path, program: Path, ncu: str, gpu: GpuProfile | No
 
 
 def _first(errors: str) -> str:
-    """The line that says what is wrong."""
     lines = errors.splitlines()
     return next((line for line in lines if "error" in line.lower()), lines[0] if lines else "no reason given").strip()

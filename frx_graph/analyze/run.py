@@ -1,8 +1,8 @@
-"""What held a run back, from its bundle.
+"""Analyse a run from its bundle.
 
-The best source comes first: `derived/summary.json`, if it is of these very files and of this version of the analysis;
-else events (`raw/trace.jsonl`), beside which a profiler's trace tells of devices; else that trace with samples of
-devices. A summary without the files that it was made of is taken as it stands.
+The best source is used first: `derived/summary.json`, if it belongs to these very files and this version; else events
+(`raw/trace.jsonl`) with a profiler's trace for devices; else that trace with samples of devices. A summary without its
+files is used as it is.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from pathlib import Path
 
+from frx_graph.analyze.layers import TraceEvidence, analyze_run
 from frx_graph.analyze.run_summary import Role, kept_summary, raw_in, source_part
-from frx_graph.analyze.trace import TraceEvidence, analyze_run
 from frx_graph.analyzers.run.analysis import RunRecord, analyse_record
 from frx_graph.analyzers.run.steps import Activity
 from frx_graph.errors import EvidenceError
@@ -35,21 +35,21 @@ _COLLECT = "frx collect -- python train.py writes a bundle"
 
 @dataclass(frozen=True, slots=True)
 class RunAdvice:
-    """The document of a run, and where it comes from, in words."""
+    """The document of a run, and its source in words."""
 
     document: RunDocument
     read_from: str
 
 
 def analyze_bundle(path: Path) -> RunAdvice:
-    """What the bundle at `path`, a folder or a zip, says. Raises `EvidenceError` for what is no bundle, or in which
-    nothing can be read."""
+    """Analyse the bundle at `path`, a folder or a zip. Raises `EvidenceError` if it is no bundle, or nothing in it can
+    be read."""
     with open_bundle(path) as bundle:
         return advise_on_run(bundle)
 
 
 def advise_on_run(bundle: OpenBundle) -> RunAdvice:
-    """The same of a bundle that is open."""
+    """Analyse an open bundle."""
     kept, why_not = kept_summary(bundle)
     if kept is not None:
         return RunAdvice(RunDocument(result=kept), f"{bundle_layout.SUMMARY}{why_not}")
@@ -61,7 +61,7 @@ def advise_on_run(bundle: OpenBundle) -> RunAdvice:
 
 
 def analyse_files(bundle: OpenBundle) -> RunDocument:
-    """What events, trace and samples say, whatever was said of them before: what `derived/summary.json` is made of."""
+    """Analyse events, trace and samples, without an earlier summary: this makes `derived/summary.json`."""
     unread: list[MissingPart] = []
     errors: list[EvidenceError] = []
     sources: list[SourcePart] = []
@@ -96,7 +96,7 @@ def analyse_files(bundle: OpenBundle) -> RunDocument:
 
 
 def _said(bundle: OpenBundle, error: EvidenceError) -> str:
-    """Its message without the folder into which a zip is unpacked, and which is gone when it is read."""
+    """Drop the folder into which a zip is unpacked: it is gone when the message is read."""
     return error.message.replace(f"{bundle.root}/", "")
 
 
@@ -108,7 +108,6 @@ def _trace(bundle: OpenBundle, traced: TraceEvidence | None) -> TraceResult | No
 
 
 def _of_stream(stream: EventStream) -> Iterator[MissingPart]:
-    """What is not in the events that were read."""
     if stream.unreadable:
         yield MissingPart(
             subject="events", reason=f"{plural(stream.unreadable, 'line')} could not be read: {stream.first_problem}"
@@ -125,7 +124,6 @@ def _of_stream(stream: EventStream) -> Iterator[MissingPart]:
 
 
 def _of_record(record: RunRecord) -> Iterator[MissingPart]:
-    """What is odd about its steps."""
     if record.clock_changes:
         yield MissingPart(subject="time", reason=f"the clock went back {plural(record.clock_changes, 'time')}")
     if record.unfinished:
@@ -141,7 +139,7 @@ def _of_record(record: RunRecord) -> Iterator[MissingPart]:
 
 
 def _of_sources(there: Set[Role]) -> Iterator[MissingPart]:
-    """What the bundle does not have; of what cannot be read it is said why not."""
+    """List the files that the bundle lacks."""
     if "samples" not in there:
         yield MissingPart(subject="samples of devices", reason=f"no {bundle_layout.GPU_METRICS}")
     if "trace" not in there:

@@ -1,4 +1,4 @@
-"""Whether the summary in a bundle may be used: if this version of frx made it of the very files that are there now."""
+"""Decide if the summary in a bundle may be used: this version of frx must have made it of the files that are there."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _PROFILE = re.compile(rf"{re.escape(str(bundle_layout.PROFILER))}/[^/]+\.json(?:
 
 
 def raw_in(bundle: OpenBundle) -> Iterator[tuple[Role, Path]]:
-    """What can be analysed, the best first."""
+    """Yield the files that can be analysed, the best first."""
     if (events := bundle.find(bundle_layout.EVENTS)) is not None and events.stat().st_size:
         yield "events", events
     for trace in bundle.traces():
@@ -34,14 +34,14 @@ def raw_in(bundle: OpenBundle) -> Iterator[tuple[Role, Path]]:
 
 
 def source_part(bundle: OpenBundle, role: Role, path: Path) -> SourcePart:
-    """A file of the bundle, as a summary has it."""
+    """Return a file of the bundle as a summary lists it."""
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     return SourcePart(role=role, path=bundle.inside(path), bytes=path.stat().st_size, sha256=digest)
 
 
 def kept_summary(bundle: OpenBundle) -> tuple[RunResult | None, str]:
-    """The summary that is in the bundle, if it may be used, and what is to be said of it."""
+    """Return the summary in the bundle if it may be used, and a note about it."""
     path = bundle.find(bundle_layout.SUMMARY)
     if path is None:
         return None, ""
@@ -53,7 +53,7 @@ def kept_summary(bundle: OpenBundle) -> tuple[RunResult | None, str]:
 
 
 def raw_files(sizes: Mapping[str, int]) -> tuple[tuple[Role, str], ...]:
-    """The same of a bundle that is not open, from the bytes of its files by their names."""
+    """List the same for a bundle that is not open, from the sizes of its files by name, in bytes."""
     first = (str(bundle_layout.PROFILER_TRACE), _ROOT_TRACE)
     traces = [name for name in first if name in sizes]
     traces += sorted(name for name in sizes if name not in first and _PROFILE.fullmatch(name))
@@ -68,9 +68,10 @@ def raw_files(sizes: Mapping[str, int]) -> tuple[tuple[Role, str], ...]:
 def kept_result(
     text: bytes, raw: Sequence[tuple[Role, str]], still: Callable[[SourcePart], bool]
 ) -> tuple[RunResult | None, str]:
-    """What the summary `text` holds, None where it may not be used, and what is to be said of it.
+    """Return the summary in `text` if it may be used, and a note about it.
 
-    `raw` is what could be analysed instead, by its name in the bundle; `still` says whether such a file is as it was.
+    `raw` lists the files that could be analysed instead, by name in the bundle; `still` returns True if such a file is
+    unchanged.
     """
     try:
         kept = RunResult.model_validate_json(text)

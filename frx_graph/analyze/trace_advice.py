@@ -23,10 +23,10 @@ UNKNOWN = "unknown"
 
 
 def analyze_trace(path: str | Path, model_name: str | None = None) -> Advice:
-    """The layout findings that the torch.profiler trace at `path` alone can support, ranked.
+    """Return the ranked layout findings that the torch.profiler trace at `path` supports.
 
-    `model_name` names the program in the report; without it the file does. Raises `EvidenceError` for a file that is
-    missing, truncated, hostile or not such a trace.
+    `model_name` names the program in the report; by default the file does. Raises `EvidenceError` for a file that is
+    missing, truncated, hostile or no such trace.
     """
     path = Path(path)
     started = time.perf_counter()
@@ -36,11 +36,7 @@ def analyze_trace(path: str | Path, model_name: str | None = None) -> Advice:
     gpu = find_gpu(device_name(analysis))
     peaks = None if gpu is None else gpu.peaks
     work = work_of(analysis)
-    findings = [
-        *copy_findings(analysis),
-        *permute_findings(analysis),
-        *memory_bound_findings(analysis, work, peaks),
-    ]
+    findings = [*copy_findings(analysis), *permute_findings(analysis), *memory_bound_findings(analysis, work, peaks)]
     return Advice(
         target=model_name or path.name,
         environment=_environment(analysis),
@@ -78,7 +74,7 @@ def _summary(analysis: TraceAnalysis, roofline: tuple[RooflinePoint, ...]) -> Gr
 
 
 def _scanned_per_step(analysis: TraceAnalysis) -> int:
-    """Operators; in a trace that holds nothing but a device's work, the pieces of that work."""
+    """Count operators a step; in a trace without operators, pieces of device work."""
     return per_step(len(analysis.scanned or analysis.work), analysis.steps)
 
 

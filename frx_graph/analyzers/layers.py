@@ -1,4 +1,4 @@
-"""All that is known of one program's kernels: their source, their PTX, what they were measured at, a run of them."""
+"""Records of what is known of one program's kernels: source, PTX, counters and a run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from frx_graph.evidence.ptx.module import PtxModule
 
 @dataclass(frozen=True, slots=True)
 class SourceLayer:
-    """CUDA source, and what it says."""
+    """CUDA source and its analysis."""
 
     source: CudaSource
     analysis: CudaAnalysis
@@ -24,7 +24,7 @@ class SourceLayer:
 
 @dataclass(frozen=True, slots=True)
 class PtxLayer:
-    """PTX, and what it and its assembler say; `not_assembled_because` is None if that was asked."""
+    """PTX and its analysis; `not_assembled_because` is None if the assembler was asked."""
 
     module: PtxModule
     analysis: PtxAnalysis
@@ -33,7 +33,7 @@ class PtxLayer:
 
 @dataclass(frozen=True, slots=True)
 class NcuLayer:
-    """What Nsight Compute has measured, and what that says."""
+    """A measurement of Nsight Compute and its analysis."""
 
     export: NcuExport
     analysis: KernelAnalysis
@@ -41,7 +41,7 @@ class NcuLayer:
 
 @dataclass(frozen=True, slots=True)
 class TraceLayer:
-    """A run that was recorded, and what it says."""
+    """A recorded run and its analysis."""
 
     trace: TraceAnalysis
     run: RunAnalysis
@@ -49,7 +49,7 @@ class TraceLayer:
 
 @dataclass(frozen=True, slots=True)
 class Layers:
-    """Layers of one program; None: not at hand."""
+    """The layers of one program; None: not available."""
 
     source: SourceLayer | None = None
     ptx: PtxLayer | None = None

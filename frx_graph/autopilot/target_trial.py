@@ -18,7 +18,7 @@ from frx_graph.ledger.author import Author
 from frx_graph.ledger.decision import Decision
 from frx_graph.passes.inner_choice import CHOICES
 from frx_graph.records import Candidate, Risk
-from frx_graph.reports.trials.trial_matrix_report import shape_text
+from frx_graph.reports.trials.trial_report import shape_text
 from frx_graph.trial_worker.launch import start_arm
 from frx_graph.trials.arm_messages import Load, MadeGraph, TargetWorkload
 from frx_graph.trials.executor import Programs, Progress, run_trial

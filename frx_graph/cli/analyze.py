@@ -11,13 +11,10 @@ from typing import Annotated, Any
 
 import typer
 
-from frx_graph.analyze.cuda import analyze_cuda
-from frx_graph.analyze.ncu import analyze_ncu
-from frx_graph.analyze.ptx import analyze_ptx
+from frx_graph.analyze.layers import analyze_cuda, analyze_ncu, analyze_ptx, analyze_run
 from frx_graph.analyze.run import analyze_bundle
-from frx_graph.analyze.trace import analyze_run
 from frx_graph.analyze.trace_advice import analyze_trace
-from frx_graph.analyzers.run.scopes import Scope
+from frx_graph.analyzers.run.steps import Scope
 from frx_graph.cli.before_after import (
     After,
     AfterLabel,

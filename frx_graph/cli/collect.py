@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from frx_graph.analyzers.run.scopes import Scope
+from frx_graph.analyzers.run.steps import Scope
 from frx_graph.cli.printing.output import QuietOption, notice, print_document, print_report
 from frx_graph.reports.advice.render import DEFAULT_TOP
 from frx_graph.reports.advice.terminal import detect_terminal

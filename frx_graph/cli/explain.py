@@ -8,12 +8,11 @@ from typing import Annotated
 
 import typer
 
-from frx_graph.analyze.cuda import analyze_cuda
-from frx_graph.analyze.layers import read_layers
+from frx_graph.analyze.layers import analyze_cuda, read_layers
 from frx_graph.analyze.run import analyze_bundle
 from frx_graph.analyzers.layers import Layers, SourceLayer
 from frx_graph.analyzers.reconcile.reconciliation import reconcile
-from frx_graph.analyzers.run.scopes import Scope
+from frx_graph.analyzers.run.steps import Scope
 from frx_graph.cli.options.run_bundle import RunScope, is_bundle
 from frx_graph.cli.printing.explanation_files import Explanations
 from frx_graph.cli.printing.output import QuietOption, stages

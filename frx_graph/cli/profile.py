@@ -12,9 +12,8 @@ from typing import Annotated
 
 import typer
 
-from frx_graph.analyze.ncu import analyze_ncu
-from frx_graph.analyze.ncu_profile import Filters, measure_kernels
-from frx_graph.analyze.ptx import analyze_ptx
+from frx_graph.analyze.layers import analyze_ncu, analyze_ptx
+from frx_graph.analyze.program_layers import Filters, measure_kernels
 from frx_graph.analyzers.kernels.analysis import KernelAnalysis
 from frx_graph.cli.kernels_code import kernels_code
 from frx_graph.cli.options.gpu_option import GpuModel

@@ -21,7 +21,7 @@ from frx_graph.support.check import Check, Status
 OLDEST_TORCH = (2, 11)
 _PARTS = {
     "SDK": ("frx_graph.runs.sdk.session",),
-    "analysis": ("frx_graph.analyze.trace", "frx_graph.analyze.ncu", "frx_graph.analyzers.run"),
+    "analysis": ("frx_graph.analyze.layers", "frx_graph.analyze.layers", "frx_graph.analyzers.run"),
 }
 """Which modules record a run, and which read what was recorded."""
 

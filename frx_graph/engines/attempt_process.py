@@ -64,7 +64,7 @@ def node_environment() -> str:
     # These import torch, which counts the processors that `ProcessorPart.take` leaves.
     import torch
 
-    from frx_graph.compiler.environment_key import environment_key
+    from frx_graph.compiler.code_fingerprint import environment_key
     from frx_graph.measure.machine.gpus_present import gpu_names
     from frx_graph.trials.environment import trial_setup
 

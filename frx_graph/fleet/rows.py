@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from frx_graph.analyzers.run.scopes import Scope
+from frx_graph.analyzers.run.steps import Scope
 from frx_graph.analyzers.timeline.labels import REMOVABLE, Answer
 from frx_graph.errors import EvidenceError
 from frx_graph.reports.render.source_path import path_end

@@ -7,8 +7,8 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from frx_graph.advice import Advice
-from frx_graph.analyzers.kernels.label_titles import label_title
-from frx_graph.analyzers.run.scopes import Scope
+from frx_graph.analyzers.kernels.recommendations import label_title
+from frx_graph.analyzers.run.steps import Scope
 from frx_graph.reports.advice.html import NARROW, WIDE, advice_context
 from frx_graph.reports.advice.wording import shipped_cards
 from frx_graph.reports.kernels.compare_parts import CompareResult

@@ -9,7 +9,7 @@ from typing import Final
 
 from jinja2 import Environment
 
-from frx_graph.analyzers.kernels.label_titles import label_title
+from frx_graph.analyzers.kernels.recommendations import label_title
 from frx_graph.reports.advice.html import ADVICE_PARTS, report_source
 from frx_graph.reports.advice.html_environment import html_environment
 from frx_graph.reports.render import quantities

@@ -26,7 +26,7 @@ from torch.profiler import ProfilerActivity, profile, schedule
 
 import frx_graph
 from frx_graph.advisor.evidence_files import read_run_file
-from frx_graph.analyzers.sightings.corroboration import BELONGS_TO_NONE
+from frx_graph.analyzers.observations.corroboration import BELONGS_TO_NONE
 from frx_graph.errors import EvidenceError
 from frx_graph.passes.confidence import CONFIRMED, CONTRADICTED
 from frx_graph.records import Basis, Finding
@@ -185,7 +185,7 @@ def test_a_binary_report_leads_back_like_its_export(tmp_path: Path) -> None:
     )
     values = {**A40, "gpu__time_duration.sum": 6750.0}
     binary.write_bytes(report_of(*(ReportLaunch(TO_LAST, values, pushed=(name,)) for name in (CALLED, ELSEWHERE))))
-    one, other = (read_run_file(path).sightings for path in (export, binary))
+    one, other = (read_run_file(path).observations for path in (export, binary))
     assert [(seen.work, seen.calls, seen.phase, seen.count) for seen in one] == [
         (seen.work, seen.calls, seen.phase, seen.count) for seen in other
     ]
@@ -198,7 +198,7 @@ def test_an_export_with_ranges_leads_back_and_names_what_does_not(tmp_path: Path
     path.write_text(nvtx_export([(Launch(0, TO_LAST), conv), (Launch(1, TO_LAST), other)]))
     report = advise(Images(), IMAGES, evidence=[path])
     left = [refusal for refusal in report.refusals if "report.csv" in refusal.subject]
-    assert any("on operands of these shapes" in r.reason or "no finding speaks of" in r.reason for r in left)
+    assert any("on operands of these shapes" in r.reason or "no finding covers" in r.reason for r in left)
     assert len(left) + sum(bool(observed(finding, "report.csv")) for finding in report.findings) == 2
 
 
@@ -300,7 +300,7 @@ def test_code_of_inductors_confirms_what_it_has_left(tmp_path: Path) -> None:
     path.write_text(run_with({"TORCH_LOGS": "output_code", "TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1"}, INDUCTOR_RUN))
     with torch.no_grad():
         report = frx_graph.advise(program, (torch.randn(64, 48),), inner="inductor", evidence=[path])
-    seen = read_run_file(path).sightings
+    seen = read_run_file(path).observations
     told = [text for finding in report.findings for text in observed(finding, "code.txt") if "seen:" in text]
     left = [refusal for refusal in report.refusals if "code.txt" in refusal.subject]
     assert len(told) + len(left) == len(seen)
@@ -371,7 +371,7 @@ def test_damaged_files_are_read_or_refused_in_one_line(tmp_path: Path, kind: str
     whole = whole_files(tmp_path)[kind]
     path = tmp_path / kind
     path.write_bytes(whole)
-    assert read_run_file(path).sightings
+    assert read_run_file(path).observations
     chance = random.Random(1)
     refused = 0
     for _ in range(200):

@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from written_runs import WrittenRun, waiting_run
 
+from frx_graph.analyze.layers import analyze_run
 from frx_graph.analyze.run import analyse_files, analyze_bundle
-from frx_graph.analyze.trace import analyze_run
-from frx_graph.analyzers.run.scopes import Scope
+from frx_graph.analyzers.run.steps import Scope
 from frx_graph.errors import EvidenceError
 from frx_graph.evidence.run.bundle import open_bundle
 from frx_graph.reports.render.document import to_json

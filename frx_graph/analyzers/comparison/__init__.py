@@ -1,1 +1,1 @@
-"""Two implementations of the same thing beside each other: what changed, and which of them is better."""
+"""Compare two implementations: what changed, and which is better."""

@@ -1,25 +1,23 @@
-"""Two programs beside each other: what changed in each layer, four scores, a verdict, and what to mind about it."""
+"""Compare two programs: changes in each layer, four scores, a verdict, and its trade-offs."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from frx_graph.analyzers.comparison.finding_changes import FindingChange
+from frx_graph.analyzers.comparison.matching import FindingChange
 from frx_graph.analyzers.comparison.measured_time import measured_time
 from frx_graph.analyzers.comparison.ncu_diff import NcuDiff, match_measured, ncu_diff
-from frx_graph.analyzers.comparison.ptx_diff import PtxDiff, ptx_diff
-from frx_graph.analyzers.comparison.scorecard import Dimension, scorecard
-from frx_graph.analyzers.comparison.source_diff import SourceDiff, source_diff
+from frx_graph.analyzers.comparison.scorecard import Dimension, Verdict, scorecard, verdict
+from frx_graph.analyzers.comparison.static_diff import PtxDiff, SourceDiff, ptx_diff, source_diff
 from frx_graph.analyzers.comparison.tradeoffs import Tradeoff, tradeoffs
-from frx_graph.analyzers.comparison.verdict import Verdict, verdict
 from frx_graph.analyzers.layers import Layers
 from frx_graph.analyzers.reconcile.reconciliation import Reconciliation, reconcile
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """`a` and `b` are what was compared, `causes_a` and `causes_b` what the layers of each say together; a diff is None
-    where they do not both have that layer."""
+    """A compared pair. `causes_a` and `causes_b` are the reconciled layers of each; a diff is None unless both have
+    that layer."""
 
     label_a: str
     label_b: str
@@ -36,25 +34,25 @@ class Comparison:
 
     @property
     def findings(self) -> tuple[FindingChange, ...]:
-        """Of all layers."""
+        """Return the changed findings of all layers."""
         return tuple(
             change for diff in (self.source, self.ptx, self.ncu) if diff is not None for change in diff.findings
         )
 
     @property
     def resolved(self) -> tuple[FindingChange, ...]:
-        """What `a` has, and `b` has not, or less often."""
+        """Return what `a` has and `b` lacks, or has less often."""
         return tuple(change for change in self.findings if change.resolved)
 
     @property
     def regressions(self) -> tuple[FindingChange, ...]:
-        """What `b` has got, or has more often."""
+        """Return what `b` has and `a` lacks, or has less often."""
         return tuple(change for change in self.findings if change.introduced)
 
 
 def compare_layers(a: Layers, b: Layers, label_a: str, label_b: str, *, whole_runs: bool = False) -> Comparison:
-    """What follows from the layers that both have. `whole_runs` says that every kernel of a run of each program was
-    measured. Compared the other way around it says the same of the other side."""
+    """Compare the layers that both have. `whole_runs`: every kernel of a run of each program was measured. Swapping the
+    sides swaps the results."""
     source = None if a.source is None or b.source is None else source_diff(a.source, b.source)
     ptx = None if a.ptx is None or b.ptx is None else ptx_diff(a.ptx, b.ptx)
     ncu, time = None, None

@@ -1,17 +1,53 @@
-"""Which kernel of one side is which of the other: by name, and where that differs, by what the name begins with.
+"""Match the kernels of two sides, and count the findings that changed.
 
-A template argument, a parameter or a namespace may differ between two versions of a kernel; its name in the source
-seldom does. What has one counterpart only is paired, never one of several.
+Two versions of a kernel may differ in template arguments, parameters or namespace, and seldom in the function's name.
+Only a kernel with exactly one counterpart is paired.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Hashable, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, Literal, TypeVar
 
 from frx_graph.evidence.kernel_signature import kernel_signature
+
+
+class Winner(enum.StrEnum):
+    """The better side. TIE: they are equal, as far as that can be told; UNKNOWN: it cannot be told."""
+
+    A = "a"
+    B = "b"
+    TIE = "tie"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A number of both sides, in `unit`; None: not known of that side. Neither more nor less is better by itself."""
+
+    metric: str
+    title: str
+    unit: str
+    a: float | None
+    b: float | None
+
+    @property
+    def delta(self) -> float | None:
+        """Return how much more `b` has."""
+        return None if self.a is None or self.b is None else self.b - self.a
+
+
+def less_is_better(a: float | None, b: float | None, band: float) -> Winner:
+    """Return the side with less of it; a tie if they are within `band` of the larger, 0..1."""
+    if a is None or b is None:
+        return Winner.UNKNOWN
+    if abs(a - b) <= band * max(abs(a), abs(b)):
+        return Winner.TIE
+    return Winner.A if a < b else Winner.B
+
 
 T = TypeVar("T")
 S = TypeVar("S")
@@ -46,11 +82,11 @@ class Matching(Generic[T]):
 
     @property
     def complete(self) -> bool:
-        """Whether every kernel has its counterpart."""
+        """Return True if every kernel has a counterpart."""
         return not self.only_a and not self.only_b
 
     def map(self, known_by: Callable[[T], S]) -> Matching[S]:
-        """The same of what each kernel is known by."""
+        """Return the same matching of `known_by(kernel)`."""
         pairs = tuple(Pair(known_by(pair.a), known_by(pair.b), pair.by) for pair in self.pairs)
         return Matching(pairs, tuple(map(known_by, self.only_a)), tuple(map(known_by, self.only_b)))
 
@@ -58,7 +94,7 @@ class Matching(Generic[T]):
 def match_kernels(
     a: Sequence[T], b: Sequence[T], name: Callable[[T], str], place: Callable[[T], Hashable] = lambda _: None
 ) -> Matching[T]:
-    """Kernels of `a` and `b` by `name`; of several of one name those at the same `place`, such as a device."""
+    """Match kernels of `a` and `b` by `name`; several of one name by `place`, such as a device."""
     left, right = dict(enumerate(a)), dict(enumerate(b))
     pairs: dict[int, Pair[T]] = {}
 
@@ -77,9 +113,99 @@ def match_kernels(
 
 
 def _unique(kernels: dict[int, T], key: Callable[[T], Hashable]) -> dict[Hashable, int]:
-    """Those whose key no other has."""
     found: dict[Hashable, int | None] = {}
     for number, kernel in kernels.items():
         of = key(kernel)
         found[of] = None if of in found else number
     return {of: number for of, number in found.items() if number is not None}
+
+
+Layer = Literal["source", "ptx", "ncu"]
+
+
+@dataclass(frozen=True, slots=True)
+class KnownKernel:
+    """A kernel's name and the device that it was measured on; None: not measured."""
+
+    name: str
+    device: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A finding of a kernel. `defect`: it is surely worse to have it."""
+
+    code: str
+    kernel: KnownKernel
+    defect: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class FindingChange:
+    """Counts of a finding in `a` and `b`, for the kernel `kernel_a` there and `kernel_b` here. Both are None for all
+    kernels without a counterpart together."""
+
+    layer: Layer
+    code: str
+    kernel_a: KnownKernel | None
+    kernel_b: KnownKernel | None
+    a: int
+    b: int
+    defect: bool
+
+    @property
+    def resolved(self) -> bool:
+        """Return True if `b` has it less often."""
+        return self.defect and self.b < self.a
+
+    @property
+    def introduced(self) -> bool:
+        """Return True if `b` has it more often."""
+        return self.defect and self.b > self.a
+
+
+def finding_changes(
+    layer: Layer, matching: Matching[KnownKernel], a: Iterable[Found], b: Iterable[Found]
+) -> tuple[FindingChange, ...]:
+    """Return the findings whose counts differ. Kernels without a counterpart count together: a finding that moved from
+    one to another has not changed."""
+    ours = _counted(a, [pair.a for pair in matching.pairs], matching.only_a)
+    theirs = _counted(b, [pair.b for pair in matching.pairs], matching.only_b)
+    changes = []
+    for key in ours.keys() | theirs.keys():
+        if ours[key] == theirs[key]:
+            continue
+        place, code, defect = key
+        pair = None if place is None else matching.pairs[place]
+        names = (None, None) if pair is None else (pair.a, pair.b)
+        changes.append(FindingChange(layer, code, names[0], names[1], ours[key], theirs[key], defect))
+    return tuple(sorted(changes, key=_order))
+
+
+def _order(change: FindingChange) -> tuple[str, bool, list[tuple[str, str]]]:
+    """Order changes alike from either side."""
+    kernels = (one or KnownKernel("") for one in (change.kernel_a, change.kernel_b))
+    return change.code, change.defect, sorted((one.name, one.device or "") for one in kernels)
+
+
+def _counted(
+    found: Iterable[Found], paired: Sequence[KnownKernel], others: Sequence[KnownKernel]
+) -> Counter[tuple[int | None, str, bool]]:
+    places = _places(paired, others)
+    return Counter((_place(places, one.kernel), one.code, one.defect) for one in found)
+
+
+def _places(paired: Sequence[KnownKernel], others: Sequence[KnownKernel]) -> Mapping[KnownKernel, int | None]:
+    """Map each kernel to its pair, and each base name that only one kernel has."""
+    exact: dict[KnownKernel, int | None] = dict.fromkeys(others)
+    exact.update((kernel, place) for place, kernel in enumerate(paired))
+    bases: dict[KnownKernel, int | None] = {}
+    for kernel, place in exact.items():
+        base = KnownKernel(kernel_signature(kernel.name).function)
+        bases[base] = None if base in bases else place
+    return {**bases, **exact}
+
+
+def _place(places: Mapping[KnownKernel, int | None], kernel: KnownKernel) -> int | None:
+    """Look a kernel up; the name of a launch has template arguments, `scale<float>`, that of the kernel has none."""
+    return places[kernel] if kernel in places else places.get(KnownKernel(kernel_signature(kernel.name).function))

@@ -1,8 +1,7 @@
-"""Which side is faster, by what Nsight Compute has measured of the same work.
+"""Decide which side is faster by the times of Nsight Compute.
 
-That the work is the same is known of a kernel that both sides launch as often. Where kernels have no counterpart, or
-are launched more often on one side, times can be read in several ways: all kernels, the matched ones alone, a launch of
-each. Where these agree, that is the answer; where they do not, only who knows what was profiled can tell.
+A kernel that both sides launch as often does the same work. Otherwise times can be read in several ways: all kernels,
+the matched ones, one launch of each. If these disagree, the winner is unknown.
 """
 
 from __future__ import annotations
@@ -11,8 +10,7 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from frx_graph.analyzers.comparison.matching import Matching
-from frx_graph.analyzers.comparison.sides import Winner, less_is_better
+from frx_graph.analyzers.comparison.matching import Matching, Winner, less_is_better
 from frx_graph.analyzers.kernels.kernel_totals import KernelSummary
 
 TIME_BAND = 0.02
@@ -21,7 +19,7 @@ TIME_BAND = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Seconds of both sides, of what `of` says."""
+    """Seconds of both sides, read as `of` says."""
 
     of: str
     a: float
@@ -29,13 +27,13 @@ class Reading:
 
     @property
     def winner(self) -> Winner:
-        """The faster one."""
+        """Return the faster side."""
         return less_is_better(self.a, self.b, TIME_BAND)
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredTime:
-    """`winner` is UNKNOWN where the readings do not agree, or `gpus` are not the same."""
+    """`winner` is UNKNOWN if the readings disagree or the GPUs differ."""
 
     winner: Winner
     readings: tuple[Reading, ...]
@@ -44,13 +42,13 @@ class MeasuredTime:
 
     @property
     def same_gpus(self) -> bool:
-        """As far as the files say which they are."""
+        """Return True unless the files name different ones."""
         return not self.gpus_a or not self.gpus_b or self.gpus_a == self.gpus_b
 
 
 def measured_time(matching: Matching[KernelSummary], *, whole_runs: bool) -> MeasuredTime | None:
-    """None where there are no times of both. `whole_runs`: both sides have every kernel of a run of the program, so all
-    of them together are the same work, however it is divided up."""
+    """Return the faster side, or None without times of both. `whole_runs`: both sides have every kernel of a run, so
+    all of them together are the same work."""
     readings = tuple(reading for reading in _readings(matching, whole_runs) if reading.a > 0 and reading.b > 0)
     if not readings:
         return None
@@ -93,7 +91,7 @@ def _seconds(kernels: Iterable[KernelSummary]) -> float | None:
 
 
 def _gpus(a: Iterable[KernelSummary], b: Iterable[KernelSummary]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """By their names, or else their compute capabilities, whichever both sides have."""
+    """Name the GPUs, or else their compute capabilities, as far as both sides have them."""
     ours, theirs = list(a), list(b)
     names = [sorted({kernel.device_name for kernel in side if kernel.device_name}) for side in (ours, theirs)]
     if not all(names):

@@ -1,4 +1,4 @@
-"""What changed from one measurement to another: time first, then what the counters say of where it went."""
+"""Compare two measurements of Nsight Compute, kernel by kernel: time first, then counters."""
 
 from __future__ import annotations
 
@@ -6,21 +6,30 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from frx_graph.analyzers.comparison.finding_changes import FindingChange, Found, KnownKernel, finding_changes
-from frx_graph.analyzers.comparison.matching import MatchedBy, Matching, Pair, match_kernels
+from frx_graph.analyzers.comparison.matching import (
+    Change,
+    FindingChange,
+    Found,
+    KnownKernel,
+    MatchedBy,
+    Matching,
+    Pair,
+    Winner,
+    finding_changes,
+    less_is_better,
+    match_kernels,
+)
 from frx_graph.analyzers.comparison.measured_time import TIME_BAND
-from frx_graph.analyzers.comparison.sides import Change, Winner, less_is_better
 from frx_graph.analyzers.kernels.analysis import LabelledKernel
 from frx_graph.analyzers.kernels.gpu_view import dram_bytes
 from frx_graph.analyzers.kernels.kernel_totals import KernelSummary
 from frx_graph.analyzers.kernels.labels import INSUFFICIENT
 from frx_graph.analyzers.kernels.metric_levels import measured_values
-from frx_graph.analyzers.kernels.speed_of_light import Bound, speed_of_light
-from frx_graph.analyzers.kernels.warp_stalls import warp_stalls
+from frx_graph.analyzers.kernels.speed_of_light import Bound, speed_of_light, warp_stalls
 from frx_graph.analyzers.layers import NcuLayer
 
-_WHAT_IT_IS = frozenset({INSUFFICIENT, "memory_bandwidth_bound"})
-"""Says what a kernel is limited by: that it moves memory as fast as the device can is what many are mended for."""
+_DESCRIPTIVE = frozenset({INSUFFICIENT, "memory_bandwidth_bound"})
+"""Labels of what limits a kernel: to move memory as fast as the device can is what many fixes aim for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +72,13 @@ class NcuDiff:
 
 
 def match_measured(a: NcuLayer, b: NcuLayer) -> Matching[KernelSummary]:
-    """The kernels of both; those of one name on several devices by the device."""
+    """Match the kernels of both, those of one name on several devices by the device."""
     ours, theirs = ([kernel.summary for kernel in layer.analysis.kernels] for layer in (a, b))
     return match_kernels(ours, theirs, lambda one: one.kernel, lambda one: (one.device, one.compute_capability))
 
 
 def ncu_diff(a: NcuLayer, b: NcuLayer, matching: Matching[KernelSummary]) -> NcuDiff:
-    """What differs between them; `matching` is what `match_measured` says."""
+    """Return what differs; `matching` is the result of `match_measured`."""
     known = matching.map(_known_by)
     kernels = tuple(sorted(map(_kernel_diff, matching.pairs), key=_longest_first))
     faster = {
@@ -93,7 +102,7 @@ def _known_by(kernel: KernelSummary) -> KnownKernel:
 
 
 def _outrun(change: FindingChange, faster: Mapping[tuple[KnownKernel, KnownKernel], Winner]) -> bool:
-    """What holds the faster version back now is what is left, and no defect that it has got."""
+    """Return True for what limits the faster version now: that is no defect which it got."""
     if change.kernel_a is None or change.kernel_b is None:
         return False
     has_more = Winner.A if change.a > change.b else Winner.B
@@ -107,7 +116,7 @@ def _longest_first(kernel: NcuKernelDiff) -> tuple[float, list[str], list[str]]:
 
 def _found(kernels: Sequence[LabelledKernel]) -> tuple[Found, ...]:
     return tuple(
-        Found(label.label, _known_by(kernel.summary), label.label not in _WHAT_IT_IS)
+        Found(label.label, _known_by(kernel.summary), label.label not in _DESCRIPTIVE)
         for kernel in kernels
         for label in kernel.labels
     )

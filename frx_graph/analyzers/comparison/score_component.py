@@ -1,17 +1,24 @@
-"""One thing that a score is made of, and how numbers of several kernels become one."""
+"""Define the components of a score, and average them over kernels.
+
+A finding of CUDA source takes its share of what is left of 1: half if grave ("wrong results, or several times slower"),
+a quarter ("a good part of the kernel's time"), or a tenth, times its card's confidence. A PTX label takes its score
+times its confidence. These shares order findings and measure nothing.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Literal
 
 from frx_graph.analyzers.kernels.analysis import LabelledKernel
 from frx_graph.analyzers.kernels.kernel_totals import KernelSummary
-from frx_graph.analyzers.layers import NcuLayer
+from frx_graph.analyzers.layers import Layers, NcuLayer
+from frx_graph.evidence.kernel_signature import kernel_signature
+from frx_graph.rules.cuda_card import Category, Severity
 
-Evidence = Literal["ncu", "ptxas", "ptx", "source"]
 COVERED = 0.9
 """Part of the time that kernels with a metric need to have for it to be known of the side: the rate of hits is `n/a` of
 a kernel that reads nothing."""
@@ -19,7 +26,7 @@ a kernel that reads nothing."""
 
 @dataclass(frozen=True, slots=True)
 class Component:
-    """A score of each side, 0..1, None where it is not known, and what it rests on there."""
+    """A score of each side, 0..1, None if it is not known, and what it rests on there."""
 
     name: str
     a: float | None
@@ -29,24 +36,24 @@ class Component:
 
 
 def component(name: str, evidence: Evidence, a: float | None, b: float | None) -> Component:
-    """One of which both sides know by the same evidence; scores are kept within 0..1."""
+    """Return a component for which both sides have the same evidence; scores are kept within 0..1."""
     return Component(name, clamped(a), clamped(b), evidence, evidence)
 
 
 def clamped(score: float | None) -> float | None:
-    """Nsight Compute reports hit rates of 100.39 %."""
+    """Limit a score to 0..1: Nsight Compute reports hit rates of 100.39 %."""
     return None if score is None else min(1.0, max(0.0, score))
 
 
 def mean(values: Iterable[float | None]) -> float | None:
-    """None where there is no value, or one of them is not known."""
+    """Return the mean; None if there is no value, or one is unknown."""
     found = list(values)
     known = [value for value in found if value is not None]
     return average([(1.0, value) for value in known]) if found and len(known) == len(found) else None
 
 
 def average(weighted: Sequence[tuple[float, float]]) -> float:
-    """Of pairs of weight and value; exactly the value where all are equal."""
+    """Return the weighted mean of pairs of weight and value, exactly the value if all are equal."""
     values = {value for _, value in weighted}
     if len(values) == 1:
         return values.pop()
@@ -54,7 +61,7 @@ def average(weighted: Sequence[tuple[float, float]]) -> float:
 
 
 def measured(layer: NcuLayer | None, value: Callable[[KernelSummary], float | None]) -> float | None:
-    """What `value` says of all kernels together, by their time, or by launches where times were not measured of all."""
+    """Average `value` over all kernels by time, or by launches if a time is missing."""
     if layer is None:
         return None
     kernels = layer.analysis.kernels
@@ -72,7 +79,7 @@ def metric(layer: NcuLayer | None, name: str) -> float | None:
 
 
 def percentage(layer: NcuLayer | None, name: str) -> float | None:
-    """The same of one in percent, as a fraction."""
+    """Return a metric in percent, of all kernels together, as a fraction."""
     found = metric(layer, name)
     return None if found is None else found / 100.0
 
@@ -83,3 +90,33 @@ def _weights(kernels: Sequence[LabelledKernel]) -> list[float]:
     if len(timed) == len(seconds) and math.fsum(timed) > 0:
         return timed
     return [float(kernel.summary.launches) for kernel in kernels]
+
+
+SHARES: Mapping[Severity, float] = MappingProxyType({Severity.HIGH: 0.5, Severity.MEDIUM: 0.25, Severity.LOW: 0.1})
+
+
+def source_score(layers: Layers, categories: frozenset[Category]) -> float | None:
+    """Score the findings of all kernels alike; None without source or kernels."""
+    if layers.source is None:
+        return None
+    shares: dict[str, list[float]] = {
+        kernel_signature(kernel.name).function: [] for kernel in layers.source.source.kernels
+    }
+    for finding in layers.source.analysis.findings:
+        if finding.card.category in categories:
+            lost = SHARES[finding.card.severity] * finding.card.confidence
+            shares.setdefault(kernel_signature(finding.kernel).function, []).append(1.0 - lost)
+    return mean(math.prod(sorted(found)) for found in shares.values())
+
+
+def ptx_score(layers: Layers, labels: frozenset[str]) -> float | None:
+    """Score PTX labels in the same way."""
+    if layers.ptx is None:
+        return None
+    return mean(
+        math.prod(sorted(1.0 - label.score * label.confidence for label in kernel.labels if label.label in labels))
+        for kernel in layers.ptx.analysis.kernels
+    )
+
+
+Evidence = Literal["ncu", "ptxas", "ptx", "source"]

@@ -1,24 +1,28 @@
-"""Four efficiencies of both sides, 0..1, by the same evidence of each.
+"""Score both sides in four dimensions, 0..1, and decide which is better.
 
-A dimension has components. Those that were measured count where both sides have one of them, else the static ones; only
-components that both have count, each as much as another. Where nothing is known of both, the dimension is not available
-and the others weigh more. docs/compare.md has the formulas and what they rest on.
+Measured components count if both sides have one; else static ones do. Only components that both sides have count, all
+alike. A dimension that nothing is known of is not available, and the others weigh more. docs/compare.md has the
+formulas.
 """
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
-from frx_graph.analyzers.comparison.compute_score import compute_components
-from frx_graph.analyzers.comparison.launch_score import launch_components
-from frx_graph.analyzers.comparison.memory_score import memory_components
+from frx_graph.analyzers.comparison.matching import Winner
+from frx_graph.analyzers.comparison.measured_time import MeasuredTime
 from frx_graph.analyzers.comparison.ncu_diff import match_measured
-from frx_graph.analyzers.comparison.register_score import register_components
 from frx_graph.analyzers.comparison.score_component import Component, mean
-from frx_graph.analyzers.comparison.sides import Winner
+from frx_graph.analyzers.comparison.scores import (
+    compute_components,
+    launch_components,
+    memory_components,
+    register_components,
+)
 from frx_graph.analyzers.layers import Layers
 
 DimensionName = Literal["register_efficiency", "memory_efficiency", "compute_efficiency", "launch_efficiency"]
@@ -31,8 +35,7 @@ SCORE_BAND = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Dimension:
-    """`components` are those that count: of both sides if it is `available`, else of the side of which there is
-    anything, whose score stands alone."""
+    """`components` are those that count: of both sides if `available`, else of the side that has any."""
 
     name: DimensionName
     weight: float
@@ -43,13 +46,13 @@ class Dimension:
 
     @property
     def winner(self) -> Winner:
-        """The higher score."""
+        """Return the side with the higher score."""
         return higher_score(self.score_a, self.score_b) if self.available else Winner.UNKNOWN
 
 
 def scorecard(a: Layers, b: Layers, *, whole_runs: bool = False) -> tuple[Dimension, ...]:
-    """All four. `whole_runs` says that both were measured with all their kernels, so that bytes can be compared
-    although kernels cannot."""
+    """Score all four dimensions. `whole_runs`: both were measured with all kernels, so bytes compare although kernels
+    do not."""
     same_work = whole_runs
     if a.ncu is not None and b.ncu is not None:
         matching = match_measured(a.ncu, b.ncu)
@@ -63,7 +66,7 @@ def scorecard(a: Layers, b: Layers, *, whole_runs: bool = False) -> tuple[Dimens
 
 
 def weighted_scores(dimensions: Sequence[Dimension]) -> tuple[float, float] | None:
-    """The scores of both sides over the dimensions that are available; None where none is."""
+    """Average the available dimensions; None if there is none."""
     known = [
         (one.weight, one.score_a, one.score_b)
         for one in dimensions
@@ -76,7 +79,7 @@ def weighted_scores(dimensions: Sequence[Dimension]) -> tuple[float, float] | No
 
 
 def higher_score(a: float | None, b: float | None) -> Winner:
-    """The side that has it, unless they are within `SCORE_BAND`."""
+    """Return the side with the higher score; a tie within `SCORE_BAND`."""
     if a is None or b is None:
         return Winner.UNKNOWN
     if abs(a - b) < SCORE_BAND:
@@ -85,7 +88,7 @@ def higher_score(a: float | None, b: float | None) -> Winner:
 
 
 def _dimension(name: DimensionName, groups: Sequence[Sequence[Component]]) -> Dimension:
-    """`groups` of components, the best evidence first."""
+    """Score a dimension from `groups` of components, the best evidence first."""
     for group in groups:
         common = tuple(one for one in group if one.a is not None and one.b is not None)
         if common:
@@ -101,3 +104,60 @@ def _dimension(name: DimensionName, groups: Sequence[Sequence[Component]]) -> Di
         available=False,
         components=tuple(one for group in groups for one in group if one in alone_a or one in alone_b),
     )
+
+
+class Basis(enum.StrEnum):
+    """The evidence that decided."""
+
+    TIME = "time"
+    MEASURED_SCORES = "measured_scores"
+    """All scores rest on counters."""
+    STATIC_SCORES = "static_scores"
+    """At least one score rests on source or PTX: what is likely, and was not measured."""
+    NOTHING = "nothing"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`reason` says why the winner is unknown; else it is None. Scores cover the available dimensions; None: there is
+    none."""
+
+    winner: Winner
+    basis: Basis
+    reason: str | None
+    score_a: float | None
+    score_b: float | None
+    time: MeasuredTime | None
+
+    @property
+    def score_winner(self) -> Winner:
+        """Return the winner by scores alone."""
+        return higher_score(self.score_a, self.score_b)
+
+
+def verdict(dimensions: Sequence[Dimension], time: MeasuredTime | None) -> Verdict:
+    """Return the better side. Time comes before scores, even if it cannot be read."""
+    scores = weighted_scores(dimensions)
+    score_a, score_b = (None, None) if scores is None else scores
+    if time is not None:
+        basis = Basis.NOTHING if time.winner is Winner.UNKNOWN else Basis.TIME
+        return Verdict(time.winner, basis, _unreadable(time), score_a, score_b, time)
+    if scores is None:
+        reason = "there is no evidence that both sides have"
+        return Verdict(Winner.UNKNOWN, Basis.NOTHING, reason, None, None, None)
+    counters = all(
+        "ncu" == one.evidence_a == one.evidence_b
+        for dimension in dimensions
+        if dimension.available
+        for one in dimension.components
+    )
+    basis = Basis.MEASURED_SCORES if counters else Basis.STATIC_SCORES
+    return Verdict(higher_score(score_a, score_b), basis, None, score_a, score_b, None)
+
+
+def _unreadable(time: MeasuredTime) -> str | None:
+    if time.winner is not Winner.UNKNOWN:
+        return None
+    if not time.same_gpus:
+        return "times were measured on GPUs that are not the same"
+    return "the times do not agree: kernels have no counterpart, or are launched more often on one side"

@@ -1,4 +1,4 @@
-"""What speaks against the verdict, or has to be known to trust it."""
+"""List what contradicts the verdict, or must be known to trust it."""
 
 from __future__ import annotations
 
@@ -6,13 +6,10 @@ import enum
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from frx_graph.analyzers.comparison.matching import MatchedBy
+from frx_graph.analyzers.comparison.matching import Change, MatchedBy, Winner, less_is_better
 from frx_graph.analyzers.comparison.ncu_diff import NcuDiff
-from frx_graph.analyzers.comparison.ptx_diff import PtxDiff
-from frx_graph.analyzers.comparison.scorecard import Dimension
-from frx_graph.analyzers.comparison.sides import Change, Winner, less_is_better
-from frx_graph.analyzers.comparison.source_diff import SourceDiff
-from frx_graph.analyzers.comparison.verdict import Basis, Verdict
+from frx_graph.analyzers.comparison.scorecard import Basis, Dimension, Verdict
+from frx_graph.analyzers.comparison.static_diff import PtxDiff, SourceDiff
 
 OCCUPANCY_POINTS = 10.0
 """Of achieved occupancy: a shift that large should show in the time, one way or the other."""
@@ -22,7 +19,7 @@ _SAME = 1e-9
 
 
 class Kind(enum.StrEnum):
-    """What conflicts with what."""
+    """Conflicts that can be found."""
 
     TIME_AGAINST_SCORES = "time_against_scores"
     DIMENSIONS = "dimensions_disagree"
@@ -39,8 +36,8 @@ class Kind(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Tradeoff:
-    """One of them. `winner` is the side that is better by what is named first; UNKNOWN where none is. `changes` are
-    the numbers, `only_a` and `only_b` names of that side, `kernel_a` and `kernel_b` the kernel that it is about."""
+    """A conflict. `winner` is the side that is better by what is named first; UNKNOWN: none. `only_a` and `only_b` are
+    names, `kernel_a` and `kernel_b` the kernel that it is about."""
 
     kind: Kind
     winner: Winner = Winner.UNKNOWN
@@ -58,7 +55,7 @@ def tradeoffs(
     ptx: PtxDiff | None,
     ncu: NcuDiff | None,
 ) -> tuple[Tradeoff, ...]:
-    """All of them, those about the verdict first."""
+    """List all conflicts, those about the verdict first."""
     return (
         *_of_scores(verdict, dimensions),
         *(() if ncu is None else _of_measurement(verdict, ncu)),
@@ -108,7 +105,7 @@ def _of_measurement(verdict: Verdict, ncu: NcuDiff) -> Iterator[Tradeoff]:
 
 
 def _spills(ptx: PtxDiff, ncu: NcuDiff) -> Iterator[Tradeoff]:
-    """Of one kernel alone: PTX has mangled names, and of several it is not sure which is which."""
+    """Only for a single kernel: PTX has mangled names, and several cannot be told apart."""
     if len(ptx.kernels) != 1 or len(ncu.kernels) != 1:
         return
     stores = next(one for one in ptx.kernels[0].changes if one.metric == "spill_stores")
@@ -120,7 +117,7 @@ def _spills(ptx: PtxDiff, ncu: NcuDiff) -> Iterator[Tradeoff]:
 
 
 def _of_kernels(source: SourceDiff | None, ptx: PtxDiff | None, ncu: NcuDiff | None) -> Iterator[Tradeoff]:
-    """By the layer that was measured, else by the most exact one."""
+    """Use the measured layer, else the most exact one."""
     diff = ncu or ptx or source
     if diff is None:
         return
@@ -132,7 +129,7 @@ def _of_kernels(source: SourceDiff | None, ptx: PtxDiff | None, ncu: NcuDiff | N
 
 
 def _lower(occupancy: Change) -> Winner:
-    """The side with less of it, by a point at least."""
+    """Return the side with less of it, by a point at least."""
     delta = occupancy.delta
     if delta is None:
         return Winner.UNKNOWN

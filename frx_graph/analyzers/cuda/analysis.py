@@ -1,4 +1,4 @@
-"""What CUDA source says of its kernels and launches: the findings of all detectors, the gravest first."""
+"""Run all detectors on CUDA source, and sort their findings by severity."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ORDER = {Severity.HIGH: 0, Severity.MEDIUM: 1, Severity.LOW: 2}
 
 @dataclass(frozen=True, slots=True)
 class CudaFinding:
-    """A card, and where it applies; `access` is what it is about, None if that is no single access."""
+    """A card and where it applies; `access` is None if it is about no single access."""
 
     card: CudaCard
     kernel: str
@@ -28,7 +28,7 @@ class CudaFinding:
 
 @dataclass(frozen=True, slots=True)
 class CudaAnalysis:
-    """All of one file; `gpu` is the one that it was asked for."""
+    """Findings and launches of one file; `gpu` is the one that was named."""
 
     findings: tuple[CudaFinding, ...]
     launches: tuple[LaunchAdvice, ...]
@@ -36,7 +36,7 @@ class CudaAnalysis:
 
 
 def analyse_cuda(source: CudaSource, gpu: GpuProfile | None = None) -> CudaAnalysis:
-    """Everything that follows from the source alone, on `gpu`, or on any. Nothing of it was measured."""
+    """Analyse the source alone, on `gpu` or on any. Nothing is measured."""
     cards = cuda_cards()
     found = [
         CudaFinding(cards[detector.rule], sight.kernel, sight.line, sight.seen, sight.access)

@@ -33,12 +33,12 @@ def detect(source: CudaSource) -> Iterator[Sight]:
                 None,
             )
             if split is not None:
-                said = f"`{barrier.text}` stands below `{split.text}`, which differs between threads of a block"
+                said = f"`{barrier.text}` is below `{split.text}`, which differs between threads of a block"
                 yield Sight(kernel.name, barrier.step.line, said)
 
 
 def _for_all(source: CudaSource, kernel: Kernel, condition: Condition) -> bool:
-    """True of `threadIdx.x < 256` in blocks that are no wider, where the file launches it."""
+    """Return True for `threadIdx.x < 256` in blocks that are no wider, where the file launches it."""
     widths = [launch.block.sizes[0] for launch in launches_of(source, kernel)]
     return bool(widths) and all(
         width is not None and condition.width is not None and width <= condition.width for width in widths

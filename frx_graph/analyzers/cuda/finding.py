@@ -1,18 +1,69 @@
-"""What a detector of CUDA source sees, and what every detector file offers to the registry."""
+"""Define detectors of CUDA source, and what several of them share."""
 
 from __future__ import annotations
 
+import functools
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from frx_graph.evidence.cuda.source import Access, CudaSource, Event, Kernel, Launch
-from frx_graph.rules.gpu_profile import GpuProfile
+from frx_graph.evidence.cuda.source import Access, CudaSource, Event, Kernel, Launch, Product, Space
+from frx_graph.rules.gpu_profile import GpuProfile, SmLimits, all_architectures
+
+_TENSOR = ("wmma", "mma", "asm", "tcgen05", "cute::", "cutlass")
+
+
+def matrix_products(kernel: Kernel) -> Iterator[Product]:
+    """Yield sums of products of which a whole row or column of threads uses each factor. Both factors advance with the
+    same loop, and are in the same kind of memory."""
+    for event in kernel.events:
+        if not isinstance(event, Product) or event.left.space is not event.right.space:
+            continue
+        if event.left.space not in (Space.GLOBAL, Space.SHARED) or not _same_loop(event):
+            continue
+        for row, column in ((event.left, event.right), (event.right, event.left)):
+            if _along(row, "y", "x") and _along(column, "x", "y"):
+                yield event
+                break
+
+
+def uses_tensor_cores(kernel: Kernel) -> bool:
+    """Return True for tensor core calls, and for inline assembly, which may use them."""
+    return any(word in call.name for call in kernel.calls for word in _TENSOR) or any(
+        "mma" in name for name in kernel.read
+    )
+
+
+def _along(access: Access, moves: str, stays: str) -> bool:
+    return moves in access.varies and stays not in access.varies and "data" not in access.varies
+
+
+def _same_loop(product: Product) -> bool:
+    loops = [
+        {symbol for symbol in access.offset.symbols() if symbol.startswith("loop:")}
+        for access in (product.left, product.right)
+    ]
+    return bool(loops[0] & loops[1])
+
+
+def target_limits(gpu: GpuProfile | None) -> Mapping[str, SmLimits]:
+    """Return limits by the GPU's name, or by compute capability in order. Empty for a GPU without CUDA."""
+    if gpu is None:
+        return _by_capability()
+    limits = gpu.architecture.limits
+    return {} if limits is None else {gpu.name: limits}
+
+
+@functools.cache
+def _by_capability() -> Mapping[str, SmLimits]:
+    cards = all_architectures().values()
+    known = {card.architecture: card.limits for card in cards if card.limits is not None}
+    return {name: known[name] for name in sorted(known, key=lambda one: int(one.removeprefix("sm_")))}
 
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """One place of one kernel. `seen` says what is there, in a sentence of its own."""
+    """One place of one kernel; `seen` describes it in a sentence."""
 
     kernel: str
     line: int
@@ -22,7 +73,7 @@ class Sight:
 
 @dataclass(frozen=True, slots=True)
 class CudaDetector:
-    """One rule's code and the function that looks for it; the name is that of its card, for the defect."""
+    """A rule's code, which names its card, and the function that detects it."""
 
     rule: str
     detect: Callable[[CudaSource], Iterable[Sight]]
@@ -30,14 +81,14 @@ class CudaDetector:
 
 @dataclass(frozen=True, slots=True)
 class DeviceDetector:
-    """The same of a rule that depends on the GPU: the one that was named, None where the source may run on any."""
+    """A detector that depends on the GPU; None: the source may run on any."""
 
     rule: str
     detect: Callable[[CudaSource, GpuProfile | None], Iterable[Sight]]
 
 
 def by_loop(events: Iterable[Event]) -> Mapping[int, Sequence[Event]]:
-    """What happens in each loop, by its number, in the same order; loops within it included."""
+    """Group events by the number of each loop around them, in order; inner loops included."""
     inside: dict[int, list[Event]] = defaultdict(list)
     for event in events:
         for number in event.step.loops:
@@ -46,6 +97,6 @@ def by_loop(events: Iterable[Event]) -> Mapping[int, Sequence[Event]]:
 
 
 def launches_of(source: CudaSource, kernel: Kernel) -> tuple[Launch, ...]:
-    """The launches of a kernel in its own file."""
+    """Return the launches of a kernel in its own file."""
     name = kernel.name.split("<", 1)[0].rsplit("::", 1)[-1]
     return source.launches_by_name.get(name, ())

@@ -1,8 +1,7 @@
-"""Whether a thread reads what another has written, tried out with the first threads of a block.
+"""Try the first threads of a block to find out if one reads what another has written.
 
-What a launch or the build gives is taken for large, so that borders are far away and no two places meet by chance; a
-condition that some sizes fulfil is taken to hold; and where the file does not say how large blocks are, two threads
-must meet in each of some.
+Sizes that a launch or the build gives are taken to be large, and conditions that some sizes fulfil to hold. If the size
+of blocks is unknown, two threads must meet in several sizes.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ class _Block:
 
 @dataclass(slots=True)
 class FirstThreads:
-    """Of a kernel and its launches in the file."""
+    """The first threads of a kernel's blocks, as its file launches it."""
 
     kernel: Kernel
     launches: Sequence[Launch]
@@ -62,8 +61,8 @@ class FirstThreads:
         self.windows = Windows(self.kernel)
 
     def meet(self, write: Access, read: Access, written: Collection[Access], loop: Loop | None) -> bool | None:
-        """True if one reads what another has written, and not itself; of a `loop`, in the turn before. None where it
-        cannot be told which elements that are."""
+        """Return True if a thread reads what another, and not itself, has written; of a `loop`, in the turn before.
+        None: the elements are unknown."""
         wide = (write.element_bytes, read.element_bytes)
         if write.element != read.element and None in wide:
             return None
@@ -112,7 +111,7 @@ class FirstThreads:
         return bool(met)
 
     def _writers(self, write: Access, late: frozenset[str], block: int, unit: int) -> Mapping[int, set[int]]:
-        """Of each element the threads that write it."""
+        """Return the threads that write each element."""
         key = (write.step.order, late, block, unit)
         if key not in self._by_element:
             found = self._by_element[key] = dict[int, set[int]]()
@@ -121,7 +120,7 @@ class FirstThreads:
         return self._by_element[key]
 
     def _places(self, access: Access, late: frozenset[str], block: int) -> Sequence[int | None]:
-        """Of each thread the element, None of those that do not come by; nothing if it cannot be told."""
+        """Return the element of each thread, None for threads that do not get there; nothing if unknown."""
         key = (access.step.order, late, block)
         if key not in self._seen:
             size = self._blocks[block].columns * self._blocks[block].rows
@@ -166,7 +165,7 @@ class _Worlds:
     otherwise: Threads
     strict: Threads
     _known: dict[int, Truth] = field(default_factory=dict)
-    """By identity of a condition, which is that of all that stands below it."""
+    """By identity of a condition, which all events below it share."""
 
     @staticmethod
     def of(kernel: Kernel, late: frozenset[str], block: _Block) -> _Worlds:
@@ -180,12 +179,13 @@ class _Worlds:
             "blockDim.z": 1,
         }
         given, otherwise, strict = (
-            Threads(place, kernel.made, kernel.turns, late, given) for given in (_given, _given_otherwise, _not_given)
+            Threads(place, kernel.made, kernel.turns, late, given) for given in (_large, _mirrored, _not_given)
         )
         return _Worlds(given, otherwise, strict)
 
     def may_hold(self, condition: Condition) -> Truth:
-        """False for those that it keeps away; what differs between threads holds if it does in one of two worlds."""
+        """Return False for those that it keeps away; what differs between threads holds if it does in one of two
+        worlds."""
         known = self._known
         if id(condition) not in known:
             tests = condition.tests
@@ -201,7 +201,6 @@ class _Worlds:
 
 
 def _blocks(kernel: Kernel, launches: Sequence[Launch]) -> Sequence[_Block]:
-    """Those that are tried."""
     plane = any("threadIdx.y" in name for access in kernel.accesses for name in access.offset.symbols())
     sizes = {(launch.block.sizes[0], launch.block.sizes[1]) for launch in launches}
     ((width, height),) = sizes if len(sizes) == 1 else ((None, None),)
@@ -220,7 +219,7 @@ def _blocks(kernel: Kernel, launches: Sequence[Launch]) -> Sequence[_Block]:
 
 
 def _contradict(write: Access, read: Access) -> bool:
-    """True if one is there only when the other is not, whatever a launch gives."""
+    """Return True if one happens only when the other does not, whatever a launch gives."""
     known, asked = (
         [one.tests for one in access.step.conditions if isinstance(one.tests, Test) and not one.varies & _PLACE]
         for access in (write, read)
@@ -228,31 +227,25 @@ def _contradict(write: Access, read: Access) -> bool:
     return any(Test(OPPOSITE[one.sign], one.difference) in known for one in asked)
 
 
-def _given(symbol: str) -> int | None:
-    """What a launch or the build gives."""
-    return _large(symbol, mirrored=False)
-
-
-def _given_otherwise(symbol: str) -> int | None:
-    """The same, so that of two that were smaller and larger each is the other."""
-    return _large(symbol, mirrored=True)
-
-
 def _not_given(symbol: str) -> int | None:
     return 0 if symbol.startswith("blockIdx.") else None
 
 
-def _large(symbol: str, *, mirrored: bool) -> int | None:
+def _large(symbol: str) -> int | None:
+    """Return a large number for a size that a launch or the build gives."""
     if symbol.startswith("blockIdx."):
         return 0
-    if "#" in symbol:
-        return None
-    more = zlib.crc32(symbol.encode()) % _LARGE
-    return 2 * _LARGE - more if mirrored else _LARGE + more
+    return None if "#" in symbol else _LARGE + zlib.crc32(symbol.encode()) % _LARGE
+
+
+def _mirrored(symbol: str) -> int | None:
+    """Return another large number, in the reverse order of sizes."""
+    large = _large(symbol)
+    return 3 * _LARGE - large if large else large
 
 
 def _elements(places: Sequence[int | None], access: Access, unit: int) -> Iterator[tuple[int, int]]:
-    """Threads and what they touch, in pieces of `unit` bytes; 0: elements are alike."""
+    """Yield threads and the elements that they touch, in pieces of `unit` bytes; 0: elements are alike."""
     if not unit:
         return ((thread, place) for thread, place in enumerate(places) if place is not None)
     size = access.element_bytes or unit

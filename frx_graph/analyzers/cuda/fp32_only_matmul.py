@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from frx_graph.analyzers.cuda.finding import CudaDetector, Sight
-from frx_graph.analyzers.cuda.matrix_products import matrix_products, uses_tensor_cores
+from frx_graph.analyzers.cuda.finding import CudaDetector, Sight, matrix_products, uses_tensor_cores
 from frx_graph.evidence.cuda.source import CudaSource
 
 

@@ -1,4 +1,4 @@
-"""Arrays of each thread that cannot all be in registers, so that they lie in memory.
+"""Arrays of each thread that cannot all be in registers, so they are in memory.
 
 Certain where their sizes are numbers, and are more than the registers that a thread can have: 255, or fewer where
 `__launch_bounds__` promises so many threads that those of a multiprocessor do not last. How many registers a kernel
@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from frx_graph.analyzers.cuda.finding import DeviceDetector, Sight
-from frx_graph.analyzers.cuda.target_limits import target_limits
+from frx_graph.analyzers.cuda.finding import DeviceDetector, Sight, target_limits
 from frx_graph.evidence.cuda.source import CudaSource, Kernel, Space
 from frx_graph.rules.gpu_profile import GpuProfile, SmLimits
 

@@ -1,13 +1,12 @@
-"""What each launch says of its block: its threads, its warps, and how far it can fill a multiprocessor."""
+"""Judge the block of each launch: its threads, its warps, and how far it can fill a multiprocessor."""
 
 from __future__ import annotations
 
 import functools
 from dataclasses import dataclass, replace
 
-from frx_graph.analyzers.cuda.target_limits import target_limits
-from frx_graph.analyzers.kernels.occupancy_limit import Limiter
-from frx_graph.analyzers.kernels.occupancy_model import WARP, block_limits
+from frx_graph.analyzers.cuda.finding import target_limits
+from frx_graph.analyzers.kernels.occupancy_model import WARP, Limiter, block_limits
 from frx_graph.evidence.cuda.source import CudaSource, Kernel, Launch, Space
 from frx_graph.rules.gpu_profile import GpuProfile, SmLimits
 
@@ -17,10 +16,11 @@ MOST_THREADS = 1024
 
 @dataclass(frozen=True, slots=True)
 class Residency:
-    """How much of a block finds place on one multiprocessor at most: registers are not known, and not in it.
+    """Occupancy of one multiprocessor by a block, registers aside.
 
-    `occupancy` is 0..1, and `limiter` what ends it, None where every warp finds place. `waves` is how often the grid
-    fills the whole GPU, None where its size, or the number of multiprocessors, is not known."""
+    `occupancy` is 0..1, and `limiter` what ends it, None if every warp fits. `waves` is how often the grid fills the
+    whole GPU, None if its size or the number of multiprocessors is unknown.
+    """
 
     gpu: str
     blocks: int
@@ -31,8 +31,8 @@ class Residency:
 
 @dataclass(frozen=True, slots=True)
 class LaunchAdvice:
-    """`threads` of a block and `shared` bytes, None where they are no numbers; `residency` is on the GPU that was
-    named, or on each compute capability, and empty where it cannot be told; `suggestion` is None where nothing better
+    """`threads` of a block and `shared` bytes, None if they are no numbers; `residency` is on the GPU that was
+    named, or on each compute capability, and empty where it cannot be told; `suggestion` is None if nothing better
     is certain."""
 
     launch: Launch
@@ -43,13 +43,13 @@ class LaunchAdvice:
 
 
 def launch_advice(source: CudaSource, gpu: GpuProfile | None) -> tuple[LaunchAdvice, ...]:
-    """One for each launch."""
+    """Judge each launch."""
     kernels = {kernel.name.rsplit("::", 1)[-1]: kernel for kernel in source.kernels}
     return tuple(_advice(launch, kernels.get(launch.name), gpu) for launch in source.launches)
 
 
 def shared_bytes(kernel: Kernel | None, launch: Launch | None) -> int | None:
-    """Bytes of shared memory of a block, None where one of its arrays, or what the launch adds, is no number."""
+    """Return the shared memory of a block in bytes; None if a size is no number."""
     if kernel is None:
         return None
     static = [array.bytes for array in kernel.arrays if array.space is Space.SHARED and not array.dynamic]
@@ -72,7 +72,7 @@ def _advice(launch: Launch, kernel: Kernel | None, gpu: GpuProfile | None) -> La
 
 @functools.lru_cache(maxsize=1024)
 def _residencies(gpu: GpuProfile | None, threads: int, shared: int) -> tuple[Residency, ...]:
-    """Without `waves`. Most launches have one of a few sizes of block."""
+    """Return residencies without `waves`; cached, since most launches have one of a few block sizes."""
     return tuple(_residency(name, limits, threads, shared) for name, limits in target_limits(gpu).items())
 
 
@@ -111,7 +111,7 @@ def _suggestion(launch: Launch, threads: int | None, shared: int | None, gpu: Gp
 
 
 def _fuller_block(limits: SmLimits, threads: int) -> int | None:
-    """Threads of the smallest block that fills a multiprocessor, if blocks of `threads` are too small to."""
+    """Return the threads of the smallest block that fills a multiprocessor, if `threads` are too few to."""
     if block_limits(limits, threads, 0, 0)[Limiter.WARPS] <= limits.blocks:
         return None
     return -(-limits.threads // limits.blocks // WARP) * WARP

@@ -33,7 +33,7 @@ def detect(source: CudaSource) -> Iterator[Sight]:
 
 
 def _guards(kernel: Kernel) -> bool:
-    """True if anything in the kernel depends on a comparison with a thread's place, or may."""
+    """Return True if anything in the kernel depends on a comparison with a thread's place, or may."""
     return any(condition.varies & _THREADS for event in kernel.events for condition in event.step.conditions) or any(
         event.name.startswith("assert") or not event.pure for event in kernel.calls
     )

@@ -40,7 +40,7 @@ def _width(read: Access) -> int | None:
 
 
 def _has_vectors(read: Access, reads: Sequence[Access]) -> bool:
-    """True if the kernel reads the same array by wider elements too: what is read one by one is its end."""
+    """Return True if the kernel reads the same array by wider elements too: what is read one by one is its end."""
     return any(one.base == read.base and one.element != read.element for one in reads)
 
 
@@ -59,7 +59,7 @@ def _side_by_side(read: Access, reads: Sequence[Access], width: int) -> set[int]
 
 
 def _loops_over(kernel: Kernel, read: Access, width: int) -> bool:
-    """True of a loop of `width` turns that takes the next element with each."""
+    """Return True for a loop of `width` turns that takes the next element with each."""
     if not read.step.loops:
         return False
     loop = kernel.loops.get(read.step.loops[-1])

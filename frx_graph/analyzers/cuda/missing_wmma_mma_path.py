@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from frx_graph.analyzers.cuda.finding import CudaDetector, Sight
-from frx_graph.analyzers.cuda.matrix_products import matrix_products, uses_tensor_cores
+from frx_graph.analyzers.cuda.finding import CudaDetector, Sight, matrix_products, uses_tensor_cores
 from frx_graph.evidence.cuda.source import CudaSource
 
 _HALVES = frozenset(["half", "__half", "nv_bfloat16", "__nv_bfloat16", "half2", "__half2", "__nv_bfloat162"])

@@ -33,7 +33,7 @@ def detect(source: CudaSource) -> Iterator[Sight]:
 
 
 def _may_hide(kernel: Kernel) -> bool:
-    """A macro or a function that is not known may ask for the thread's place."""
+    """Return True if an unknown macro or function may ask for the thread's place."""
     return any(not call.pure for call in kernel.calls) or any(name.isupper() and len(name) > 1 for name in kernel.read)
 
 

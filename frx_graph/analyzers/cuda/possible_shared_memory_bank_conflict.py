@@ -46,8 +46,9 @@ def _said(access: Access) -> str:
 
 
 def _side_by_side(access: Access, accesses: Sequence[Access]) -> bool:
-    """True if the thread uses all that lies between its element and its neighbour's, or goes on to the next one in a
-    loop: the compiler makes one access of 8 or 16 bytes of them, and an odd number of these apart is no conflict."""
+    """Return True if the thread uses all places between its element and its neighbour's, or goes on to the next
+    one in a loop: the compiler makes one access of 8 or 16 bytes of them, and an odd number of these apart is no
+    conflict."""
     step = access.stride.elements
     if access.element_bytes is None:
         return False
@@ -71,7 +72,7 @@ def _side_by_side(access: Access, accesses: Sequence[Access]) -> bool:
 
 
 def _slight(access: Access) -> bool:
-    """True where only the rows of threads in a warp meet, in a bank or two, as where a row is padded by one."""
+    """Return True if only the rows of threads in a warp meet, in a bank or two, as where a row is padded by one."""
     if access.stride.kind is StrideKind.SYMBOLIC or (access.conflict or 0) >= 4:
         return False
     step = access.stride.elements
@@ -79,7 +80,7 @@ def _slight(access: Access) -> bool:
 
 
 def _steps(access: Access, accesses: Sequence[Access]) -> bool:
-    """True if the thread uses its element's neighbour too."""
+    """Return True if the thread uses its element's neighbour too."""
     return steps_by_one(access) or any(
         other.base == access.base and other.use is access.use and (other.offset - access.offset).constant in (1, -1)
         for other in accesses
@@ -87,7 +88,8 @@ def _steps(access: Access, accesses: Sequence[Access]) -> bool:
 
 
 def _partly(access: Access) -> bool:
-    """True where a part of a warp is at work, or may be that has no conflict: of 16 threads two take no bank twice."""
+    """Return True if a part of a warp is at work, or may be that has no conflict: of 16 threads two take no bank
+    twice."""
     below = access.step.conditions
     few = (access.conflict or 0) < 4 and access.stride.kind is not StrideKind.SYMBOLIC
     return any(one.single or one.lane or (few and one.thread and "block" not in one.varies) for one in below)

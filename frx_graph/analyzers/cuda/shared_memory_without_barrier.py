@@ -67,7 +67,7 @@ def races(source: CudaSource, kernel: Kernel, *, volatile: bool) -> Iterator[tup
 
 
 def _events(kernel: Kernel, volatile: bool) -> Sequence[Event]:
-    """What is done to arrays that are both written so and read, and what threads wait at; nothing if there are no such
+    """Return accesses of arrays that are both written and read, and what threads wait at; nothing without such
     arrays."""
     shared = [one for one in kernel.accesses if one.space is Space.SHARED or _in_step(one)]
     written = {one.base for one in shared if one.use is not Use.READ and one.volatile is volatile}
@@ -90,7 +90,8 @@ def _races(
     threads: FirstThreads,
     volatile: bool,
 ) -> Iterator[tuple[Access, Access]]:
-    """Of reads among `events` what was written `before`, in the last turn of `loop`; without one, among themselves."""
+    """Yield reads among `events` of what was written `before`, in the last turn of `loop`; without one, among
+    themselves."""
     pending: dict[str, deque[Access]] = {}
     for turn, event in [*((0, event) for event in before), *((1, event) for event in events)]:
         if not isinstance(event, Access):
@@ -114,7 +115,8 @@ def _races(
 
 
 def _is_waited_at(event: Event) -> bool:
-    """True of barriers, and of calls that may have one: where not all threads come by there can be none for them."""
+    """Return True for barriers, and of calls that may have one: where not all threads come by there can be none for
+    them."""
     if isinstance(event, Call):
         below = event.step.conditions
         return not event.pure and not any(one.thread and not one.early and not one.data for one in below)
@@ -122,7 +124,7 @@ def _is_waited_at(event: Event) -> bool:
 
 
 def _part(pending: dict[str, deque[Access]], step: Step) -> None:
-    """Whoever has come by there has waited; not who has taken the other arm of a branch."""
+    """Drop the writes of threads that have waited: not of those in the other arm of a branch."""
     for written in pending.values():
         stay = [write for write in written if not _on_one_way(write.step, step)]
         written.clear()
@@ -130,12 +132,12 @@ def _part(pending: dict[str, deque[Access]], step: Step) -> None:
 
 
 def _in_step(access: Access) -> bool:
-    """True of global memory that is `volatile` for other threads' sake."""
+    """Return True for global memory that is `volatile` for other threads."""
     return access.volatile and access.space is Space.GLOBAL
 
 
 def _tried(write: Access, read: Access, written: Collection[Access], loop: Loop | None, threads: FirstThreads) -> bool:
-    """The same, of places that no stride tells of."""
+    """Return True if threads meet in places that no stride tells."""
     if write.volatile or write.use is read.use or "data" in write.varies | read.varies:
         return False
     if Use.ATOMIC in (write.use, read.use) and (loop is not None or any(_polls(one) for one in (write, read))):
@@ -144,7 +146,7 @@ def _tried(write: Access, read: Access, written: Collection[Access], loop: Loop 
 
 
 def _others(write: Access, read: Access, written: Collection[Access], loop: Loop | None, threads: FirstThreads) -> bool:
-    """True if a thread reads here what another has written there, of a `loop` in the turn before."""
+    """Return True if a thread reads here what another has written there, of a `loop` in the turn before."""
     # Offsets in elements of two sizes tell nothing of each other.
     alike = write.element == read.element or write.element_bytes == read.element_bytes is not None
     if not alike or not _on_one_way(write.step, read.step):
@@ -162,9 +164,9 @@ def _others(write: Access, read: Access, written: Collection[Access], loop: Loop
         if read.step.single:
             return False
         if apart.constant == 0:
-            # Whoever has written, the others have not.
+            # One thread has written, the others have not.
             return _only_single(write) and read.stride.kind is StrideKind.BROADCAST
-        # Of each warp one thread, or one thread for all: what lies elsewhere is another's.
+        # One thread of each warp, or one for all: other places are of other threads.
         several = "x" in write.varies or any(name.startswith("loop:") for name in write.offset.symbols())
         return several and write.stride.kind is StrideKind.BROADCAST and _by_place(apart)
     own, reads = write.stride.elements, read.stride.elements
@@ -174,11 +176,11 @@ def _others(write: Access, read: Access, written: Collection[Access], loop: Loop
         known = reads == 0 and "loop:" in str(read.offset) and _by_place(apart)
         return known and threads.meet(write, read, written, loop) is not False
     if apart.constant is not None:
-        # What lies between a thread's element and its neighbour's may be its own too; farther away than a warp is wide,
+        # Places between a thread's element and its neighbour's may be its own too; farther away than a warp is wide,
         # there may be no thread.
         if apart.constant == 0 or apart.constant % own or abs(apart.constant // own) >= WARP:
             return False
-        # In `if (i < 4) x[i] += x[i + 4]` nobody reads what another writes.
+        # In `if (i < 4) x[i] += x[i + 4]` no thread reads what another writes.
         few = any("x" in one.varies for one in (*write.step.conditions, *read.step.conditions))
         return not (few or threads.launches) or threads.meet(write, read, written, loop) is not False
     if reads is None:
@@ -194,19 +196,19 @@ def _others(write: Access, read: Access, written: Collection[Access], loop: Loop
     ((name, times), *more) = apart.terms.items()
     if abs(own) != 1 or more or len(name) != 1 or not name[0].startswith("loop:") or abs(times) >= WARP:
         return False
-    # In `if (i < s) x[i] += x[i + s]` nobody reads what another writes, before `s` changes.
+    # In `if (i < s) x[i] += x[i + s]` no thread reads what another writes before `s` changes.
     if loop is not None:
         return name[0].startswith(f"loop:{loop.step.line}:")
     return write.step.loops != read.step.loops
 
 
 def _polls(access: Access) -> bool:
-    """True of what is set or looked at when data say so: with atomics around it that is a queue, or a lock."""
+    """Return True for what is set or looked at when data say so: with atomics around it that is a queue, or a lock."""
     return access.use is not Use.ATOMIC and any(one.data for one in access.step.conditions)
 
 
 def _around_atomic(write: Access, read: Access) -> bool:
-    """Between what all may update and what one thread sets or looks at there is an order only with a barrier."""
+    """Return True if an atomic update and a plain access need a barrier between them."""
     atomic, plain = (read, write) if read.use is Use.ATOMIC else (write, read)
     if "data" in plain.varies:
         return False
@@ -222,14 +224,14 @@ def _around_atomic(write: Access, read: Access) -> bool:
 
 
 def _by_place(apart: Polynomial) -> bool:
-    """True of a distance that is made of threads' places and counters alone: in memory that several arrays share, it
-    leads from one to the other otherwise."""
+    """Return True for a distance that is made of threads' places and counters alone: in memory that several arrays
+    share, it leads from one to the other otherwise."""
     near = abs(apart.terms.get((), 0)) < _MOST_THREADS
     return near and all(_is_place(name) for name in apart.terms if name)
 
 
 def _by_data(write: Access, read: Access) -> bool:
-    """True where each thread has written its own element, and reads one that data choose alone."""
+    """Return True if each thread has written its own element, and reads one that data choose alone."""
     chosen = "data" in read.varies and all(name and all("#" in one for one in name) for name in read.offset.terms)
     return (
         chosen
@@ -242,14 +244,14 @@ def _by_data(write: Access, read: Access) -> bool:
 
 
 def _is_place(product: Sequence[str]) -> bool:
-    """True of a thread's place or a counter, as it is or times the size of a block: `k * blockDim.x`."""
+    """Return True for a thread's place or a counter, as it is or times the size of a block: `k * blockDim.x`."""
     # A pointer that a loop changes leads from one array to another.
     own = [name for name in product if "threadIdx." in name or (name.startswith("loop:") and ":*" not in name)]
     return bool(own) and all(name in own or name.startswith("blockDim.") for name in product)
 
 
 def _whoever(access: Access) -> bool:
-    """True of what a thread does if the data that it has loaded for itself say so: `if (x[i] > 0) found = 1`."""
+    """Return True for what a thread does if data that it loaded for itself say so: `if (x[i] > 0) found = 1`."""
     return any(one.data and "x" in one.varies and "z" not in one.varies for one in access.step.conditions)
 
 
@@ -258,7 +260,7 @@ def _only_single(write: Access) -> bool:
 
 
 def _on_one_way(one: Step, other: Step) -> bool:
-    """False for two arms of the same branch, and for two remainders, which may exclude each other."""
+    """Return False for two arms of the same branch, and for two remainders, which may exclude each other."""
     if _excluded(one, other):
         return False
     first, second = set(one.conditions), set(other.conditions)
@@ -266,7 +268,7 @@ def _on_one_way(one: Step, other: Step) -> bool:
 
 
 def _excluded(one: Step, other: Step) -> bool:
-    """True for two arms of the same branch."""
+    """Return True for two arms of the same branch."""
     arms = dict(one.arms)
     return any(arms.get(branch, arm) != arm for branch, arm in other.arms)
 

@@ -1,8 +1,8 @@
 """Neighbouring threads of a warp use elements of global memory that lie apart, each in a sector of its own.
 
-Certain only of a stride that is a number, or a product of names with whole factors: that a matrix is one column wide
-nobody writes a kernel for. Silent where one thread of a warp is at work, where the accesses of a thread together use
-all that lies between (then a vector would do, see `missing_vectorized_loads`), and where the stride cannot be told.
+Certain only if the stride is a number, or a product of names with whole factors: no kernel is written for a matrix of
+one column. Silent if one thread of a warp is at work, if the accesses of a thread together use all that is between
+(then a vector would do, see `missing_vectorized_loads`), and if the stride is unknown.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ def _apart(access: Access) -> bool:
 
 
 def _together(kernel: Kernel, access: Access, accesses: Sequence[Access]) -> bool:
-    """True if what is skipped is used by the same thread soon: of a stride of 3 elements at least 2, or one after the
-    other in a loop."""
+    """Return True if what is skipped is used by the same thread soon: of a stride of 3 elements at least 2, or one
+    after the other in a loop."""
     elements = access.stride.elements
     if elements is None:
         return _is_fixed(kernel, access) and steps_by_one(access)
@@ -72,14 +72,14 @@ def _together(kernel: Kernel, access: Access, accesses: Sequence[Access]) -> boo
 
 
 def _is_fixed(kernel: Kernel, access: Access) -> bool:
-    """True of a stride that the compiler knows: it may be as small as a vector."""
+    """Return True for a stride that the compiler knows: it may be as small as a vector."""
     given = {one.name for one in kernel.parameters}
     names = _NAME.findall(access.stride.text or "")
     return not any(name in given or name in _SIZES for name in names)
 
 
 def steps_by_one(access: Access) -> bool:
-    """True of one that goes on to the next element with each turn of a loop."""
+    """Return True for one that goes on to the next element with each turn of a loop."""
     turns = (
         access.offset.terms.get((symbol,)) for symbol in set(access.offset.symbols()) if symbol.startswith("loop:")
     )

@@ -35,7 +35,7 @@ def detect(source: CudaSource) -> Iterator[Sight]:
 
 
 def _works(kernel: Kernel, branch: Branch, arm: int) -> bool:
-    """True if a branch does more than set a variable, which is no branch once compiled."""
+    """Return True if a branch does more than set a variable, which is no branch once compiled."""
     return any(
         (branch.number, arm) in event.step.arms and isinstance(event, (Access, Call, Loop, Product))
         for event in kernel.events

@@ -39,7 +39,7 @@ def detect(source: CudaSource) -> Iterator[Sight]:
 
 
 def _built_instead(legacy: WarpOperation, operations: Sequence[WarpOperation]) -> bool:
-    """True where the other arm of an `#if` or `if` has one with a mask, for the devices that need it."""
+    """Return True if the other arm of an `#if` or `if` has one with a mask, for the devices that need it."""
     other = {(branch, 1 - arm) for branch, arm in legacy.step.arms}
     return any(one.mask is not None and other & set(one.step.arms) for one in operations)
 

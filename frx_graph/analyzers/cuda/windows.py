@@ -1,7 +1,4 @@
-"""Whether a loop over a window leads a thread to what its neighbours have written, tried out with a few widths.
-
-Only a parameter says how wide the window is; what holds for each width that is tried is taken to hold for all.
-"""
+"""Find out if a loop over a window leads a thread to what its neighbours have written, by trying a few widths."""
 
 from __future__ import annotations
 
@@ -27,14 +24,14 @@ _MOST_TURNS = 32_000
 
 @dataclass(slots=True)
 class Windows:
-    """Of a kernel."""
+    """Loops over windows in a kernel."""
 
     kernel: Kernel
     _left: int = field(init=False, default=_MOST_TURNS)
 
     def lead_to_neighbours(self, write: Access, read: Access, apart: Polynomial) -> bool:
-        """True if a loop leads from a thread's own element to its neighbours', whatever parameter says how far it goes:
-        what is written at `x + r` is read at `x + j`, with `j` up to `2 * r`. `apart` is what lies between the two."""
+        """Return True if a loop leads from a thread's own element to its neighbours', for any width of the
+        window: what is written at `x + r` is read at `x + j`, with `j` up to `2 * r`. `apart` is their distance."""
         own = [self.kernel.loops[one] for one in read.step.loops if one not in write.step.loops]
         loops = {f"loop:{one.step.line}": one.condition for one in own if f"loop:{one.step.line}" in apart.symbols()}
         tests = [one.tests for one in loops.values() if one is not None and isinstance(one.tests, Test)]
@@ -55,7 +52,7 @@ class Windows:
         )
 
     def _are_neighbours(self, turns: Mapping[str, int], tests: Sequence[Test], apart: Polynomial, width: int) -> bool:
-        """Of one element and another in these turns of loops, if they go on so long, and each parameter is `width`."""
+        """Return True if the turns lead from one thread's element to another's, and each parameter is `width`."""
         place = {**turns, **dict.fromkeys(_SIZES, _BLOCK)}
         thread = Threads(place, self.kernel.made, {}, frozenset(), lambda one: width if one.isidentifier() else None)
         worth = thread.worth(apart)
@@ -63,7 +60,7 @@ class Windows:
         return near and all(thread.holds(one) is True for one in tests)
 
     def _parameters(self, value: Polynomial) -> set[str | None]:
-        """What it is made of but the turns of loops; None for what is no parameter and no size of a block."""
+        """Return the parameters in a value, without turns of loops; None stands for any other symbol."""
         found = set[str | None]()
         waiting = list(value.symbols())
         while waiting:
@@ -77,6 +74,6 @@ class Windows:
 
 
 def _turns(width: int) -> set[int]:
-    """Of a loop over a window that is so wide, or so wide to each side: its ends, and its middle."""
+    """Return turns to try for a window of this width: its ends and its middle."""
     middles = (width, width // 2)
     return {0, 1, *(one + near for one in middles for near in (-1, 0, 1)), 2 * width}

@@ -1,1 +1,1 @@
-"""What counters of single kernels say: which limit each has reached, and what that means for whoever wrote it."""
+"""Analyse single kernels: the limit that each has reached, and what to do about it."""

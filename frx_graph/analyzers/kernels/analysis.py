@@ -1,19 +1,24 @@
-"""What an Nsight Compute export says: the limits of each kernel, the bottlenecks of all, and what to do about them."""
+"""Analyse an Nsight Compute export: the labels of each kernel, the bottlenecks of all, and recommendations."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from frx_graph.analyzers.kernels.attribution import Attribution, attributions
 from frx_graph.analyzers.kernels.gpu_view import GpuView, gpu_view
-from frx_graph.analyzers.kernels.headroom import most_speedup
 from frx_graph.analyzers.kernels.kernel_totals import KernelSummary
-from frx_graph.analyzers.kernels.labels import INSUFFICIENT, Estimates, KernelLabel, kernel_labels
+from frx_graph.analyzers.kernels.labels import (
+    COALESCED_SECTORS,
+    INSUFFICIENT,
+    Estimates,
+    KernelLabel,
+    kernel_labels,
+    sectors_per_load,
+)
 from frx_graph.analyzers.kernels.metric_levels import measured_values
 from frx_graph.analyzers.kernels.recommendations import Bottleneck, Recommendation, recommendations
-from frx_graph.analyzers.kernels.speed_of_light import Bound, speed_of_light
-from frx_graph.analyzers.kernels.warp_stalls import warp_stalls
+from frx_graph.analyzers.kernels.speed_of_light import Bound, speed_of_light, warp_stalls
 from frx_graph.rules.gpu_profile import GpuProfile
 
 _CERTAIN, MEASURED, _UNSURE = 1.0, 0.9, 0.6
@@ -23,7 +28,7 @@ _NAMED = 5
 
 @dataclass(frozen=True, slots=True)
 class LabelledKernel:
-    """A kernel with its own labels and its place among the others; `gpu` is None where the GPU is not known."""
+    """A kernel with its labels and its share; `gpu` is None if unknown."""
 
     summary: KernelSummary
     labels: tuple[KernelLabel, ...]
@@ -33,8 +38,7 @@ class LabelledKernel:
 
 @dataclass(frozen=True, slots=True)
 class KernelAnalysis:
-    """All kernels of an export, those most worth looking at first. `timed` says that shares are of time; else each
-    kernel counts by its launches."""
+    """All kernels of an export, the most promising first. `timed`: shares are of time; else of launches."""
 
     kernels: tuple[LabelledKernel, ...]
     bottlenecks: tuple[Bottleneck, ...]
@@ -45,12 +49,12 @@ class KernelAnalysis:
 
     @property
     def launches(self) -> int:
-        """Of all kernels."""
+        """Return the number of launches of all kernels."""
         return sum(kernel.summary.launches for kernel in self.kernels)
 
     @property
     def tells(self) -> bool:
-        """Whether anything is known of a kernel, be it that nothing holds it back."""
+        """Return True if anything is known of a kernel, even that nothing holds it back."""
         return any(
             (kernel.gpu is not None and kernel.gpu.tells) or all(label.label != INSUFFICIENT for label in kernel.labels)
             for kernel in self.kernels
@@ -58,13 +62,12 @@ class KernelAnalysis:
 
     @property
     def primary(self) -> Bottleneck | None:
-        """The one with the highest score; None where nothing holds the kernels back, or nothing is known."""
+        """Return the bottleneck with the highest score; None if there is none, or nothing is known."""
         return next((found for found in self.bottlenecks if found.label != INSUFFICIENT), None)
 
 
 def analyse_kernels(summaries: Sequence[KernelSummary], gpu: GpuProfile | None = None) -> KernelAnalysis:
-    """Everything that follows from the counters of these kernels, and from what is known of the GPU: `gpu`, or the one
-    that the export names."""
+    """Analyse counters, and the GPU: `gpu`, or the one that the export names."""
     views = [(summary, gpu_view(summary, gpu)) for summary in summaries]
     labelled = [(summary, kernel_labels(summary, _estimates(view)), view) for summary, view in views]
     known = {id(summary): (labels, view) for summary, labels, view in labelled}
@@ -87,8 +90,7 @@ def _estimates(view: GpuView | None) -> Estimates:
 
 
 def _confidence(label: KernelLabel, kernel: LabelledKernel) -> float:
-    """Measured, and the verdict lets it matter; less where it was not, or there is no verdict, as of an export of few
-    metrics."""
+    """Lower the confidence of labels that were not measured, or have no verdict, as in an export of few metrics."""
     if label.label == INSUFFICIENT:
         return _CERTAIN
     unsure = label.estimated or speed_of_light(kernel.summary.values).bound is Bound.UNKNOWN
@@ -119,3 +121,56 @@ def _bottlenecks(kernels: Sequence[LabelledKernel]) -> tuple[Bottleneck, ...]:
             )
         )
     return tuple(sorted(bottlenecks, key=lambda one: (-one.score, one.label)))
+
+
+_LEAST_PCT = 1.0
+"""Percent of a peak below which a bound of a hundred times and more says nothing."""
+
+
+def most_speedup(label: str, values: Mapping[str, float]) -> float | None:
+    """Return the percent of speed that removing this bottleneck alone can add at most; None if nothing bounds it.
+
+    A kernel that computes at `c` and moves memory at `m` percent of the peaks takes `max(c, m)` percent of its time for
+    the one. Fewer bytes leave compute as the limit; whole sectors move that many fewer bytes.
+    """
+    bound = _BOUNDS.get(label)
+    return None if bound is None else bound(values)
+
+
+def _to_the_peak(values: Mapping[str, float]) -> float | None:
+    sol = speed_of_light(values)
+    if sol.compute_pct is None or sol.memory_pct is None:
+        return None
+    return _faster(100.0, max(sol.compute_pct, sol.memory_pct))
+
+
+def _to_compute(values: Mapping[str, float]) -> float | None:
+    sol = speed_of_light(values)
+    if sol.compute_pct is None or sol.memory_pct is None:
+        return None
+    return _faster(max(sol.memory_pct, sol.compute_pct), sol.compute_pct)
+
+
+def _to_whole_sectors(values: Mapping[str, float]) -> float | None:
+    sectors, limit = sectors_per_load(values), _to_compute(values)
+    if sectors is None or limit is None:
+        return None
+    return min(limit, _faster(sectors, COALESCED_SECTORS) or 0.0)
+
+
+def _faster(now: float, then: float) -> float | None:
+    return None if then < _LEAST_PCT else max(0.0, 100.0 * (now / then - 1.0))
+
+
+_BOUNDS: Mapping[str, Callable[[Mapping[str, float]], float | None]] = {
+    "memory_bandwidth_bound": _to_compute,
+    "uncoalesced_access": _to_whole_sectors,
+    "warp_stall_memory": _to_the_peak,
+    "warp_stall_sync": _to_the_peak,
+    "occupancy_limited": _to_the_peak,
+    "occupancy_limited_by_registers": _to_the_peak,
+    "occupancy_limited_by_shared_memory": _to_the_peak,
+    "occupancy_limited_by_block_size": _to_the_peak,
+    "low_warp_scheduler_utilization": _to_the_peak,
+    "low_issue_efficiency": _to_the_peak,
+}

@@ -1,8 +1,8 @@
-"""Which kernel is worth looking at first: its share of the time, and how much of that time it could lose.
+"""Rank kernels by their share of the time and how much of it they could lose.
 
-`opportunity_score` is share x severity x gap: a kernel's share of the time of all that were measured, how bad what
-limits it is, and the part of the device's arithmetic that it does not use. Without times there is no share, and scores
-of different kernels do not compare.
+`opportunity_score` is share x severity x gap: the kernel's share of the measured time, the severity of its limit, and
+the unused part of the device's arithmetic. Without times there is no share, and scores of different kernels do not
+compare.
 """
 
 from __future__ import annotations
@@ -11,20 +11,12 @@ import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from frx_graph.analyzers.kernels.arithmetic import computes_elsewhere
-from frx_graph.analyzers.kernels.gpu_view import GpuView
+from frx_graph.analyzers.kernels.gpu_view import GpuView, computes_elsewhere
 from frx_graph.analyzers.kernels.kernel_totals import KernelSummary
 from frx_graph.analyzers.kernels.labels import KernelLabel
 from frx_graph.analyzers.kernels.speed_of_light import LATENCY_BELOW_PCT, Bound, speed_of_light
 
 _HIGH, _MEDIUM, _LOW = 0.3, 0.1, 0.02
-_REGIONS = {
-    Bound.MEMORY: "memory_bound",
-    Bound.COMPUTE: "compute_bound",
-    Bound.BALANCED: "balanced",
-    Bound.LATENCY: "latency_bound",
-    Bound.UNKNOWN: "unknown",
-}
 
 
 class Opportunity(enum.StrEnum):
@@ -38,7 +30,7 @@ class Opportunity(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Attribution:
-    """One kernel. `runtime_share_pct` is None where times were not measured of all, `mfu_pct` where its arithmetic,
+    """One kernel. `runtime_share_pct` is None if times were not measured of all, `mfu_pct` where its arithmetic,
     tensor cores' among it, was not counted whole, or the device's peak is not known. `from_datasheet` says that
     utilisation or region rest on peaks of a data sheet, where the export has no counters for them."""
 
@@ -54,7 +46,7 @@ class Attribution:
 def attributions(
     labelled: Sequence[tuple[KernelSummary, tuple[KernelLabel, ...], GpuView | None]],
 ) -> tuple[Attribution, ...]:
-    """All kernels, the most promising first."""
+    """Attribute all kernels, the most promising first."""
     times = [kernel.seconds for kernel, _, _ in labelled]
     whole = sum(time for time in times if time is not None)
     known = None not in times and whole > 0
@@ -79,19 +71,22 @@ def _attribution(
         kernel=kernel,
         runtime_share_pct=None if share is None else 100.0 * share,
         mfu_pct=mfu,
-        roofline_region=region or _REGIONS[sol.bound],
+        roofline_region=region or _name_region(sol.bound),
         from_datasheet=region is not None or (counted is None and mfu is not None),
         opportunity=_opportunity(score),
         score=score,
     )
 
 
+def _name_region(bound: Bound) -> str:
+    return bound.value if bound in (Bound.BALANCED, Bound.UNKNOWN) else f"{bound}_bound"
+
+
 def _datasheet_region(gpu: GpuView) -> str | None:
-    """What the data sheet's roofline says; None where it cannot. Without counted arithmetic only DRAM can be seen to be
-    the limit, by the line that the verdict draws."""
+    """Return the data sheet's roofline region. Without counted arithmetic only DRAM can be seen to be the limit."""
     if gpu.region is not None:
         return gpu.region
-    return _REGIONS[Bound.MEMORY] if gpu.dram_pct is not None and gpu.dram_pct >= LATENCY_BELOW_PCT else None
+    return _name_region(Bound.MEMORY) if gpu.dram_pct is not None and gpu.dram_pct >= LATENCY_BELOW_PCT else None
 
 
 def _opportunity(score: float) -> Opportunity:
@@ -103,8 +98,9 @@ def _opportunity(score: float) -> Opportunity:
 
 
 def fp32_utilisation_pct(values: Mapping[str, float]) -> float | None:
-    """Single-precision arithmetic over the device's peak, both as Nsight Compute's roofline counts them: additions,
-    multiplications, and twice the fused ones, each cycle. None where they were not counted, or there were none."""
+    """Return single-precision arithmetic over the device's peak, in percent, counted as in Nsight Compute's
+    roofline: additions, multiplications, and twice the fused ones, each cycle. None if they were not counted, or
+    there were none."""
     names = ("fp32_add_per_cycle", "fp32_mul_per_cycle", "fp32_fma_per_cycle", "fp32_peak_fma_per_cycle")
     if any(name not in values for name in names):
         return None

@@ -1,21 +1,60 @@
-"""What is known of the GPU that a kernel ran on, and what that adds to the counters: occupancy that its limits allow,
-and where on the roofline of its data sheet the kernel lies.
+"""Add what is known of a kernel's GPU to its counters: possible occupancy, arithmetic, and its place on the roofline.
 
-The GPU is the one that somebody names, else the one that the file names, else the architecture of the file's compute
-capability, of which limits are known and no peaks. One that is not listed is said to be unknown; another is never taken
-in its place.
+The GPU is the one that the user names, else the one in the file, else the architecture of the file's compute
+capability, which has limits and no peaks. An unlisted GPU is reported as unknown.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
-from frx_graph.analyzers.kernels.arithmetic import Arithmetic, arithmetic
 from frx_graph.analyzers.kernels.kernel_totals import KernelSummary
-from frx_graph.analyzers.kernels.occupancy_limit import FULL_PCT, Limiter
-from frx_graph.analyzers.kernels.occupancy_model import block_limits, theoretical_occupancy_pct
-from frx_graph.rules.gpu_profile import GpuProfile, architecture_of_capability, find_gpu
+from frx_graph.analyzers.kernels.labels import multiplies_matrices
+from frx_graph.analyzers.kernels.occupancy_model import FULL_PCT, Limiter, block_limits, theoretical_occupancy_pct
+from frx_graph.rules.gpu_profile import FLOAT32, GpuProfile, architecture_of_capability, find_gpu
+
+_FLOAT32 = ("fp32_add", "fp32_mul", "fp32_fma")
+_TENSOR = MappingProxyType(
+    {"fp16": "tensor_fp16_operations", "bf16": "tensor_bf16_operations", "tf32": "tensor_tf32_operations"}
+)
+"""By the format of the operands; all of them accumulate in float32, as the peaks of data sheets do."""
+_BUSY = ("tensor_pipe", "tensor_instructions")
+
+
+@dataclass(frozen=True, slots=True)
+class Arithmetic:
+    """Operations of all launches by format, `float32` and those of tensor cores. `complete`: the kernel computes
+    nothing else."""
+
+    operations: Mapping[str, float]
+    complete: bool
+
+    @property
+    def whole(self) -> float | None:
+        """Return all operations; None if some were not counted."""
+        return sum(self.operations.values()) if self.complete else None
+
+
+def arithmetic(kernel: str, values: Mapping[str, float]) -> Arithmetic | None:
+    """Return the counted arithmetic of the kernel of that name; None if nothing was counted."""
+    operations = {of: values[name] for of, name in _TENSOR.items() if values.get(name, 0.0) > 0}
+    complete = bool(operations) or not computes_elsewhere(kernel, values)
+    if all(name in values for name in _FLOAT32):
+        add, mul, fma = (values[name] for name in _FLOAT32)
+        operations[FLOAT32] = add + mul + 2 * fma
+    return Arithmetic(operations, complete) if operations else None
+
+
+def computes_elsewhere(kernel: str, values: Mapping[str, float]) -> bool:
+    """Return True if float32 instructions are not all that the kernel computes: tensor cores work, or may, going by its
+    name; or it multiplies doubles."""
+    if values.get("fp64_instructions", 0.0) > 0:
+        return True
+    known = [values[name] for name in _BUSY if name in values]
+    return any(value > 0 for value in known) if known else multiplies_matrices(kernel, values)
+
 
 BY_OPTION = "--gpu-model"
 BY_NAME = "the file's device name"
@@ -42,19 +81,19 @@ class GpuView:
 
     @property
     def tells(self) -> bool:
-        """Whether anything follows from the GPU."""
+        """Return True if the GPU adds anything."""
         return bool(self.peak_pct) or self.occupancy_pct is not None or self.dram_pct is not None
 
     @property
     def region(self) -> str | None:
-        """The roof above the kernel: of its intensity, where arithmetic was counted."""
+        """Return the roof above the kernel by its intensity, if arithmetic was counted."""
         if self.flops_per_byte is None or self.ridge is None:
             return None
         return "memory_bound" if self.flops_per_byte < self.ridge else "compute_bound"
 
 
 def gpu_view(kernel: KernelSummary, given: GpuProfile | None) -> GpuView | None:
-    """None where the GPU is not known; `given` is the one that somebody names."""
+    """Return what the GPU adds; None if it is unknown. `given` is the one that the user names."""
     known = _profile(kernel, given)
     if known is None:
         return None
@@ -96,7 +135,7 @@ def _profile(kernel: KernelSummary, given: GpuProfile | None) -> tuple[GpuProfil
 
 
 def _needs(kernel: KernelSummary) -> tuple[int, int, int] | None:
-    """Threads of a block, registers of a thread and shared bytes of a block; None where one of them is not known."""
+    """Return threads of a block, registers of a thread and shared bytes of a block; None if one is unknown."""
     names = ("registers_per_thread", "static_shared_memory", "dynamic_shared_memory")
     if kernel.block is None or any(name not in kernel.values for name in names):
         return None
@@ -107,19 +146,19 @@ def _needs(kernel: KernelSummary) -> tuple[int, int, int] | None:
 
 
 def _seconds_at_peak(counted: Arithmetic, profile: GpuProfile) -> Mapping[str, float]:
-    """How long the arithmetic of each format would take at the peak of the data sheet, as far as that has one."""
+    """Return the seconds of each format's arithmetic at the data sheet's peak, as far as known."""
     return {of: done / peak for of, done in counted.operations.items() if (peak := profile.peak_flops(of)) is not None}
 
 
 def _whole(counted: Arithmetic | None, by_format: Mapping[str, float]) -> float | None:
-    """Of all formats, which one unit after the other would take; None where something of it is not known."""
+    """Return the seconds of all formats, one after the other; None if a part is unknown."""
     if counted is None or not counted.complete or counted.operations.keys() != by_format.keys():
         return None
     return sum(by_format.values())
 
 
 def dram_bytes(values: Mapping[str, float]) -> float | None:
-    """Bytes read and written, as they were counted; None where they were not."""
+    """Return bytes read and written, as counted; None if they were not."""
     if "dram_bytes" in values:
         return values["dram_bytes"]
     if "dram_bytes_read" in values and "dram_bytes_written" in values:

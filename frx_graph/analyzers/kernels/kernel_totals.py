@@ -1,7 +1,7 @@
-"""All launches of a kernel together, one after the other as they are read: nothing is kept of a single one.
+"""Add up the launches of each kernel as they are read.
 
-Percentages and rates are averaged by the time that each launch took: a thousand launches of 10 µs count as much as one
-of 10 ms. What was not measured of a launch is left out of the average, and never a zero in it.
+Percentages and rates are averaged by the time of each launch: a thousand launches of 10 µs count as much as one of 10
+ms. Missing metrics are left out of the average.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from frx_graph.analyzers.kernels.occupancy_limit import Limiter, limiters
+from frx_graph.analyzers.kernels.occupancy_model import Limiter, limiters
 from frx_graph.evidence.ncu.launch import Dimensions, KernelLaunch, NcuRule
 from frx_graph.evidence.ncu.metrics import BY_NAME, Fold
 
@@ -18,8 +18,8 @@ _MOST_RULES = 20
 
 @dataclass(frozen=True, slots=True)
 class KernelSummary:
-    """`seconds` is the time of all launches, None where it was not measured of each. `values` are as those of a launch.
-    `limiters` say what share of the time, or of the launches, each was the one."""
+    """All launches of a kernel. `seconds` is None unless each was timed. `limiters` has the share of time, or of
+    launches, of each."""
 
     kernel: str
     device: str
@@ -35,57 +35,41 @@ class KernelSummary:
 
 
 @dataclass(slots=True)
-class _Mean:
+class _Folded:
+    """A metric of all launches, folded as Nsight Compute's metrics are: a mean, a sum, or the value that all share."""
+
+    fold: Fold
+    first: float
+    same: bool = True
+    count: int = 0
+    total: float = 0.0
+    timed: int = 0
     weighted: float = 0.0
     weight: float = 0.0
-    timed: int = 0
-    plain: float = 0.0
-    count: int = 0
 
     def add(self, value: float, seconds: float | None) -> None:
-        self.plain += value
+        self.same &= value == self.first
         self.count += 1
+        self.total += value
         if seconds:
+            self.timed += 1
             self.weighted += value * seconds
             self.weight += seconds
-            self.timed += 1
 
     @property
-    def value(self) -> float:
-        # What was measured once is that number, and no product and quotient of it.
+    def value(self) -> float | None:
+        if self.fold is Fold.SUM:
+            return self.total
+        if self.fold is Fold.FIRST:
+            return self.first if self.same else None
+        # A value that was measured once stays as it is: a product and quotient would round it.
         by_time = self.count > 1 and self.timed == self.count and self.weight > 0
-        return self.weighted / self.weight if by_time else self.plain / self.count
-
-
-@dataclass(slots=True)
-class _Sum:
-    value: float = 0.0
-    count: int = 0
-
-    def add(self, value: float, _seconds: float | None) -> None:
-        self.value += value
-        self.count += 1
-
-
-@dataclass(slots=True)
-class _Same:
-    value: float | None = None
-    seen: bool = False
-
-    def add(self, value: float, _seconds: float | None) -> None:
-        if not self.seen:
-            self.value, self.seen = value, True
-        elif value != self.value:
-            self.value = None
-
-
-_Folded = _Mean | _Sum | _Same
-_FOLDS: Mapping[Fold, type[_Folded]] = {Fold.MEAN: _Mean, Fold.SUM: _Sum, Fold.FIRST: _Same}
+        return self.weighted / self.weight if by_time else self.total / self.count
 
 
 @dataclass(slots=True)
 class _Shares:
-    """What was the one for how long, and in how many launches: the time tells only if it is known of all."""
+    """Time and launches of each limiter; time counts only if all were timed."""
 
     seconds: dict[Limiter, float] = field(default_factory=dict)
     launches: dict[Limiter, int] = field(default_factory=dict)
@@ -113,13 +97,13 @@ class _Kernel:
 
 
 class KernelTotals:
-    """Adds launches up by kernel, on each device."""
+    """Add launches up by kernel, on each device."""
 
     def __init__(self) -> None:
         self._kernels: dict[tuple[str, str, str], _Kernel] = {}
 
     def add(self, launch: KernelLaunch) -> None:
-        """One more launch."""
+        """Add a launch."""
         key = (launch.kernel, launch.device, launch.compute_capability)
         kernel = self._kernels.get(key)
         if kernel is None:
@@ -134,7 +118,7 @@ class KernelTotals:
         for name, value in launch.values.items():
             folded = metrics.get(name)
             if folded is None:
-                folded = metrics[name] = _folded(name)
+                folded = metrics[name] = _Folded(_fold(name), value)
             folded.add(value, seconds)
         for limiter in limiters(launch.values):
             kernel.limiters.add(limiter, seconds)
@@ -143,21 +127,20 @@ class KernelTotals:
                 kernel.rules.setdefault((rule.name, rule.text), rule)
 
     def summaries(self) -> tuple[KernelSummary, ...]:
-        """One for each kernel: those that took longest first, then in the order of their first launch."""
+        """Return one summary for each kernel: the longest first, then in order of their first launch."""
         found = [_summary(kernel) for kernel in self._kernels.values()]
         return tuple(sorted(found, key=lambda summary: -(summary.seconds or 0.0)))
 
 
-def _folded(name: str) -> _Folded:
-    metric = BY_NAME.get(name)
-    if metric is not None:
-        return _FOLDS[metric.fold]()
-    return _Sum() if name.startswith("stall_samples") else _Mean()
+def _fold(name: str) -> Fold:
+    if (metric := BY_NAME.get(name)) is not None:
+        return metric.fold
+    return Fold.SUM if name.startswith("stall_samples") else Fold.MEAN
 
 
 def _is_partial(name: str, folded: _Folded, launches: int) -> bool:
-    """True of a sum over some launches, which is that of no whole. Of samples of stalls only shares are taken."""
-    return isinstance(folded, _Sum) and folded.count < launches and name in BY_NAME
+    """Return True for a sum over some launches only. Of samples of stalls only shares are used."""
+    return folded.fold is Fold.SUM and folded.count < launches and name in BY_NAME
 
 
 def _summary(kernel: _Kernel) -> KernelSummary:

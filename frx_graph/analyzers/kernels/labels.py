@@ -1,7 +1,7 @@
-"""The bottleneck labels of one kernel, each with its score and what it rests on.
+"""Label the bottlenecks of one kernel, each with its score and evidence.
 
 A label needs its own evidence, and a verdict that lets it matter: a low hit rate slows no kernel that computes at its
-peak, and no kernel is told to use tensor cores that multiplies no matrices. What was not measured gives no label.
+peak. What was not measured gives no label.
 """
 
 from __future__ import annotations
@@ -11,9 +11,16 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from frx_graph.analyzers.kernels.kernel_totals import KernelSummary
-from frx_graph.analyzers.kernels.occupancy_limit import BLOCK_SIZE, Limiter
-from frx_graph.analyzers.kernels.speed_of_light import Bound, SpeedOfLight, speed_of_light
-from frx_graph.analyzers.kernels.warp_stalls import MEMORY, SYNCHRONISATION, WarpStalls, warp_stalls
+from frx_graph.analyzers.kernels.occupancy_model import BLOCK_SIZE, Limiter
+from frx_graph.analyzers.kernels.speed_of_light import (
+    MEMORY,
+    SYNCHRONISATION,
+    Bound,
+    SpeedOfLight,
+    WarpStalls,
+    speed_of_light,
+    warp_stalls,
+)
 
 DRAM_SATURATED_PCT = 60.0
 """Nsight Compute's own line between a kernel that waits for memory and one that waits for something else."""
@@ -22,7 +29,7 @@ STALL_SHARE = 0.2
 L1_HIT_PCT = 40.0
 L2_HIT_PCT = 50.0
 COALESCED_SECTORS = 4.0
-"""A warp's 32 neighbouring 4-byte words lie in four sectors of 32 bytes."""
+"""A warp's 32 neighbouring 4-byte words fill four sectors of 32 bytes."""
 VECTOR_SECTORS = (8.0, 16.0)
 """The same for 8 and 16 bytes a thread: more sectors, and none of them wasted."""
 _VECTOR_WITHIN = 0.02
@@ -43,18 +50,13 @@ _MATRIX_PRODUCT = re.compile(
     re.IGNORECASE,
 )
 """Not what converts, nor the gamma of a normalisation."""
-_TENSOR_WORK = (
-    "tensor_instructions",
-    "tensor_fp16_operations",
-    "tensor_bf16_operations",
-    "tensor_tf32_operations",
-)
+_TENSOR_WORK = ("tensor_instructions", "tensor_fp16_operations", "tensor_bf16_operations", "tensor_tf32_operations")
 _MATTERS = frozenset({Bound.LATENCY, Bound.UNKNOWN})
 
 
 @dataclass(frozen=True, slots=True)
 class KernelLabel:
-    """One bottleneck of one kernel; `score` is 0..1. It is `estimated` where `Estimates` stand in for a counter."""
+    """One bottleneck of one kernel; `score` is 0..1. It is `estimated` if `Estimates` replace a counter."""
 
     label: str
     score: float
@@ -64,8 +66,8 @@ class KernelLabel:
 
 @dataclass(frozen=True, slots=True)
 class Estimates:
-    """What follows from limits and peaks of the GPU where a counter was not measured: DRAM traffic in percent of the
-    data sheet's bandwidth, the theoretical occupancy, and what keeps it below full."""
+    """Stand-ins for counters that were not measured: DRAM traffic in percent of the data sheet's bandwidth, the
+    theoretical occupancy, and its limiters."""
 
     dram_pct: float | None = None
     occupancy_pct: float | None = None
@@ -85,8 +87,8 @@ _NOTHING_KNOWN = Estimates()
 
 
 def kernel_labels(kernel: KernelSummary, estimates: Estimates = _NOTHING_KNOWN) -> tuple[KernelLabel, ...]:
-    """The labels of a kernel, the highest score first; `INSUFFICIENT` alone where nothing can be said. Counters go
-    before `estimates`."""
+    """Return the labels of a kernel, the highest score first; `INSUFFICIENT` alone if nothing can be said. Counters
+    come before `estimates`."""
     seen = _Seen(kernel, kernel.values, speed_of_light(kernel.values), warp_stalls(kernel.values), estimates)
     found = [label for rule in _RULES for label in rule(seen)]
     if not found and seen.sol.bound is Bound.UNKNOWN:
@@ -140,8 +142,8 @@ def _cache_thrashing(seen: _Seen) -> Iterator[KernelLabel]:
 
 
 def _waits_for_memory(seen: _Seen) -> bool:
-    """False where caches have nothing to do with it: a product of matrices that stages tiles in shared memory misses L1
-    with each load, as it should, and waits for the barrier behind them."""
+    """Return False if caches do not matter: a product of matrices that stages tiles in shared memory misses L1 with
+    each load, as it should."""
     if seen.sol.bound is Bound.LATENCY:
         return seen.stalls is not None and seen.stalls.dominant in MEMORY
     return seen.sol.bound is not Bound.COMPUTE
@@ -158,12 +160,12 @@ def _uncoalesced_access(seen: _Seen) -> Iterator[KernelLabel]:
 
 
 def sectors_per_load(values: Mapping[str, float]) -> float | None:
-    """Sectors of 32 bytes for each request of a warp, as measured, or from both counts; None where neither is known."""
+    """Return 32-byte sectors for each load of a warp, measured or from both counts; None if unknown."""
     return _sectors(values, "load")
 
 
 def sectors_per_store(values: Mapping[str, float]) -> float | None:
-    """The same of stores."""
+    """Return the same for stores."""
     return _sectors(values, "store")
 
 
@@ -176,7 +178,7 @@ def _sectors(values: Mapping[str, float], what: str) -> float | None:
 
 
 def multiplies_matrices(kernel: str, values: Mapping[str, float]) -> bool:
-    """Whether a kernel's name, or what it executes, says so: of others tensor cores say nothing."""
+    """Return True if the kernel's name, or what it executes, says so."""
     return _MATRIX_PRODUCT.search(kernel) is not None or any(values.get(name, 0.0) > 0 for name in _TENSOR_WORK)
 
 
@@ -240,7 +242,7 @@ def _low_issue_efficiency(seen: _Seen) -> Iterator[KernelLabel]:
 
 
 def issue_slots_busy(values: Mapping[str, float]) -> float | None:
-    """Percent of a scheduler's cycles in which it issues, as measured, or what is left of those in which it cannot."""
+    """Return the percent of a scheduler's cycles in which it issues, measured or derived."""
     measured, idle = values.get("issue_slots_busy"), values.get("no_eligible")
     return measured if measured is not None or idle is None else 100.0 - idle
 

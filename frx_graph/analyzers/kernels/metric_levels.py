@@ -1,4 +1,4 @@
-"""How each of a kernel's headline metrics is, beside the line that labels are drawn by."""
+"""Grade the headline metrics of a kernel by the lines that labels use."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from frx_graph.analyzers.kernels.speed_of_light import LATENCY_BELOW_PCT, NEAR_P
 
 
 class Level(enum.StrEnum):
-    """How bad a value is by itself; whether it matters is for the verdict to say."""
+    """Grade of a value by itself; the verdict decides if it matters."""
 
     BAD = "bad"
     DOUBTFUL = "doubtful"
@@ -22,7 +22,7 @@ class Level(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MetricLevel:
-    """One metric; `value` is in `unit`, None where it was not measured. `line` says what it is judged by."""
+    """One metric; `value` is in `unit`, None if not measured. `line` names the line that grades it."""
 
     name: str
     title: str
@@ -66,15 +66,12 @@ _LINES = (
     _Line("eligible_warps", "Warps ready to issue", labels.ELIGIBLE_WARPS, labels.ELIGIBLE_WARPS / 4, ""),
 )
 _TENSOR_PIPE = _Line("tensor_pipe", "Tensor pipe", labels.TENSOR_PIPE_PCT, labels.TENSOR_PIPE_PCT / 3)
-_FIGURES = (
-    ("compute_throughput", "Compute throughput"),
-    ("memory_throughput", "Memory throughput"),
-)
+_FIGURES = (("compute_throughput", "Compute throughput"), ("memory_throughput", "Memory throughput"))
 """Neither high nor low is bad of these: the verdict is made of both."""
 
 
 def measured_values(values: Mapping[str, float]) -> Mapping[str, float]:
-    """With what follows from others, where it was not measured itself."""
+    """Add values that follow from others, if they were not measured."""
     derived = {
         "sectors_per_load": sectors_per_load(values),
         "sectors_per_store": sectors_per_store(values),
@@ -84,8 +81,8 @@ def measured_values(values: Mapping[str, float]) -> Mapping[str, float]:
 
 
 def metric_levels(kernel: str, values: Mapping[str, float]) -> tuple[MetricLevel, ...]:
-    """The headline metrics of the kernel of that name, the two that make the verdict first, and the tensor pipe last,
-    if it multiplies matrices."""
+    """Grade the headline metrics of the kernel of that name, those of the verdict first; the tensor pipe last, if it
+    multiplies matrices."""
     values = measured_values(values)
     figures = tuple(
         MetricLevel(name, title, values.get(name), "%", Level.GOOD if name in values else Level.UNMEASURED, "verdict")

@@ -1,16 +1,156 @@
-"""What a PTX file says: the risks of each kernel, and of all together. Nothing of it was measured while it ran."""
+"""Analyse a PTX file: the GPU that it is for, and the risks of each kernel.
+
+Registers and spills come from the assembler. Without it only virtual registers are known; a kernel may have hundreds
+and need sixteen, so they have little confidence.
+
+PTX for `sm_80` can be assembled for every later architecture; for `sm_90a` only for that one; for `sm_100f` for its
+family, which has the same first digits.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from frx_graph.analyzers.kernels.occupancy_model import most_registers, register_occupancy_pct
-from frx_graph.analyzers.kernels.ptx_gpu import PtxGpu
-from frx_graph.analyzers.kernels.ptx_labels import PtxLabel, ptx_labels
 from frx_graph.analyzers.kernels.recommendations import Bottleneck, Recommendation, recommendations
+from frx_graph.evidence.ptx.instruction import Kind
 from frx_graph.evidence.ptx.module import Function, PtxModule
 from frx_graph.evidence.ptx.ptxas import Assembled
+from frx_graph.rules.gpu_profile import GpuProfile, architecture_of, features_of
+
+MOST_REGISTERS = 255
+"""That a thread can have, from compute capability 3.5 on."""
+MANY_REGISTERS = 64
+"""With which half of the threads of a multiprocessor of 2,048 fit beside its 65,536 registers."""
+MANY_VIRTUAL = 408
+"""As many for 64 physical ones as 339 real kernels had in the median: 102 for 16."""
+GLOBAL_SHARE = 0.3
+BRANCH_SHARE = 0.15
+_FEW = 20
+"""Instructions of a kernel that is too short for shares to say anything."""
+_GLOBAL = (Kind.GLOBAL_LOAD, Kind.GLOBAL_STORE)
+_MEASURED, _STATIC, _GUESSED = 0.95, 0.6, 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class PtxLabel:
+    """One risk of one kernel; `score` and `confidence` are 0..1."""
+
+    label: str
+    score: float
+    confidence: float
+    evidence: str
+
+
+def ptx_labels(kernel: Function, assembled: Assembled | None) -> tuple[PtxLabel, ...]:
+    """Return the labels of a kernel, the highest score first; `assembled` is None if no assembler has seen it."""
+    found = [label for rule in _RULES for label in rule(kernel, assembled)]
+    return tuple(sorted(found, key=lambda label: (-label.score, label.label)))
+
+
+def _register_spills(_kernel: Function, assembled: Assembled | None) -> Iterator[PtxLabel]:
+    if assembled is None or not assembled.spills:
+        return
+    stores, loads = assembled.spill_store_bytes, assembled.spill_load_bytes
+    said = f"{stores} bytes of spill stores and {loads} of loads a thread, at {assembled.registers} registers (ptxas)"
+    yield PtxLabel("ptx_register_spills", min(1.0, 0.5 + stores / 512.0), _MEASURED, said)
+
+
+def _register_pressure(kernel: Function, assembled: Assembled | None) -> Iterator[PtxLabel]:
+    if assembled is not None:
+        if assembled.registers >= MANY_REGISTERS:
+            score = 0.7 * assembled.registers / MOST_REGISTERS
+            said = f"{assembled.registers} registers a thread (ptxas)"
+            yield PtxLabel("ptx_register_pressure", score, _MEASURED, said)
+    elif kernel.virtual_registers >= MANY_VIRTUAL:
+        said = (
+            f"{kernel.virtual_registers} virtual registers: virtual only, low confidence; ptxas knows how many it needs"
+        )
+        yield PtxLabel("ptx_register_pressure", 0.2, _GUESSED, said)
+
+
+def _global_memory_heavy(kernel: Function, _assembled: Assembled | None) -> Iterator[PtxLabel]:
+    share = _share(kernel, *_GLOBAL)
+    if share > GLOBAL_SHARE:
+        said = f"{share:.0%} of {kernel.instructions} instructions read or write global memory"
+        yield PtxLabel("ptx_global_memory_heavy", min(1.0, share), _STATIC, said)
+
+
+def _fp64_usage(kernel: Function, _assembled: Assembled | None) -> Iterator[PtxLabel]:
+    count = kernel.mix.get(Kind.FP64, 0)
+    if count:
+        share = count / kernel.instructions
+        said = f"{count} of {kernel.instructions} instructions compute in double precision"
+        yield PtxLabel("ptx_fp64_usage", min(1.0, 0.3 + share), _STATIC, said)
+
+
+def _branch_divergence_risk(kernel: Function, _assembled: Assembled | None) -> Iterator[PtxLabel]:
+    if kernel.instructions < _FEW:
+        return
+    share = kernel.branches / kernel.instructions
+    if share > BRANCH_SHARE:
+        said = f"{kernel.branches} of {kernel.instructions} instructions are branches on a predicate"
+        yield PtxLabel("ptx_branch_divergence_risk", min(1.0, 2 * share), _GUESSED, said)
+
+
+def _share(kernel: Function, *kinds: Kind) -> float:
+    if kernel.instructions < _FEW:
+        return 0.0
+    return sum(kernel.mix.get(kind, 0) for kind in kinds) / kernel.instructions
+
+
+_RULES: tuple[Callable[[Function, Assembled | None], Iterator[PtxLabel]], ...] = (
+    _register_spills,
+    _register_pressure,
+    _global_memory_heavy,
+    _fp64_usage,
+    _branch_divergence_risk,
+)
+
+
+BY_OPTION = "--gpu-model"
+BY_TARGET = "the file's target"
+_ARCHITECTURE = re.compile(r"sm_(\d{1,4})(?!\d)([af]?)")
+
+
+@dataclass(frozen=True, slots=True)
+class PtxGpu:
+    """`target` is what the assembler is given. `features` can be used there, `missing` only with a target of that
+    architecture alone (`sm_90a`)."""
+
+    profile: GpuProfile
+    known_by: str
+    target: str
+    features: tuple[str, ...]
+    missing: tuple[str, ...]
+
+
+def gpu_of_target(target: str, given: GpuProfile | None) -> PtxGpu | None:
+    """Return the GPU to assemble for; None if the target is not listed, or `given` cannot run it."""
+    profile = architecture_of(target) if given is None else given
+    wanted = _ARCHITECTURE.search(target)
+    if profile is None or wanted is None:
+        return None
+    name = profile.architecture.architecture
+    if not _runs(name, int(wanted[1]), wanted[2]):
+        return None
+    assembled_for = name + wanted[2]
+    features = features_of(profile.architecture, assembled_for)
+    missing = tuple(one for one in profile.architecture.architecture_specific_features if one not in features)
+    return PtxGpu(profile, BY_TARGET if given is None else BY_OPTION, assembled_for, features, missing)
+
+
+def _runs(architecture: str, least: int, suffix: str) -> bool:
+    found = _ARCHITECTURE.fullmatch(architecture)
+    if found is None:
+        return False
+    number = int(found[1])
+    if suffix == "a":
+        return number == least
+    return number >= least and (suffix == "" or number // 10 == least // 10)
+
 
 _NAMED = 5
 """Kernels of a risk that are named, the worst."""
@@ -18,8 +158,8 @@ _NAMED = 5
 
 @dataclass(frozen=True, slots=True)
 class StaticKernel:
-    """An entry, what the assembler said of it if it was asked, and its labels. `register_occupancy_pct` is the most
-    that its registers allow, None where they, or the limits of the GPU, are not known."""
+    """An entry with the assembler's answer, if there is one, and its labels. `register_occupancy_pct` is the most that
+    its registers allow, None if unknown."""
 
     function: Function
     assembled: Assembled | None
@@ -29,8 +169,8 @@ class StaticKernel:
 
 @dataclass(frozen=True, slots=True)
 class PtxAnalysis:
-    """All entries of a file, in its order. `gpu` is None where the target is not listed; `full_occupancy_registers` are
-    those a thread up to which every warp of its multiprocessors finds place."""
+    """All entries of a file, in order. `gpu` is None if the target is not listed. Every warp fits up to
+    `full_occupancy_registers` a thread."""
 
     kernels: tuple[StaticKernel, ...]
     bottlenecks: tuple[Bottleneck, ...]
@@ -40,8 +180,7 @@ class PtxAnalysis:
 
 
 def analyse_ptx(module: PtxModule, assembled: Mapping[str, Assembled], gpu: PtxGpu | None = None) -> PtxAnalysis:
-    """Everything that follows from the instructions, from what the assembler says, and from the limits of the GPU;
-    `assembled` may be empty."""
+    """Analyse the instructions, the assembler's answers and the GPU's limits; `assembled` may be empty."""
     limits = None if gpu is None else gpu.profile.architecture.limits
     kernels = []
     for function in module.kernels:
@@ -65,7 +204,7 @@ def _bottlenecks(kernels: Sequence[StaticKernel]) -> tuple[Bottleneck, ...]:
         bottlenecks.append(
             Bottleneck(
                 label=name,
-                # How often each kernel runs is not in the file: the worst speaks for all.
+                # How often each kernel runs is not in the file, so the worst one counts.
                 score=worst.score,
                 evidence=tuple(label.evidence for label, _ in seen[:_NAMED]),
                 kernels=tuple(one.function.name for _, one in seen[:_NAMED]),

@@ -1,12 +1,53 @@
-"""From bottlenecks to cards: which advice their labels call for, with what was measured of each metric it speaks of."""
+"""Choose the recommendation cards that bottlenecks call for, with the measured metrics of each."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Literal
 
 from frx_graph.rules.recommendation_card import RecommendationCard, Step, cards_by_label
+
+LABEL_TITLES: Mapping[str, str] = MappingProxyType(
+    {
+        "memory_bandwidth_bound": "Memory bandwidth saturated",
+        "warp_stall_memory": "Warps wait for memory",
+        "warp_stall_sync": "Warps wait for each other",
+        "l1_cache_thrashing": "L1 cache thrashing",
+        "l2_cache_thrashing": "L2 cache thrashing",
+        "uncoalesced_access": "Uncoalesced global loads",
+        "tensor_core_underutilized": "Tensor cores under-utilized",
+        "occupancy_limited": "Occupancy limited by the grid",
+        "occupancy_limited_by_registers": "Occupancy limited by registers",
+        "occupancy_limited_by_shared_memory": "Occupancy limited by shared memory",
+        "occupancy_limited_by_block_size": "Occupancy limited by the block's size",
+        "low_warp_scheduler_utilization": "Too few warps ready to issue",
+        "low_issue_efficiency": "Issue slots idle",
+        "insufficient_ncu_data": "Too few metrics to tell",
+        "ptx_register_spills": "Registers spill to local memory",
+        "ptx_register_pressure": "Register pressure",
+        "ptx_global_memory_heavy": "Many global memory instructions",
+        "ptx_fp64_usage": "Double precision arithmetic",
+        "ptx_branch_divergence_risk": "Branches that may diverge",
+        "input_bound": "Waiting for input",
+        "copy_bound": "Copying from the host",
+        "sync_bound": "Waiting for devices",
+        "communication_bound": "Waiting for communication",
+        "launch_bound": "Launching small kernels",
+        "layout_churn": "Converting layouts",
+        "memory_pressure": "Memory nearly full",
+        "shape_instability": "Shapes that change",
+        "underutilized_gpu": "Devices mostly idle",
+        "insufficient_telemetry": "Too little was recorded",
+    }
+)
+
+
+def label_title(label: str) -> str:
+    """Return a label's title; the label itself if it has none."""
+    return LABEL_TITLES.get(label, label)
+
 
 _HIGH, _MEDIUM = 0.5, 0.25
 _PREFERRED = 0.1
@@ -30,7 +71,7 @@ class Bottleneck:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A step of a card's validation; `current` is None where the metric was not measured."""
+    """A step of a card's validation; `current` is None if the metric was not measured."""
 
     step: Step
     current: float | None
@@ -39,7 +80,7 @@ class Check:
 @dataclass(frozen=True, slots=True)
 class Recommendation:
     """A card that something calls for. `most_speedup_pct` bounds what it can do for the kernels named, from their
-    counters; None where nothing bounds it."""
+    counters; None if nothing bounds it."""
 
     card: RecommendationCard
     score: float
@@ -52,7 +93,7 @@ class Recommendation:
 
 
 def recommendations(bottlenecks: Sequence[Bottleneck]) -> tuple[Recommendation, ...]:
-    """The cards that these call for, each once, the most promising first."""
+    """Return the cards that these bottlenecks call for, each once, the most promising first."""
     calls: dict[str, tuple[RecommendationCard, list[Bottleneck]]] = {}
     for bottleneck in bottlenecks:
         for card in cards_by_label().get(bottleneck.label, ()):

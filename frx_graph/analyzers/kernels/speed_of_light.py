@@ -1,8 +1,10 @@
-"""The verdict on a kernel, from how near compute and memory come to what the device can do at most.
+"""Judge a kernel by how near compute and memory come to the device's peak, and by what its warps wait for.
 
-As Nsight Compute's own rule `SOLBottleneck` has it: below 60 % of both, latency is what the kernel waits for; where
-both are within ten points, they are balanced; else the higher of the two is the limit. The memory figure is that of the
-busiest of its parts, which need not be DRAM.
+As in Nsight Compute's rule `SOLBottleneck`: below 60 % of both, the limit is latency; within ten points, both; else the
+higher one. The memory figure is that of its busiest part, which need not be DRAM.
+
+Stalls are shares, or parts of a sum of cycles or samples; see
+https://docs.nvidia.com/nsight-compute/ProfilingGuide/index.html#warp-scheduler-states
 """
 
 from __future__ import annotations
@@ -10,6 +12,46 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
+
+MEMORY = frozenset({"long_scoreboard", "lg_throttle", "tex_throttle", "drain"})
+"""Global, local, surface and texture memory. What waits for shared memory is not in there: other fixes help."""
+SYNCHRONISATION = frozenset({"barrier", "membar", "sleeping"})
+"""Not `wait`: that is the fixed latency of an instruction before, and no other warp has anything to do with it."""
+NO_STALL = frozenset({"selected", "not_selected"})
+"""A warp that issues, and one that could have."""
+
+
+@dataclass(frozen=True, slots=True)
+class WarpStalls:
+    """`shares` are fractions of the time that warps are resident, by reason, the largest first."""
+
+    shares: Mapping[str, float]
+
+    @property
+    def dominant(self) -> str | None:
+        """Return the reason of most waiting; None if nothing waits."""
+        return next((reason for reason, share in self.shares.items() if reason not in NO_STALL and share > 0), None)
+
+    def of(self, reasons: frozenset[str]) -> float:
+        """Return the fraction of these reasons together."""
+        return sum(share for reason, share in self.shares.items() if reason in reasons)
+
+
+def warp_stalls(values: Mapping[str, float]) -> WarpStalls | None:
+    """Return the stalls; None if none or only some were measured."""
+    shares = {reason: value / 100.0 for reason, value in _reasons(values, "stall_share").items()}
+    if not shares:
+        counted = _reasons(values, "stall_cycles") or _reasons(values, "stall_samples")
+        total = sum(counted.values())
+        if "selected" not in counted or total <= 0:
+            return None
+        shares = {reason: value / total for reason, value in counted.items()}
+    return WarpStalls(dict(sorted(shares.items(), key=lambda item: (-item[1], item[0]))))
+
+
+def _reasons(values: Mapping[str, float], kind: str) -> dict[str, float]:
+    return {name.partition(".")[2]: value for name, value in values.items() if name.startswith(f"{kind}.")}
+
 
 LATENCY_BELOW_PCT = 60.0
 NEAR_PEAK_PCT = 80.0
@@ -20,7 +62,7 @@ _SAME_PCT = 0.02
 
 
 class Bound(enum.StrEnum):
-    """What a kernel's time goes by."""
+    """The limit of a kernel's time."""
 
     MEMORY = "memory"
     COMPUTE = "compute"
@@ -31,8 +73,8 @@ class Bound(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SpeedOfLight:
-    """`compute_pct` and `memory_pct` of the device's peak, None where they were not measured. `part` is the part of the
-    memory system that has the whole's figure. `near_peak` says that little is left to gain but by moving less."""
+    """`compute_pct` and `memory_pct` of the peak, None if not measured. `part` is the part of the memory system with
+    that figure."""
 
     bound: Bound
     compute_pct: float | None
@@ -41,12 +83,12 @@ class SpeedOfLight:
 
     @property
     def near_peak(self) -> bool:
-        """One of both at 80 % or more."""
+        """Return True if one of both is at 80 % or more."""
         return max(self.compute_pct or 0.0, self.memory_pct or 0.0) >= NEAR_PEAK_PCT
 
 
 def speed_of_light(values: Mapping[str, float]) -> SpeedOfLight:
-    """The verdict on what was measured of a kernel, in percent of the peak."""
+    """Judge what was measured of a kernel, in percent of the peak."""
     compute = values.get("compute_throughput")
     memory, part = _memory(values)
     return SpeedOfLight(_bound(compute, memory), compute, memory, part)

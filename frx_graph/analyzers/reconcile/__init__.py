@@ -1,4 +1,4 @@
-"""What several layers of evidence say of the same kernels: each diagnosis is a file here, and a line below."""
+"""Diagnose kernels from several layers of evidence. A new diagnosis needs a file here and a line below."""
 
 from __future__ import annotations
 

@@ -1,24 +1,24 @@
-"""How sure several layers together make a diagnosis. All rules for that are here.
+"""Weigh the evidence of several layers for a diagnosis. All rules for that are here.
 
     one layer, with a hint                     low        a hint goes with other things, too
     one layer that is certain of the code      medium     so it is written; what it costs only a run tells
     one that has counted or measured it        high       by one tool, which may be misread, or of another build
     one layer more that agrees                 one more,  a parser, a compiler and a counter are mistaken in
                                                to high    different ways
-    a counter, and another that is certain     confirmed  the cause stands in the code, the effect was measured
+    a counter, and another that is certain     confirmed  the cause is in the code, the effect was measured
 
-What speaks against it is weighed by the same grades. Weaker than what speaks for it, it takes a step: somebody is
-mistaken. As strong, nothing is said: the layers disagree. Stronger, the diagnosis is refuted, as source that looks
-strided is by a counter of whole sectors. Layers meet only where they speak of the same side (`Signal.about`): a counter
-of loads neither confirms nor refutes what is said of stores.
+Evidence against a diagnosis has the same grades. If it is weaker, it takes one step of confidence. If it is as strong,
+the layers disagree, and the diagnosis is disputed. If it is stronger, the diagnosis is refuted: a counter of whole
+sectors refutes source that looks strided. Layers meet only on the same side (`Signal.about`): a counter of loads says
+nothing of stores.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast
 
 from frx_graph.analyzers.reconcile.signal import EVERYTHING, Grade, Layer, Signal
 
@@ -26,7 +26,7 @@ ConfidenceLabel = Literal["low", "medium", "high", "confirmed"]
 
 
 class Confidence(enum.IntEnum):
-    """Of a diagnosis that holds."""
+    """Confidence in a diagnosis that holds."""
 
     LOW = 1
     MEDIUM = 2
@@ -35,24 +35,16 @@ class Confidence(enum.IntEnum):
 
     @property
     def label(self) -> ConfidenceLabel:
-        """In a word."""
-        return _LABELS[self]
-
-
-_LABELS: Mapping[Confidence, ConfidenceLabel] = {
-    Confidence.LOW: "low",
-    Confidence.MEDIUM: "medium",
-    Confidence.HIGH: "high",
-    Confidence.CONFIRMED: "confirmed",
-}
+        """Return the name in lower case."""
+        return cast("ConfidenceLabel", self.name.lower())
 
 
 class Standing(enum.StrEnum):
-    """What becomes of what layers say."""
+    """Outcome of a diagnosis."""
 
     HOLDS = "holds"
     DISPUTED = "disputed"
-    """As much speaks against it as for it."""
+    """The evidence against it is as strong as that for it."""
     REFUTED = "refuted"
     UNSUPPORTED = "unsupported"
     """What was seen has other causes, too, and no layer says that it is this one."""
@@ -69,8 +61,7 @@ _BY_ITSELF = {
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One side of a diagnosis; `confidence` is None where it does not hold. The signals are those that meet on it, each
-    strongest first."""
+    """One side of a diagnosis; `confidence` is None if it does not hold. Signals are strongest first."""
 
     about: str
     standing: Standing
@@ -81,28 +72,28 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """All sides, the one that is surest first."""
+    """All sides, the surest first."""
 
     sides: tuple[Side, ...]
 
     @property
     def standing(self) -> Standing:
-        """That of the surest."""
+        """Return that of the surest side."""
         return self.sides[0].standing
 
     @property
     def confidence(self) -> Confidence | None:
-        """That of the surest; None where no side holds."""
+        """Return that of the surest side; None if none holds."""
         return self.sides[0].confidence
 
     @property
     def agreeing(self) -> tuple[Signal, ...]:
-        """What the sides that hold rest on."""
+        """Return the signals for the sides that hold."""
         return tuple(dict.fromkeys(signal for side in self._holding for signal in side.agreeing))
 
     @property
     def contradicting(self) -> tuple[Signal, ...]:
-        """What speaks against them."""
+        """Return the signals against them."""
         return tuple(dict.fromkeys(signal for side in self._holding for signal in side.contradicting))
 
     @property
@@ -111,7 +102,7 @@ class Judgement:
 
 
 def judge(signals: Iterable[Signal]) -> Judgement | None:
-    """What these signals on one kernel make of one diagnosis; None where nothing speaks for it."""
+    """Judge one diagnosis of one kernel; None without a signal for it."""
     known = sorted(signals, key=_strongest_first)
     abouts = dict.fromkeys(one.about for one in known if one.supports)
     sides = [_judge_side(about, known) for about in abouts]

@@ -43,7 +43,7 @@ _WITHIN = 0.02
 
 
 def signals(kernel: MatchedKernel) -> Iterator[Signal]:
-    """What each layer says."""
+    """Yield the signals of each layer."""
     if kernel.source is not None:
         yield from _in_source(kernel.source)
     for static in kernel.ptx:
@@ -115,15 +115,15 @@ def _of_sectors(kernel: MatchedKernel, labelled: LabelledKernel, about: str, sec
 
 
 def _word_bytes(source: SourceKernel | None, about: str) -> int | None:
-    """Of the widest word of these accesses; None where the source does not tell of each."""
+    """Return the bytes of the widest word of these accesses; None if one is unknown."""
     words = [one.element_bytes for one in _global(source) if _ABOUT[one.use] == about]
     known = [word for word in words if word is not None]
     return max(known) if known and len(known) == len(words) else None
 
 
 def _named_word_bytes(name: str) -> int | None:
-    """Of the widest type that a kernel's name has as a template argument, or points to; None where none is wide: then
-    nothing is known, since a name need not tell how a pointer is read."""
+    """Return the bytes of the widest wide type among template arguments and pointers of a kernel's name; None if there
+    is none: a name need not tell how a pointer is read."""
     signature = kernel_signature(name)
     types = [text or "" for text in signature.arguments or ()]
     types += [text.rstrip("*") for text in signature.parameters or () if text is not None and text.endswith("*")]
@@ -131,7 +131,7 @@ def _named_word_bytes(name: str) -> int | None:
 
 
 def _global(source: SourceKernel | None) -> tuple[Access, ...]:
-    """Accesses that are of global memory, or may be."""
+    """Return accesses that are of global memory, or may be."""
     if source is None or source.kernel is None:
         return ()
     return tuple(one for one in source.kernel.accesses if one.space in (Space.GLOBAL, Space.UNKNOWN))

@@ -33,7 +33,7 @@ _SYMPTOM = "low_warp_scheduler_utilization"
 
 
 def signals(kernel: MatchedKernel) -> Iterator[Signal]:
-    """What each layer says."""
+    """Yield the signals of each layer."""
     yield from of_source(kernel.source, _RULES)
     for labelled in kernel.ncu:
         yield from _in_counters(labelled)

@@ -1,8 +1,7 @@
-"""The kernels of a program, each with what every layer has of it.
+"""Match the kernels of all layers of a program.
 
-Layers name kernels differently (`kernel_signature`), and each has a name of its own for each kernel. Two are matched
-only if there is no other that could be meant: a profiler's bare `copy` is neither `copy<4>` nor `copy<8>`, if PTX has
-both, and stands for itself. The source of a template is that of all its instances.
+Layers name kernels differently (`kernel_signature`). Two are matched only if no other could be meant: a profiler's bare
+`copy` is neither `copy<4>` nor `copy<8>` if PTX has both. The source of a template is that of all its instances.
 """
 
 from __future__ import annotations
@@ -24,15 +23,15 @@ from frx_graph.evidence.mangled_name import Texts
 from frx_graph.evidence.trace.events import ActivityKind
 
 _MOST = 500
-"""Names with the same function and template arguments, or none that are told: of more than that, which no program has,
-each stands for itself, since all are compared with all."""
+"""Names with the same function and template arguments that are compared with each other. Beyond that number, which no
+program has, each is a kernel of its own."""
 _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
 class SourceKernel:
-    """A kernel in the source; `kernel` is None where only its launch is there, or several have its name. `overloaded`:
-    which of several its findings are of cannot be told."""
+    """A kernel in the source; `kernel` is None if only its launch is there, or several have its name. `overloaded`: its
+    findings may be of several."""
 
     name: str
     signature: KernelSignature
@@ -43,8 +42,8 @@ class SourceKernel:
 
 @dataclass(frozen=True, slots=True)
 class RunKernel:
-    """A kernel in a trace. `share` is its part of the time of all kernels, 0..1; `most_blocks` and `most_threads` of a
-    block are the largest of its launches, None where the trace does not have them of all."""
+    """A kernel in a trace. `share` is its part of the time of all kernels, 0..1. `most_blocks` and `most_threads` of a
+    block are the largest of its launches, None if one is missing."""
 
     total: KernelTotal
     share: float
@@ -54,7 +53,7 @@ class RunKernel:
 
 @dataclass(frozen=True, slots=True)
 class MatchedKernel:
-    """One kernel. On several devices, or with several launches named apart, a layer may have it more than once."""
+    """One kernel. A layer may have it more than once, on several devices or under several names."""
 
     name: str
     source: SourceKernel | None = None
@@ -64,7 +63,7 @@ class MatchedKernel:
 
     @property
     def runtime_share(self) -> float | None:
-        """Its part of the time of all kernels that were measured, 0..1, or of the run; None where neither tells."""
+        """Return its part of the measured time, or of the run's, 0..1; None if neither is known."""
         shares = [one.attribution.runtime_share_pct for one in self.ncu]
         known = [share for share in shares if share is not None]
         if known and len(known) == len(shares):
@@ -73,7 +72,7 @@ class MatchedKernel:
 
     @property
     def function(self) -> str:
-        """Its name without all else, by which Nsight Compute finds it."""
+        """Return its bare name, by which Nsight Compute finds it."""
         names = [one.summary.kernel for one in self.ncu] + [one.total.name for one in self.runs]
         names += [self.source.name] if self.source is not None else []
         return kernel_signature((names or [self.name])[0]).function
@@ -81,7 +80,7 @@ class MatchedKernel:
 
 @dataclass(frozen=True, slots=True)
 class _Name:
-    """A name, and which of the layers have it."""
+    """A name and the layers that have it."""
 
     text: str
     signature: KernelSignature
@@ -89,18 +88,18 @@ class _Name:
 
     @property
     def arguments(self) -> Texts | None:
-        """Template arguments, None where one of them is not told."""
+        """Return template arguments; None if one is not given."""
         arguments = self.signature.arguments
         return None if arguments is None or None in arguments else arguments
 
     def rivals(self, other: _Name) -> bool:
-        """True of another name of the same layer that tells as much."""
+        """Return True for another name of the same layer that tells as much."""
         return self is not other and bool(self.layers & other.layers) and self.signature.told >= other.signature.told
 
 
 @dataclass(slots=True)
 class _Group:
-    """Names that are of one kernel, of a layer each."""
+    """Names of one kernel, one for each layer."""
 
     names: list[_Name] = field(default_factory=list)
 
@@ -117,7 +116,7 @@ class _Group:
 
 
 def match_kernels(layers: Layers) -> tuple[MatchedKernel, ...]:
-    """All kernels of all layers, those of most time first, then by name."""
+    """Match the kernels of all layers, those of most time first, then by name."""
     ptx: dict[str, list[StaticKernel]] = defaultdict(list)
     ncu: dict[str, list[LabelledKernel]] = defaultdict(list)
     for static in layers.ptx.analysis.kernels if layers.ptx is not None else ():
@@ -147,7 +146,7 @@ def match_kernels(layers: Layers) -> tuple[MatchedKernel, ...]:
 
 
 def _grouped(layers: Sequence[Collection[str]]) -> list[_Group]:
-    """The names of each of these layers that are of one kernel."""
+    """Group the names that are of one kernel."""
     by_function: dict[str, list[_Name]] = defaultdict(list)
     for text in sorted({text for layer in layers for text in layer}):
         name = _Name(text, kernel_signature(text), frozenset(i for i, layer in enumerate(layers) if text in layer))
@@ -156,8 +155,8 @@ def _grouped(layers: Sequence[Collection[str]]) -> list[_Group]:
 
 
 def _grouped_by_name(names: Sequence[_Name]) -> list[_Group]:
-    """The same of names with one function. Those that tell most come first, so that one which tells little is not taken
-    for the first that it fits. Names with other template arguments are not looked at: a program may have thousands."""
+    """Group names with one function. The most explicit come first, so that a vague one is not taken for the first that
+    it fits. Names with other template arguments are skipped: a program may have thousands."""
     known: dict[Texts | None, list[_Name]] = defaultdict(list)
     for name in names:
         known[name.arguments].append(name)
@@ -176,13 +175,13 @@ def _grouped_by_name(names: Sequence[_Name]) -> list[_Group]:
 
 
 def _near(known: Mapping[Texts | None, Sequence[_T]], name: _Name) -> Iterator[_T]:
-    """What may have the template arguments of this name; all, if it does not tell them."""
+    """Yield what may have the template arguments of this name; all, if it has none."""
     wanted = known if name.arguments is None else dict.fromkeys((name.arguments, None))
     return (one for arguments in wanted for one in known.get(arguments, ()))
 
 
 def _owner(group: _Group, source: Sequence[SourceKernel]) -> SourceKernel | None:
-    """The kernel of the source that a group is of; None where two could be, or one name stands for several."""
+    """Return the source kernel of a group; None if two could be, or one name is that of several."""
     fitting = [one for one in source if group.takes(one.signature)]
     return fitting[0] if len(fitting) == 1 and not fitting[0].overloaded else None
 
@@ -194,7 +193,7 @@ def _shown(
     ncu: Mapping[str, Sequence[LabelledKernel]],
     runs: Mapping[str, RunKernel],
 ) -> str:
-    """The name that people know it by: as a profiler writes it, or the source; mangled if there is no other."""
+    """Return the best known name: a profiler's, or the source's; else the mangled one."""
     measured = [name for name in names if name in ncu] or [name for name in names if name in runs]
     if measured:
         return measured[0]

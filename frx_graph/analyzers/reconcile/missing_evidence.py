@@ -1,6 +1,6 @@
-"""What would make a diagnosis surer, and the command that gets it.
+"""Name the evidence that would make a diagnosis surer, and the command that collects it.
 
-What decides is a counter. Where that is known, what is missing is a layer that says why.
+A counter decides. If it is known, a layer that says why is missing.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 
-from frx_graph.analyzers.kernels.warp_stalls import warp_stalls
+from frx_graph.analyzers.kernels.speed_of_light import warp_stalls
 from frx_graph.analyzers.layers import Layers
 from frx_graph.analyzers.reconcile.confidence import Confidence, Judgement, judge
 from frx_graph.analyzers.reconcile.matched_kernels import MatchedKernel
@@ -30,10 +30,11 @@ _CAPABILITY = re.compile(r"(\d{1,2})\.(\d)", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class MissingEvidence:
-    """What one layer would add to one diagnosis of one kernel. `confidence` is None where the diagnosis does not hold
-    yet, `confirmed` is what it would be if the layer said so, too. `metrics` are counters of Nsight Compute. `command`
-    is for a shell, that of a trace is Python; None where there is nothing to run. `fallback` collects more than is
-    needed."""
+    """Evidence that one layer would add to one diagnosis of one kernel.
+
+    `confidence` is None if the diagnosis does not hold yet, `confirmed` the confidence with that evidence. `command` is
+    for a shell, for a trace it is Python; None: nothing to run. `fallback` collects more than is needed.
+    """
 
     rule: DiagnosisRule
     kernel: MatchedKernel
@@ -49,8 +50,8 @@ class MissingEvidence:
 def missing_evidence(
     rule: DiagnosisRule, kernel: MatchedKernel, signals: Sequence[Signal], judgement: Judgement, layers: Layers
 ) -> Iterator[MissingEvidence]:
-    """The counters that decide, if they were not measured and would make it surer; else each layer that would. Nothing
-    of a diagnosis that is confirmed, or refuted by what no layer can outweigh."""
+    """Yield the counters that decide, if they were not measured and would make it surer; else each layer that would.
+    Nothing follows for a diagnosis that is confirmed, or refuted for good."""
     wanted = () if _is_measured(rule, kernel) else (Layer.NCU,)
     surer = {layer: _with(layer, rule, signals) for layer in wanted}
     if not any(_is_surer(one, judgement) for one in surer.values()):
@@ -62,15 +63,14 @@ def missing_evidence(
 
 
 def ncu_command(rule: DiagnosisRule, function: str) -> str:
-    """What measures that, and no more, of kernels with this function."""
+    """Return the command that measures just that, for kernels with this function."""
     words = ["ncu", "--metrics", ",".join(rule.decides.counters), "--kernel-name", kernel_filter(function)]
     words += ["--csv", "--page", "raw", YOUR_PROGRAM]
     return f"{shlex.join(words)} > missing_{rule.decides.name}.csv"
 
 
 def kernel_filter(function: str) -> str:
-    """The name as `--kernel-name` takes it. In one that is no name of C++ all that may mean something to a pattern, or
-    to a terminal, stands for any character."""
+    """Return the name for `--kernel-name`. Characters that a pattern or a terminal could misread become `.`."""
     if _FUNCTION.fullmatch(function):
         return function
     shown = "".join(one if _PLAIN.match(one) else "." for one in function[:_LONGEST])
@@ -78,7 +78,7 @@ def kernel_filter(function: str) -> str:
 
 
 def _with(layer: Layer, rule: DiagnosisRule, signals: Sequence[Signal]) -> Confidence | None:
-    """How sure the diagnosis would be if this layer said so."""
+    """Return the confidence if this layer agreed."""
     grade = Grade.MEASURED if layer is Layer.NCU else Grade.CERTAIN
     judgement = judge((*signals, Signal(layer, rule.name, True, grade, "")))
     return None if judgement is None else judgement.confidence
@@ -138,7 +138,7 @@ def _nvcc(kernel: MatchedKernel, layers: Layers) -> str:
 
 
 def _target(kernel: MatchedKernel) -> str | None:
-    """The architecture that it was measured on; None where that is not known."""
+    """Return the architecture that it was measured on; None if unknown."""
     for one in kernel.ncu:
         if known := _CAPABILITY.fullmatch(one.summary.compute_capability):
             return f"sm_{known[1]}{known[2]}"

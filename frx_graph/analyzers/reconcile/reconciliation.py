@@ -1,5 +1,4 @@
-"""Source, PTX, what Nsight Compute has measured and a run, reconciled: what holds each kernel back, how sure that is,
-what was found that no other layer bears out, and what is missing to be sure."""
+"""Reconcile all layers: diagnose each kernel, list findings that no other layer supports, and name missing evidence."""
 
 from __future__ import annotations
 
@@ -14,14 +13,14 @@ from frx_graph.analyzers.reconcile.matched_kernels import MatchedKernel, match_k
 from frx_graph.analyzers.reconcile.missing_evidence import MissingEvidence, missing_evidence
 from frx_graph.analyzers.reconcile.signal import DiagnosisRule, Layer, Signal
 
-_NO_DIAGNOSIS = "no diagnosis of several layers speaks of it"
+_NO_DIAGNOSIS = "no diagnosis of several layers covers it"
 _OF_THE_RUN = "it is of the whole run, and no kernel's"
 _OTHER_CAUSES = "it has several causes, and no other layer says which"
 
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """What holds one kernel back, and what speaks for and against that, strongest first."""
+    """A diagnosis of one kernel, with signals for and against it, strongest first."""
 
     rule: DiagnosisRule
     kernel: MatchedKernel
@@ -31,12 +30,12 @@ class Diagnosis:
 
     @property
     def layers(self) -> tuple[Layer, ...]:
-        """Those that agree."""
+        """Return the layers that agree."""
         return tuple(layer for layer in Layer if any(one.layer is layer for one in self.agreeing))
 
 
 class Why(enum.StrEnum):
-    """Why something that a layer has found is in no diagnosis."""
+    """Reasons why a layer's finding is in no diagnosis."""
 
     REFUTED = "refuted"
     """A layer that knows better says otherwise."""
@@ -45,13 +44,13 @@ class Why(enum.StrEnum):
     SYMPTOM = "symptom"
     """It has several causes, and no layer tells which."""
     ONE_LAYER = "one_layer"
-    """No diagnosis of several layers speaks of it."""
+    """No diagnosis of several layers covers it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unreconciled:
-    """A finding that stands alone, or against another. `diagnosis` is what it would have been, None of one that only
-    its layer can tell; `kernel` is None where it is of the whole run."""
+    """A finding without support, or contradicted. `diagnosis` is what it would have been, None if only its layer can
+    tell; `kernel` is None for the whole run."""
 
     why: Why
     layer: Layer
@@ -65,7 +64,7 @@ class Unreconciled:
 
 @dataclass(frozen=True, slots=True)
 class Reconciliation:
-    """Diagnoses with the surest first, and of those the ones of most time."""
+    """Diagnoses, the surest first, then those of most time."""
 
     diagnoses: tuple[Diagnosis, ...]
     unreconciled: tuple[Unreconciled, ...]
@@ -75,7 +74,7 @@ class Reconciliation:
 
 
 def reconcile(layers: Layers) -> Reconciliation:
-    """What all layers that are at hand say together; nothing, if there is none."""
+    """Reconcile all available layers."""
     kernels = match_kernels(layers)
     diagnoses: list[Diagnosis] = []
     unreconciled: list[Unreconciled] = []
@@ -111,18 +110,8 @@ def reconcile(layers: Layers) -> Reconciliation:
     )
 
 
-def what_evidence_is_missing(layers: Layers) -> tuple[MissingEvidence, ...]:
-    """For each diagnosis that is not confirmed: what would tell, how sure it would be then, and how to get it."""
-    return reconcile(layers).missing
-
-
 def _available(layers: Layers) -> tuple[Layer, ...]:
-    known = {
-        Layer.SOURCE: layers.source,
-        Layer.PTX: layers.ptx,
-        Layer.NCU: layers.ncu,
-        Layer.PROFILER: layers.trace,
-    }
+    known = {Layer.SOURCE: layers.source, Layer.PTX: layers.ptx, Layer.NCU: layers.ncu, Layer.PROFILER: layers.trace}
     return tuple(layer for layer, found in known.items() if found is not None)
 
 
@@ -138,7 +127,7 @@ def _is_silent(judgement: Judgement, labels: set[tuple[Layer, str]]) -> bool:
 def _not_held(
     rule: DiagnosisRule, kernel: MatchedKernel, judgement: Judgement, labels: set[tuple[Layer, str]]
 ) -> Iterator[Unreconciled]:
-    """What was found of sides that do not hold, and has no part in one that does."""
+    """Yield findings of sides that do not hold, unless one that holds has them."""
     agreeing = judgement.agreeing
     for side in judgement.sides:
         if side.confidence is not None:
@@ -154,7 +143,7 @@ def _not_held(
 
 
 def _findings(kernel: MatchedKernel) -> Iterator[Unreconciled]:
-    """All that the layers have found of a kernel, as if no diagnosis spoke of it."""
+    """Yield all findings of a kernel, as if there were no diagnosis."""
 
     def found(layer: Layer, label: str, evidence: str, line: int | None = None) -> Unreconciled:
         return Unreconciled(Why.ONE_LAYER, layer, label, kernel, evidence, _NO_DIAGNOSIS, line=line)

@@ -15,9 +15,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from frx_graph.analyzers.kernels.analysis import LabelledKernel
-from frx_graph.analyzers.kernels.occupancy_limit import FULL_PCT, Limiter, limiters
-from frx_graph.analyzers.kernels.ptx_analysis import StaticKernel
-from frx_graph.analyzers.kernels.ptx_labels import MANY_REGISTERS
+from frx_graph.analyzers.kernels.occupancy_model import FULL_PCT, Limiter, limiters
+from frx_graph.analyzers.kernels.ptx_analysis import MANY_REGISTERS, StaticKernel
 from frx_graph.analyzers.reconcile.matched_kernels import MatchedKernel
 from frx_graph.analyzers.reconcile.signal import DiagnosisRule, Grade, Layer, Signal, counter, of_label, of_source
 from frx_graph.evidence.ncu.presets import Preset
@@ -25,11 +24,11 @@ from frx_graph.evidence.ncu.presets import Preset
 REGISTERS, LOCAL_MEMORY = "registers", "local memory"
 MUCH = 0.1
 """Of the sectors of global and local memory together that are local: a tenth, as Nsight Compute draws the line for bank
-conflicts; with less, nobody gains much by mending it."""
+conflicts. Fixing less gains little."""
 
 
 def signals(kernel: MatchedKernel) -> Iterator[Signal]:
-    """What each layer says."""
+    """Yield the signals of each layer."""
     yield from of_source(kernel.source, {"high_register_pressure": Grade.CERTAIN}, LOCAL_MEMORY)
     for static in kernel.ptx:
         yield from _in_ptx(static)

@@ -30,7 +30,7 @@ _KINDS = (Kind.SHARED_LOAD, Kind.SHARED_STORE, Kind.ATOMIC)
 
 
 def signals(kernel: MatchedKernel) -> Iterator[Signal]:
-    """What each layer says."""
+    """Yield the signals of each layer."""
     yield from of_source(kernel.source, {"possible_shared_memory_bank_conflict": Grade.CERTAIN})
     if kernel.source is not None:
         yield from _free_in_source(kernel.source)
@@ -85,9 +85,5 @@ DIAGNOSIS = DiagnosisRule(
     title="Bank conflicts in shared memory",
     signals=signals,
     told_by=frozenset({Layer.SOURCE, Layer.NCU}),
-    decides=Preset(
-        "shared",
-        "how many wavefronts of shared memory are conflicts",
-        (_COUNTER, "shared_wavefronts"),
-    ),
+    decides=Preset("shared", "how many wavefronts of shared memory are conflicts", (_COUNTER, "shared_wavefronts")),
 )

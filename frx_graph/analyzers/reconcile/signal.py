@@ -1,14 +1,14 @@
-"""What one layer says for or against a diagnosis, and what every diagnosis file offers to the registry."""
+"""Define the signals of layers for or against a diagnosis, and the record of a diagnosis."""
 
 from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast
 
 from frx_graph.analyzers.kernels.labels import KernelLabel
-from frx_graph.analyzers.kernels.ptx_labels import PtxLabel
+from frx_graph.analyzers.kernels.ptx_analysis import PtxLabel
 from frx_graph.analyzers.reconcile.matched_kernels import MatchedKernel, SourceKernel
 from frx_graph.evidence.ncu.presets import Preset
 
@@ -16,7 +16,7 @@ GradeLabel = Literal["hint", "certain", "counted", "measured"]
 
 
 class Layer(enum.StrEnum):
-    """Where something is known from, from what is written to what has run."""
+    """Sources of evidence, from what is written to what has run."""
 
     SOURCE = "source"
     PTX = "ptx"
@@ -26,7 +26,7 @@ class Layer(enum.StrEnum):
 
 
 class Grade(enum.IntEnum):
-    """How much a signal weighs."""
+    """Weights of a signal."""
 
     HINT = 1
     """It often goes with the defect, and with other things."""
@@ -39,16 +39,9 @@ class Grade(enum.IntEnum):
 
     @property
     def label(self) -> GradeLabel:
-        """In a word."""
-        return _GRADE_LABELS[self]
+        """Return the name in lower case."""
+        return cast("GradeLabel", self.name.lower())
 
-
-_GRADE_LABELS: Mapping[Grade, GradeLabel] = {
-    Grade.HINT: "hint",
-    Grade.CERTAIN: "certain",
-    Grade.COUNTED: "counted",
-    Grade.MEASURED: "measured",
-}
 
 EVERYTHING = ""
 """What a signal is about that knows no more than the diagnosis."""
@@ -56,9 +49,8 @@ EVERYTHING = ""
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """One word of one layer on one kernel. `label` is its rule, label or counter. `about` is which side of the defect
-    it speaks of: a counter of loads says nothing of stores. One that is not `alone` makes no diagnosis by itself: it is
-    what one would see, if another layer says why."""
+    """One statement of one layer on one kernel. `label` is its rule, label or counter; `about` the side of the defect:
+    a counter of loads says nothing of stores. A signal that is not `alone` makes no diagnosis by itself."""
 
     layer: Layer
     label: str
@@ -72,8 +64,8 @@ class Signal:
 
 @dataclass(frozen=True, slots=True)
 class DiagnosisRule:
-    """One diagnosis. `told_by` are the layers that can say it, or agree, with more than a hint; `decides` is what
-    Nsight Compute has to measure for it."""
+    """One diagnosis. `told_by` are the layers that can give more than a hint; `decides` is what Nsight Compute has to
+    measure."""
 
     name: str
     title: str
@@ -83,7 +75,7 @@ class DiagnosisRule:
 
 
 def of_source(source: SourceKernel | None, grades: Mapping[str, Grade], about: str = EVERYTHING) -> Iterator[Signal]:
-    """The findings of these rules of CUDA source."""
+    """Yield the findings of these rules of CUDA source."""
     for finding in source.findings if source is not None else ():
         grade = grades.get(finding.card.id)
         if grade is not None:
@@ -91,10 +83,10 @@ def of_source(source: SourceKernel | None, grades: Mapping[str, Grade], about: s
 
 
 def of_label(layer: Layer, label: KernelLabel | PtxLabel, grade: Grade, about: str = EVERYTHING) -> Signal:
-    """A label of PTX or of Nsight Compute, as it is."""
+    """Return a label of PTX or Nsight Compute as a signal."""
     return Signal(layer, label.label, True, grade, label.evidence, about)
 
 
 def counter(label: str, evidence: str, *, supports: bool, about: str = EVERYTHING, alone: bool = True) -> Signal:
-    """What a counter of Nsight Compute says."""
+    """Return a signal of a counter of Nsight Compute."""
     return Signal(Layer.NCU, label, supports, Grade.MEASURED, evidence, about, alone)

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 from frx_graph.analyzers.kernels.analysis import LabelledKernel
 from frx_graph.analyzers.kernels.ptx_analysis import StaticKernel
-from frx_graph.analyzers.kernels.warp_stalls import SYNCHRONISATION, warp_stalls
+from frx_graph.analyzers.kernels.speed_of_light import SYNCHRONISATION, warp_stalls
 from frx_graph.analyzers.reconcile.matched_kernels import MatchedKernel, SourceKernel
 from frx_graph.analyzers.reconcile.signal import DiagnosisRule, Grade, Layer, Signal, counter, of_label, of_source
 from frx_graph.evidence.ncu.presets import Preset
@@ -26,7 +26,7 @@ _RULES = {"sync_inside_tight_loop": Grade.CERTAIN, "unnecessary_syncthreads": Gr
 
 
 def signals(kernel: MatchedKernel) -> Iterator[Signal]:
-    """What each layer says."""
+    """Yield the signals of each layer."""
     yield from of_source(kernel.source, _RULES)
     if kernel.source is not None:
         yield from _absent_in_source(kernel.source)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from frx_graph.analyzers.cuda.matrix_products import uses_tensor_cores
+from frx_graph.analyzers.cuda.finding import uses_tensor_cores
 from frx_graph.analyzers.kernels.analysis import LabelledKernel
 from frx_graph.analyzers.kernels.labels import TENSOR_PIPE_PCT
 from frx_graph.analyzers.kernels.ptx_analysis import StaticKernel
@@ -33,7 +33,7 @@ _CAPABILITIES = frozenset({"tensor_cores", "wgmma", "tcgen05"})
 
 
 def signals(kernel: MatchedKernel) -> Iterator[Signal]:
-    """What each layer says."""
+    """Yield the signals of each layer."""
     yield from of_source(kernel.source, _RULES)
     source = kernel.source.kernel if kernel.source is not None else None
     if source is not None and uses_tensor_cores(source):

@@ -1,1 +1,1 @@
-"""What the record of a run says: how long its steps took from batch to batch, with what, and what holds it back."""
+"""Analyse the record of a run: the time of its steps from batch to batch, and what holds it back."""

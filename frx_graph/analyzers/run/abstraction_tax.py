@@ -1,7 +1,7 @@
-"""The framework abstraction tax: how much of a device's time is lost to launching much work in small pieces.
+"""Measure the framework abstraction tax: device time lost to launching work in small pieces.
 
-Idle time that waiting for input, copies or synchronisation explains is taken off first, so that a run that waits for
-its data is not blamed on the framework. What is left is multiplied by how finely the work is cut.
+Idle time that waits for input, copies or synchronisation explain is subtracted first. The rest is multiplied by the
+share of small kernels.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from frx_graph.analyzers.run.steps import Activity
-from frx_graph.analyzers.timeline.kernel_family import KernelFamily
 from frx_graph.analyzers.timeline.labels import FEWEST_KERNELS, HOST_BOUND, SMALL_KERNELS
+from frx_graph.analyzers.trace.kernel_names import KernelFamily
 
 if TYPE_CHECKING:
     from frx_graph.analyzers.run.figures import ScopeFigures
@@ -36,7 +36,7 @@ class TaxSeverity(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Contributor:
-    """What the tax may come from. `inferred`: an opportunity, not something that was seen."""
+    """A possible source of the tax. `inferred`: an opportunity, not an observation."""
 
     name: str
     inferred: bool
@@ -45,8 +45,8 @@ class Contributor:
 
 @dataclass(frozen=True, slots=True)
 class AbstractionTax:
-    """`score` is 0..100. Shares are 0..1: idle and explained of the device's time, fragmentation of kernels that are
-    small. `sampled`: from samples and totals, not from a profiler's timeline."""
+    """`score` is 0..100. Shares are 0..1: idle and explained of device time, fragmentation of kernels that are small.
+    `sampled`: from samples and totals, not from a profiler's timeline."""
 
     score: float
     severity: TaxSeverity
@@ -58,7 +58,7 @@ class AbstractionTax:
 
 
 def abstraction_tax(figures: ScopeFigures) -> AbstractionTax | None:
-    """None where no profiler recorded kernels, or nothing tells how idle the device was."""
+    """Return the tax; None if no profiler recorded kernels, or the idle time is unknown."""
     trace, known = figures.trace, figures.kernels
     if trace is not None and trace.launches is not None and trace.host_bound_share is not None:
         launches, busy = trace.launches, trace.busy_share or 0.0

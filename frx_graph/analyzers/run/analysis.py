@@ -1,24 +1,44 @@
-"""What the record of a run says: of all its steps, of those in a steady state, and whether these agree."""
+"""Analyse the record of a run: all its steps, and those in a steady state."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from frx_graph.analyzers.run.abstraction_tax import AbstractionTax, abstraction_tax
-from frx_graph.analyzers.run.batch_layouts import Layouts, StrideChange, layouts, shape_changes, stride_changes
-from frx_graph.analyzers.run.clocks import by_process
-from frx_graph.analyzers.run.devices import device_use
+from frx_graph.analyzers.run.batch_layouts import StrideChange, layouts, shape_changes, stride_changes
 from frx_graph.analyzers.run.diagnosis import Diagnosis, diagnose
-from frx_graph.analyzers.run.figures import KernelFigures, ScopeFigures, kernel_figures
+from frx_graph.analyzers.run.figures import ScopeFigures, device_use, kernel_figures
 from frx_graph.analyzers.run.labels import run_labels
-from frx_graph.analyzers.run.scopes import Scope, Selector
-from frx_graph.analyzers.run.steps import RunStep, steps_of, unfinished_steps
-from frx_graph.analyzers.run.trace_events import trace_events
-from frx_graph.analyzers.timeline.analysis import RunAnalysis
+from frx_graph.analyzers.run.steps import RunStep, Scope, Selector, by_process, steps_of, unfinished_steps
+from frx_graph.analyzers.timeline.analysis import RunAnalysis, Timeline
+from frx_graph.analyzers.timeline.host_time import Part
 from frx_graph.analyzers.timeline.labels import RunLabel
-from frx_graph.analyzers.timeline.timeline import Timeline
-from frx_graph.evidence.run.events import GpuSample, ProfilerWindow, RunEvent
+from frx_graph.evidence.run.events import GpuSample, LoaderWait, PhaseSpan, ProfilerWindow, RunEvent, StepEnd, SyncWait
+
+_PHASES = (Part.FORWARD, Part.BACKWARD, Part.OPTIMIZER, Part.ZERO_GRAD)
+
+
+def trace_events(trace: Timeline) -> tuple[RunEvent, ...]:
+    """Return the events of a trace whose program wrote none, at the trace's own times. Copies are left out: the program
+    goes on meanwhile."""
+    return tuple(sorted(_iterate_events(trace), key=lambda event: event.at_ns))
+
+
+def _iterate_events(trace: Timeline) -> Iterator[RunEvent]:
+    windows = trace.windows
+    for step in (*windows.left_out, *windows.used):
+        yield StepEnd(at_ns=step.end_ns, step=step.number, duration_ns=step.end_ns - step.start_ns)
+    if not windows.used:
+        return
+    for part in _PHASES:
+        for start, end in trace.host.part_spans.get(part, ()):
+            yield PhaseSpan(at_ns=end, phase=part.value, duration_ns=end - start)
+    for start, end in trace.host.loading or ():
+        yield LoaderWait(at_ns=end, duration_ns=end - start)
+    for start, end in trace.host.waiting or ():
+        yield SyncWait(at_ns=end, duration_ns=end - start)
+
 
 _ZONE_NS = 15 * 60 * 1_000_000_000
 """By which time zones differ at least."""
@@ -26,7 +46,7 @@ _ZONE_NS = 15 * 60 * 1_000_000_000
 
 @dataclass(frozen=True)
 class ScopeAnalysis:
-    """The steps of a scope, and what they say."""
+    """The steps of a scope and their analysis."""
 
     scope: Scope
     figures: ScopeFigures
@@ -38,8 +58,8 @@ class ScopeAnalysis:
 
 @dataclass(frozen=True)
 class RunRecord:
-    """A run. `from_trace`: the program wrote no steps, a profiler's are used. `clock_changes` is how often a process'
-    clock went back, `unfinished` how many steps began and did not end."""
+    """A run. `from_trace`: the program wrote no steps, so a profiler's are used. `clock_changes` counts clocks that
+    went back, `unfinished` steps that did not end."""
 
     event_count: int
     from_trace: bool
@@ -51,13 +71,13 @@ class RunRecord:
 
     @property
     def automatic(self) -> ScopeAnalysis:
-        """The steady state, where it has steps; the whole run else."""
+        """Return the steady state if it has steps; else the whole run."""
         return self.steady_state if self.steady_state.figures.timed else self.run
 
 
 def analyse_record(events: Sequence[RunEvent], samples: Sequence[GpuSample], trace: RunAnalysis | None) -> RunRecord:
-    """`events` are as they were written; `samples` are those of devices that are not among them; `trace` is what a
-    profiler's trace of a part of the run says."""
+    """Analyse `events` in the order of writing, `samples` of devices outside of them, and the `trace` of a part of the
+    run."""
     records = by_process(events)
     from_trace = not records and trace is not None
     timeline = None if trace is None else trace.timeline
@@ -69,12 +89,25 @@ def analyse_record(events: Sequence[RunEvent], samples: Sequence[GpuSample], tra
     kernels = kernel_figures([event for event in events if isinstance(event, ProfilerWindow)])
     # A profiler's schedule has its own warm-up, and its window leaves a step out that is unlike the others.
     selector = Selector(skip_first_n=0) if from_trace else Selector()
-    of_trace = () if trace is None else trace.labels
 
+    # Samples can be told from those before and after the steps.
     placed = not from_trace and _on_one_clock(steps, sampled)
 
-    def scope(name: Scope, chosen: Sequence[RunStep]) -> ScopeAnalysis:
-        return _scope(name, chosen, known, sampled, kernels, timeline, of_trace, placed=placed)
+    def analyse_scope(name: Scope, chosen: Sequence[RunStep]) -> ScopeAnalysis:
+        bounded = placed and bool(chosen)
+        begin = min(step.begin_ns for step in chosen) if bounded else None
+        end = max(step.end_ns for step in chosen) if bounded else None
+        devices = device_use(sampled, begin, end)
+        figures = ScopeFigures(tuple(chosen), devices, shape_changes(known, chosen), kernels, timeline)
+        labels = run_labels(figures, () if trace is None else trace.labels)
+        return ScopeAnalysis(
+            scope=name,
+            figures=figures,
+            labels=labels,
+            diagnosis=diagnose(figures, labels),
+            tax=abstraction_tax(figures),
+            stride_changes=stride_changes(known, chosen),
+        )
 
     left_out = {step.number for step in timeline.windows.left_out} if from_trace and timeline is not None else set()
     steady = [step for step in selector.select(steps) if step.number not in left_out]
@@ -84,48 +117,15 @@ def analyse_record(events: Sequence[RunEvent], samples: Sequence[GpuSample], tra
         clock_changes=sum(record.clock > 0 for record in records),
         unfinished=sum(map(unfinished_steps, records)),
         selector=selector,
-        run=scope(Scope.RUN, steps),
-        steady_state=scope(Scope.STEADY_STATE, steady),
+        run=analyse_scope(Scope.RUN, steps),
+        steady_state=analyse_scope(Scope.STEADY_STATE, steady),
     )
 
 
 def _on_one_clock(steps: Sequence[RunStep], samples: Sequence[GpuSample]) -> bool:
-    """False where samples are hours away from the steps: `nvidia-smi` writes the time of a zone that it does not
-    name."""
+    """Return False if samples are hours away from the steps: `nvidia-smi` writes local time without a zone."""
     if not steps or not samples:
         return True
     begin, end = min(step.begin_ns for step in steps), max(step.end_ns for step in steps)
     first, last = min(sample.at_ns for sample in samples), max(sample.at_ns for sample in samples)
     return max(begin - last, first - end) < _ZONE_NS // 2
-
-
-def _scope(
-    name: Scope,
-    steps: Sequence[RunStep],
-    known: Layouts,
-    samples: Sequence[GpuSample],
-    kernels: KernelFigures | None,
-    trace: Timeline | None,
-    of_trace: Sequence[RunLabel],
-    *,
-    placed: bool,
-) -> ScopeAnalysis:
-    """`placed`: samples can be told from those before and after the steps."""
-    begin = min(step.begin_ns for step in steps) if placed and steps else None
-    end = max(step.end_ns for step in steps) if placed and steps else None
-    figures = ScopeFigures(
-        steps=tuple(steps),
-        devices=device_use(samples, begin, end),
-        shapes=shape_changes(known, steps),
-        kernels=kernels,
-        trace=trace,
-    )
-    labels = run_labels(figures, of_trace)
-    return ScopeAnalysis(
-        scope=name,
-        figures=figures,
-        labels=labels,
-        diagnosis=diagnose(figures, labels),
-        tax=abstraction_tax(figures),
-        stride_changes=stride_changes(known, steps),
-    )

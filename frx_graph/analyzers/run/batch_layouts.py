@@ -1,4 +1,4 @@
-"""What batches and parameters looked like in each step: whether shapes changed, and strides where shapes did not."""
+"""Compare the shapes and strides of batches and parameters from step to step."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from frx_graph.analyzers.run.steps import RunStep
-from frx_graph.analyzers.timeline.shapes import FEWEST_STEPS, ShapeChanges
+from frx_graph.analyzers.timeline.host_time import FEWEST_STEPS, ShapeChanges
 from frx_graph.evidence.run.events import RecordedTensor, RunEvent, ShapeSnapshot, SnapshotOf
 from frx_graph.records import Severity
 
@@ -20,8 +20,8 @@ STEPS_NAMED = 10
 
 @dataclass(frozen=True, slots=True)
 class StrideChange:
-    """A tensor whose strides changed while its shape did not, and how: strides are in elements. `steps` are the numbers
-    of the first `STEPS_NAMED` in which it lay otherwise than before; `among` is how many could have."""
+    """A tensor whose strides, in elements, changed while its shape did not. `steps` are the first `STEPS_NAMED` step
+    numbers; `among` is how many could have changed."""
 
     of: SnapshotOf
     tensor: str
@@ -34,7 +34,7 @@ class StrideChange:
 
     @property
     def severity(self) -> Severity:
-        """By how often it happens."""
+        """Return the severity by frequency."""
         if self.count >= 2 and self.count >= OFTEN * self.among:
             return Severity.HIGH
         return Severity.MEDIUM if self.count >= 2 else Severity.LOW
@@ -42,21 +42,21 @@ class StrideChange:
 
 @dataclass(frozen=True, slots=True)
 class Layouts:
-    """What the snapshots of a run show; the layouts of batches are numbered within their process."""
+    """Snapshots of a run; batch layouts are numbered within their process."""
 
     numbered: dict[tuple[int | None, int], ShapeSnapshot]
     by_step: dict[tuple[int | None, int], ShapeSnapshot]
     parameters: tuple[ShapeSnapshot, ...]
 
     def batch(self, step: RunStep) -> ShapeSnapshot | None:
-        """What the batch of a step looked like; None: not recorded."""
+        """Return the batch of a step; None if not recorded."""
         if step.layout is not None:
             return self.numbered.get((step.process, step.layout))
         return None if step.number is None else self.by_step.get((step.process, step.number))
 
 
 def layouts(events: Sequence[RunEvent]) -> Layouts:
-    """All that the events show; later snapshots of a number count."""
+    """Collect all snapshots; later ones of a number count."""
     numbered, by_step, parameters = {}, {}, []
     for event in events:
         if not isinstance(event, ShapeSnapshot):
@@ -71,8 +71,7 @@ def layouts(events: Sequence[RunEvent]) -> Layouts:
 
 
 def shape_changes(known: Layouts, steps: Sequence[RunStep]) -> ShapeChanges | None:
-    """How many steps had a batch of other shapes than the step before. None where fewer than `FEWEST_STEPS` are
-    known."""
+    """Count steps whose batch has other shapes than the step before. None if fewer than `FEWEST_STEPS` are known."""
     pairs = [(one, other) for one, other, _ in _neighbours(known, steps)]
     if len(pairs) + 1 < FEWEST_STEPS:
         return None
@@ -80,8 +79,8 @@ def shape_changes(known: Layouts, steps: Sequence[RunStep]) -> ShapeChanges | No
 
 
 def stride_changes(known: Layouts, steps: Sequence[RunStep]) -> tuple[StrideChange, ...]:
-    """Tensors that changed their strides and not their shape, the most frequent first. Strides of dimensions of one
-    element do not count: memory is the same."""
+    """Return tensors that changed their strides and not their shape, the most frequent first. Strides of size-1
+    dimensions do not count."""
     found: dict[tuple[SnapshotOf, str, tuple[int, ...], tuple[int, ...], tuple[int, ...]], list[int | None]]
     found = defaultdict(list)
     pairs = list(_neighbours(known, steps))
@@ -114,7 +113,7 @@ def stride_changes(known: Layouts, steps: Sequence[RunStep]) -> tuple[StrideChan
 
 
 def _neighbours(known: Layouts, steps: Sequence[RunStep]) -> Iterator[tuple[ShapeSnapshot, ShapeSnapshot, RunStep]]:
-    """Batches of steps of one kind that follow each other in a process, with the second step."""
+    """Yield batches of consecutive steps of one kind in a process, with the second step."""
     chains: dict[tuple[int | None, int, str | None], list[tuple[ShapeSnapshot, RunStep]]] = defaultdict(list)
     for step in steps:
         batch = known.batch(step)

@@ -1,6 +1,6 @@
-"""From labels to one diagnosis: what is seen most of, what causes it, how sure that is, and why it is no other.
+"""Turn labels into one diagnosis with its cause, confidence, and reasons against the others.
 
-An idle device often has the highest score, and is a symptom: where a cause is known, that is what people are told.
+An idle device often has the highest score, but is a symptom: a known cause is reported instead.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from frx_graph.analyzers.kernels.recommendations import Bottleneck, Recommendation, recommendations
 from frx_graph.analyzers.run.figures import ScopeFigures
 from frx_graph.analyzers.run.steps import Activity
-from frx_graph.analyzers.timeline.labels import INPUT_WAIT, INSUFFICIENT, REMOVABLE, UNPRICED, Answer, RunLabel
+from frx_graph.analyzers.timeline.labels import INPUT_WAIT, INSUFFICIENT, UNPRICED, Answer, RunLabel
 from frx_graph.passes import confidence
 
 FEW_STEPS = 3
@@ -32,8 +32,8 @@ class WhyNot:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """`primary` is the label of the highest score, symptoms included; `user_facing` the cause that costs most, else
-    the symptom. None: nothing that is known holds the run back. `confidence` is 0..1, None without a label."""
+    """`primary` is the label of the highest score, symptoms included; `user_facing` the cause that costs most, else the
+    symptom. None: nothing known holds the run back. `confidence` is 0..1, None without a label."""
 
     primary: RunLabel | None
     user_facing: RunLabel | None
@@ -45,7 +45,7 @@ class Diagnosis:
 
 
 def diagnose(figures: ScopeFigures, labels: Sequence[RunLabel]) -> Diagnosis:
-    """`labels` are all of them, in the order of `run_labels`."""
+    """Diagnose from all `labels`, in the order of `run_labels`."""
     present = [label for label in labels if label.answer is Answer.PRESENT]
     told = [label for label in present if label.label != INSUFFICIENT] or present
     primary = max(told, key=lambda label: label.score, default=None)
@@ -90,7 +90,7 @@ def _reason(figures: ScopeFigures, found: RunLabel | None, others: Sequence[RunL
 
 
 def _not_recorded(figures: ScopeFigures) -> str:
-    """What may well be the bottleneck, and was not looked at."""
+    """Mention a likely bottleneck that was not recorded."""
     if Activity.LOADER in figures.means or not figures.between or figures.between < INPUT_WAIT:
         return ""
     return (
@@ -116,7 +116,7 @@ def _why_not(label: RunLabel) -> str:
 
 
 def _recommendations(present: Sequence[RunLabel], values: Mapping[str, float]) -> tuple[Recommendation, ...]:
-    """What to do about a symptom comes behind what to do about its cause, where that is known."""
+    """Rank advice on a symptom behind advice on its known cause."""
     cause = any(not label.symptom for label in present)
     return recommendations(
         [
@@ -126,9 +126,7 @@ def _recommendations(present: Sequence[RunLabel], values: Mapping[str, float]) -
                 evidence=(label.evidence,),
                 kernels=(),
                 values=values,
-                most_speedup_pct=100.0 * (1 / (1 - label.score) - 1)
-                if label.label in REMOVABLE and label.score < 1
-                else None,
+                most_speedup_pct=label.most_speedup_pct,
                 confidence=label.confidence,
             )
             for label in present

@@ -1,19 +1,65 @@
-"""All that is measured of a scope before anything is concluded from it."""
+"""Measure a scope of steps: figures only, no conclusions."""
 
 from __future__ import annotations
 
 import math
 import statistics
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from frx_graph.analyzers.run.devices import DeviceUse
-from frx_graph.analyzers.run.scopes import processes
-from frx_graph.analyzers.run.steps import Activity, RunStep
-from frx_graph.analyzers.timeline.shapes import ShapeChanges
-from frx_graph.analyzers.timeline.timeline import Timeline
-from frx_graph.evidence.run.events import ProfilerWindow
+from frx_graph.analyzers.run.steps import Activity, RunStep, processes
+from frx_graph.analyzers.timeline.analysis import Timeline
+from frx_graph.analyzers.timeline.host_time import ShapeChanges
+from frx_graph.evidence.run.events import GpuSample, ProfilerWindow
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceUse:
+    """One device. Shares are 0..1, None if no sample has them."""
+
+    device: int | None
+    samples: int
+    busy: float | None
+    memory_busy: float | None
+    """Time in which memory was read or written."""
+    peak_memory: float | None
+    """The most of its memory that was taken, by whatever program."""
+
+
+def device_use(samples: Sequence[GpuSample], begin_ns: int | None, end_ns: int | None) -> tuple[DeviceUse, ...]:
+    """Return devices by number, between two times; None leaves an end open. Of several devices those that never worked
+    are left out: a sampler sees all of the machine's."""
+    gathered: dict[int | None, list[GpuSample]] = defaultdict(list)
+    worked = {sample.device for sample in samples if sample.busy_pct}
+    for sample in samples:
+        within = (begin_ns is None or sample.at_ns >= begin_ns) and (end_ns is None or sample.at_ns <= end_ns)
+        if within and (not worked or sample.device in worked):
+            gathered[sample.device].append(sample)
+    return tuple(
+        DeviceUse(
+            device=device,
+            samples=len(here),
+            busy=_mean_percent([sample.busy_pct for sample in here]),
+            memory_busy=_mean_percent([sample.memory_busy_pct for sample in here]),
+            peak_memory=max(
+                (
+                    sample.memory_used / sample.memory_total
+                    for sample in here
+                    if sample.memory_used is not None and sample.memory_total
+                ),
+                default=None,
+            ),
+        )
+        for device, here in sorted(gathered.items(), key=lambda item: -1 if item[0] is None else item[0])
+    )
+
+
+def _mean_percent(percents: Sequence[float | None]) -> float | None:
+    known = [percent for percent in percents if percent is not None]
+    return statistics.fmean(known) / 100 if known else None
+
 
 STALLS = (Activity.LOADER, Activity.H2D, Activity.SYNC)
 STALL_LABELS = {Activity.LOADER: "input_bound", Activity.H2D: "copy_bound", Activity.SYNC: "sync_bound"}
@@ -23,7 +69,7 @@ _FEW = 0.5
 
 @dataclass(frozen=True, slots=True)
 class KernelFigures:
-    """Of kernels, as a profiler's window has them in the event stream. None: not recorded."""
+    """Kernels in a profiler's window of the event stream. None: not recorded."""
 
     kernels: int | None
     median_us: float | None
@@ -40,8 +86,8 @@ class ProcessShare:
 
 @dataclass(frozen=True)
 class ScopeFigures:
-    """The steps of a scope, with what devices did meanwhile. `trace` is what a profiler recorded of a part of the run.
-    Times and shares are of steps that are whole, did not fail, and lasted; None where nothing was recorded."""
+    """The steps of a scope and their devices. `trace` is a profiler's record of a part of the run. Times and shares are
+    of whole steps that did not fail; None: not recorded."""
 
     steps: tuple[RunStep, ...]
     devices: tuple[DeviceUse, ...]
@@ -51,43 +97,43 @@ class ScopeFigures:
 
     @cached_property
     def timed(self) -> tuple[RunStep, ...]:
-        """Steps that count."""
+        """Return the steps that count."""
         return tuple(step for step in self.steps if step.whole and not step.failed and step.wall_ns > 0)
 
     @cached_property
     def wall_ns(self) -> int:
-        """Of these, in all processes together."""
+        """Return the time of these steps in all processes together."""
         return sum(step.wall_ns for step in self.timed)
 
     @cached_property
     def walls_ms(self) -> tuple[float, ...]:
-        """Of each, sorted."""
+        """Return the time of each, sorted."""
         return tuple(sorted(step.wall_ns / 1e6 for step in self.timed))
 
     @property
     def step_ms(self) -> float | None:
-        """The mean, from batch to batch."""
+        """Return the mean from batch to batch."""
         return self.wall_ns / len(self.timed) / 1e6 if self.timed else None
 
     @property
     def median_ms(self) -> float | None:
-        """Half of the steps are shorter."""
+        """Return the median."""
         return statistics.median(self.walls_ms) if self.walls_ms else None
 
     @property
     def p90_ms(self) -> float | None:
-        """A tenth of the steps is longer, or as long."""
+        """Return the 90th percentile."""
         return self.walls_ms[math.ceil(0.9 * len(self.walls_ms)) - 1] if self.walls_ms else None
 
     @property
     def steps_per_s(self) -> float | None:
-        """Of one process."""
+        """Return the rate of one process."""
         return len(self.timed) / (self.wall_ns / 1e9) if self.timed else None
 
     @cached_property
     def means(self) -> Mapping[Activity, float]:
-        """Of the time of steps, 0..1, of the processes that recorded it; what none recorded is not there. Without
-        steps, of all that a profiler recorded."""
+        """Return shares of the steps' time, 0..1, of processes that recorded them. Without steps, of all that a
+        profiler recorded."""
         found: dict[Activity, float] = {}
         if not self.steps and self.trace is not None:
             whole = {Activity.LOADER: self.trace.loading_share, Activity.SYNC: self.trace.waiting_share}
@@ -100,19 +146,19 @@ class ScopeFigures:
 
     @property
     def unexplained(self) -> float | None:
-        """Of the time of steps, what nothing that was recorded covers."""
+        """Return the share of the steps' time that no record covers."""
         return sum(step.unexplained_ns for step in self.timed) / self.wall_ns if self.timed else None
 
     @property
     def between(self) -> float | None:
-        """Of the time of steps, what stands before the program marked them, and nothing that was recorded covers."""
+        """Return the share of the steps' time before the program marked them that no record covers."""
         known = [step for step in self.timed if step.between_ns is not None]
         if not known:
             return None
         return sum(step.between_ns or 0 for step in known) / sum(step.wall_ns for step in known)
 
     def worst(self, activity: Activity) -> ProcessShare | None:
-        """Of the process in which it takes most: the others wait for it."""
+        """Return the share of the process that does most of it: the others wait for it."""
         parts = processes(self.timed)
         most = max(map(len, parts.values()), default=0)
         shares = [
@@ -124,34 +170,34 @@ class ScopeFigures:
 
     @property
     def dominant_stall(self) -> str | None:
-        """What of waiting, copying and synchronising takes most; None where nothing does, or none was recorded."""
+        """Return the longest of waiting, copying and synchronising; None if there is none."""
         stalls = {activity: self.means[activity] for activity in STALLS if self.means.get(activity)}
         return STALL_LABELS[max(stalls, key=lambda activity: stalls[activity])] if stalls else None
 
     @property
     def sampled_busy(self) -> float | None:
-        """Of devices, by samples."""
+        """Return the busy share of devices by samples."""
         return _mean([device.busy for device in self.devices])
 
     @property
     def busy(self) -> float | None:
-        """Of devices: by a profiler where there is one, which sees each kernel; else by samples."""
+        """Return the busy share of devices: a profiler's, which sees each kernel; else by samples."""
         measured = None if self.trace is None else self.trace.busy_share
         return self.sampled_busy if measured is None else measured
 
     @property
     def memory_busy(self) -> float | None:
-        """Of devices, by samples."""
+        """Return the memory-busy share of devices by samples."""
         return _mean([device.memory_busy for device in self.devices])
 
     @property
     def peak_memory(self) -> float | None:
-        """Of the fullest device: taken, by samples, or else allocated, by a profiler."""
+        """Return the share taken of the fullest device, by samples; else allocated, by a profiler."""
         sampled = max((device.peak_memory for device in self.devices if device.peak_memory is not None), default=None)
         return self.trace.memory_share if sampled is None and self.trace is not None else sampled
 
     def values(self) -> Mapping[str, float]:
-        """What cards speak of, by name; shares in percent. The whole run's come before a profiler's."""
+        """Return the metrics of cards by name; shares in percent. The whole run's come before a profiler's."""
         shares = {
             "dataloader_wait_pct": self.means.get(Activity.LOADER),
             "h2d_pct": self.means.get(Activity.H2D),
@@ -168,7 +214,7 @@ class ScopeFigures:
 
 
 def kernel_figures(windows: Sequence[ProfilerWindow]) -> KernelFigures | None:
-    """Of the last window that has any."""
+    """Return the figures of the last window that has any."""
     told = [one for one in windows if one.kernels or one.median_kernel_us is not None or one.small_kernels is not None]
     return KernelFigures(told[-1].kernels, told[-1].median_kernel_us, told[-1].small_kernels) if told else None
 

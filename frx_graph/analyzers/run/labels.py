@@ -1,7 +1,7 @@
-"""What holds a run back: each label with what speaks for it, or why it is not the one.
+"""Label what holds a run back, from its own record and a profiler's trace.
 
 The lines are the published ones of `frx_graph/analyzers/timeline/labels.py`. Events show the whole run from the host; a
-profiler sees devices, but a part of the run. What each tells better comes from it (`_OF_TRACES`), else from the other.
+profiler sees devices, but only a part of the run. `_OF_TRACES` lists what it tells better.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from frx_graph.analyzers.run.figures import ProcessShare, ScopeFigures
+from frx_graph.analyzers.run.figures import STALL_LABELS, ScopeFigures
 from frx_graph.analyzers.run.steps import Activity
+from frx_graph.analyzers.timeline.host_time import FEWEST_STEPS
 from frx_graph.analyzers.timeline.labels import (
     CHANGES,
     COPY_TIME,
@@ -27,32 +28,32 @@ from frx_graph.analyzers.timeline.labels import (
     UNPRICED,
     Answer,
     RunLabel,
+    absent,
+    in_order,
+    present_from,
+    undecidable,
 )
-from frx_graph.analyzers.timeline.shapes import FEWEST_STEPS
 from frx_graph.passes import confidence
 
 _OF_TRACES = frozenset(
     {"copy_bound", "sync_bound", "launch_bound", "communication_bound", "layout_churn", "underutilized_gpu"}
 )
 """What a profiler tells better: whether a device has work meanwhile, and which."""
-_NO_STEPS = "no step was timed"
 
 
 def run_labels(figures: ScopeFigures, of_trace: Sequence[RunLabel]) -> tuple[RunLabel, ...]:
-    """All labels: those that hold first, by score; causes before symptoms. `of_trace` are a profiler's, if there is
-    one."""
+    """Return all labels: those that hold first, by score; causes before symptoms. `of_trace` are a profiler's, if there
+    is one."""
     own: dict[str, RunLabel] = {}
     for rule in _RULES:
         found = rule(figures, own)
         own[found.label] = found
     traced = {label.label: label for label in of_trace if label.label != INSUFFICIENT}
-    labels = [_better(own.get(name), traced.get(name)) for name in dict.fromkeys((*own, *traced))]
-    order = [Answer.PRESENT, Answer.UNDECIDABLE, Answer.ABSENT]
-    return tuple(sorted(labels, key=lambda one: (order.index(one.answer), one.symptom, -one.score, one.label)))
+    return in_order(_better(own.get(name), traced.get(name)) for name in dict.fromkeys((*own, *traced)))
 
 
 def _better(own: RunLabel | None, traced: RunLabel | None) -> RunLabel:
-    """Of what the whole run's record and a profiler say of a label, the one to go by, and what the other says."""
+    """Choose between the labels of the whole run and of a profiler, and mention the other."""
     if own is None or traced is None:
         found = own or traced
         assert found is not None
@@ -68,101 +69,89 @@ def _better(own: RunLabel | None, traced: RunLabel | None) -> RunLabel:
 
 
 def _input_bound(run: ScopeFigures, _: Mapping[str, RunLabel]) -> RunLabel:
-    name = "input_bound"
-    worst = run.worst(Activity.LOADER)
-    if worst is None:
-        between = "" if not run.between else f"; {run.between:.1%} of the time passes between steps"
-        return _undecidable(name, f"no wait for a DataLoader was recorded{between}" if run.timed else _NO_STEPS)
-    said = f"the program waits for its DataLoader {worst.share:.1%} of the time of its steps{_who(run, worst)}"
-    return _stall(run, name, said, worst.share, INPUT_WAIT)
+    between = "" if not run.between else f"; {run.between:.1%} of the time passes between steps"
+    said = "the program waits for its DataLoader {share} of the time of its steps"
+    return _stall(run, Activity.LOADER, INPUT_WAIT, said, f"no wait for a DataLoader was recorded{between}")
 
 
 def _copy_bound(run: ScopeFigures, _: Mapping[str, RunLabel]) -> RunLabel:
-    name = "copy_bound"
-    worst = run.worst(Activity.H2D)
-    if worst is None:
-        return _undecidable(name, "no copy from the host was recorded" if run.timed else _NO_STEPS)
-    said = f"copies from the host take {worst.share:.1%} of the time of steps{_who(run, worst)}"
-    return _stall(run, name, said, worst.share, COPY_TIME)
+    said = "copies from the host take {share} of the time of steps"
+    return _stall(run, Activity.H2D, COPY_TIME, said, "no copy from the host was recorded")
 
 
 def _sync_bound(run: ScopeFigures, _: Mapping[str, RunLabel]) -> RunLabel:
-    name = "sync_bound"
-    worst = run.worst(Activity.SYNC)
+    said = "the program waits for devices {share} of the time of its steps"
+    return _stall(run, Activity.SYNC, SYNC_WAIT, said, "no wait for a device was recorded")
+
+
+def _stall(run: ScopeFigures, activity: Activity, line: float, text: str, unknown: str) -> RunLabel:
+    name, worst = STALL_LABELS[activity], run.worst(activity)
     if worst is None:
-        return _undecidable(name, "no wait for a device was recorded" if run.timed else _NO_STEPS)
-    said = f"the program waits for devices {worst.share:.1%} of the time of its steps{_who(run, worst)}"
-    return _stall(run, name, said, worst.share, SYNC_WAIT)
-
-
-def _stall(run: ScopeFigures, name: str, said: str, share: float, line: float) -> RunLabel:
-    if share < line:
-        return _absent(name, f"{said}; below {line:.0%}")
-    if run.busy is not None and run.busy > 1 - IDLE:
-        return _absent(name, f"{said}, but devices are busy {run.busy:.1%} of the time: they have work meanwhile")
-    return RunLabel(name, Answer.PRESENT, min(1.0, share), confidence.MEASURED, said)
+        return undecidable(name, unknown if run.timed else "no step was timed")
+    several = len({step.process for step in run.timed}) > 1
+    who = f", in process {worst.process}, the one that does most" if several else ""
+    said = text.format(share=f"{worst.share:.1%}") + who
+    if worst.share >= line and run.busy is not None and run.busy > 1 - IDLE:
+        return absent(name, f"{said}, but devices are busy {run.busy:.1%} of the time: they have work meanwhile")
+    return present_from(name, worst.share, line, said)
 
 
 def _memory_pressure(run: ScopeFigures, _: Mapping[str, RunLabel]) -> RunLabel:
     name = "memory_pressure"
     share = run.peak_memory
     if share is None:
-        return _undecidable(name, "no sample says how much of a device's memory was taken")
+        return undecidable(name, "no sample says how much of a device's memory was taken")
     said = f"{share:.1%} of a device's memory is taken at most"
-    if share < MEMORY:
-        return _absent(name, f"{said}; below {MEMORY:.0%}")
-    return RunLabel(name, Answer.PRESENT, UNPRICED * min(1.0, share), confidence.MEASURED, said)
+    return present_from(name, share, MEMORY, said, price=UNPRICED)
 
 
 def _shape_instability(run: ScopeFigures, _: Mapping[str, RunLabel]) -> RunLabel:
     name = "shape_instability"
     shapes = run.shapes
     if shapes is None:
-        return _undecidable(name, f"shapes of batches were not recorded in {FEWEST_STEPS} steps")
+        return undecidable(name, f"shapes of batches were not recorded in {FEWEST_STEPS} steps")
     said = f"{shapes.changes} of {shapes.steps - 1} steps have a batch of other shapes than the step before"
-    if shapes.share < CHANGES:
-        return _absent(name, f"{said}; below {CHANGES:.0%}")
-    if shapes.changes < FEWEST_CHANGES:
-        return _absent(name, f"{said}: as the last batch of a data set makes")
-    return RunLabel(name, Answer.PRESENT, UNPRICED * shapes.share, confidence.MEASURED, said)
+    if shapes.share >= CHANGES and shapes.changes < FEWEST_CHANGES:
+        return absent(name, f"{said}: as the last batch of a data set makes")
+    return present_from(name, shapes.share, CHANGES, said, price=UNPRICED)
 
 
 def _underutilized_gpu(run: ScopeFigures, _: Mapping[str, RunLabel]) -> RunLabel:
     name = "underutilized_gpu"
     busy = run.sampled_busy
     if busy is None:
-        return _undecidable(name, "no sample says how busy a device was")
+        return undecidable(name, "no sample says how busy a device was")
     said = f"devices are busy {busy:.1%} of the time, by {sum(device.samples for device in run.devices)} samples"
     if busy >= LEAST_BUSY:
-        return _absent(name, f"{said}; not below {LEAST_BUSY:.0%}")
+        return absent(name, f"{said}; not below {LEAST_BUSY:.0%}")
     return RunLabel(name, Answer.PRESENT, 1 - busy, confidence.MEASURED, said, symptom=True)
 
 
 def _launch_bound(run: ScopeFigures, others: Mapping[str, RunLabel]) -> RunLabel:
-    """From a profiler's figures in the event stream: without its trace nothing shows what kernels waited for, so it is
-    concluded from an idle device that nothing else explains."""
+    """Conclude from an idle device that nothing else explains: without a trace nothing shows what kernels waited
+    for."""
     name = "launch_bound"
     known = run.kernels
     if known is None or known.kernels is None or known.median_us is None or known.small is None:
-        return _undecidable(name, "no profiler recorded kernels")
+        return undecidable(name, "no profiler recorded kernels")
     if known.kernels < FEWEST_KERNELS:
-        return _undecidable(name, f"{known.kernels} kernels are too few to tell")
+        return undecidable(name, f"{known.kernels} kernels are too few to tell")
     said = (
         f"a profiler saw {known.kernels:,} kernels, half of them shorter than {known.median_us:.3g} us; "
         f"{known.small:.0%} take less than {SMALL_KERNEL_US:g} us"
     )
     if known.median_us >= SMALL_KERNEL_US or known.small < SMALL_KERNELS:
-        return _absent(name, f"{said}: they are not small")
+        return absent(name, f"{said}: they are not small")
     if others["shape_instability"].answer is Answer.PRESENT:
-        return _absent(name, f"{said}, but shapes change, which has a cost of its own")
+        return absent(name, f"{said}, but shapes change, which has a cost of its own")
     stall = next((one for one in _STALLS if others[one].answer is Answer.PRESENT), None)
     if stall is not None:
-        return _absent(name, f"{said}, but the device waits since the run is {stall}")
+        return absent(name, f"{said}, but the device waits since the run is {stall}")
     busy = run.sampled_busy
     if busy is None:
-        return _undecidable(name, f"{said}, but no sample says how busy the device was")
+        return undecidable(name, f"{said}, but no sample says how busy the device was")
     if busy >= LEAST_BUSY:
-        return _absent(name, f"{said}, but devices are busy {busy:.1%} of the time")
+        return absent(name, f"{said}, but devices are busy {busy:.1%} of the time")
     stable = others["shape_instability"].answer is Answer.ABSENT
     said += f"; devices are busy {busy:.1%} of the time, and nothing else explains that"
     sure = confidence.MODELLED if stable else confidence.ASSUMED
@@ -171,22 +160,9 @@ def _launch_bound(run: ScopeFigures, others: Mapping[str, RunLabel]) -> RunLabel
 
 def _insufficient_telemetry(run: ScopeFigures, _: Mapping[str, RunLabel]) -> RunLabel:
     if run.timed or run.trace is not None or run.sampled_busy is not None:
-        return _absent(INSUFFICIENT, "steps were timed, or devices observed")
+        return absent(INSUFFICIENT, "steps were timed, or devices observed")
     said = "no step was timed, and no sample says how busy a device was"
     return RunLabel(INSUFFICIENT, Answer.PRESENT, 1.0, confidence.MEASURED, said, symptom=True)
-
-
-def _who(run: ScopeFigures, worst: ProcessShare) -> str:
-    several = len({step.process for step in run.timed}) > 1
-    return f", in process {worst.process}, the one that does most" if several else ""
-
-
-def _absent(label: str, said: str) -> RunLabel:
-    return RunLabel(label, Answer.ABSENT, 0.0, confidence.MEASURED, said)
-
-
-def _undecidable(label: str, said: str) -> RunLabel:
-    return RunLabel(label, Answer.UNDECIDABLE, 0.0, 0.0, said)
 
 
 _STALLS = ("input_bound", "copy_bound", "sync_bound")

@@ -1,7 +1,7 @@
-"""The steps of a run, timed from batch to batch: from where one ended to where the next ends in the same process.
+"""Time the steps of a run from batch to batch: from the end of one to the end of the next in the same process.
 
-What a program waits for its batch stands before the step that it marks, in a loop over a DataLoader; timed from inside
-the step it would not be there.
+In a loop over a DataLoader the wait for a batch comes before the step that the program marks; timed from inside the
+step it would be missing. Processes do not share steps, and a clock that went back divides one in two.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ import enum
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from types import MappingProxyType
 
-from frx_graph.analyzers.run.clocks import ProcessEvents
 from frx_graph.evidence.run.events import (
     CopySpan,
+    GpuSample,
     LoaderWait,
     PhaseSpan,
     RunEvent,
@@ -22,12 +23,99 @@ from frx_graph.evidence.run.events import (
     StepEnd,
     StepStart,
     SyncWait,
+    SystemInfo,
 )
 from frx_graph.evidence.trace.intervals import Span, merged, without
 
+_OF_NO_PROCESS = (GpuSample, SystemInfo)
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessEvents:
+    """Events of one process by one clock, in order of time. `clock` is 0, and one more each time it went back."""
+
+    process: int | None
+    clock: int
+    events: tuple[RunEvent, ...]
+
+
+def by_process(events: Sequence[RunEvent]) -> tuple[ProcessEvents, ...]:
+    """Group the events of processes that end steps, in order of appearance. `events` are in the order of writing."""
+    written: dict[int | None, list[RunEvent]] = defaultdict(list)
+    for event in events:
+        if not isinstance(event, _OF_NO_PROCESS):
+            written[event.process].append(event)
+    return tuple(
+        ProcessEvents(process, clock, tuple(sorted(part, key=lambda event: event.at_ns)))
+        for process, here in written.items()
+        if any(isinstance(event, StepEnd) for event in here)
+        for clock, part in enumerate(_clocks(here))
+    )
+
+
+def _clocks(events: list[RunEvent]) -> list[list[RunEvent]]:
+    """Split events where the clock was set back: steps are numbered in the order of writing, and not in that of time.
+    Threads may write out of order."""
+    ends = [(index, event) for index, event in enumerate(events) if isinstance(event, StepEnd)]
+    numbers = [event.step for _, event in ends]
+    sorted_numbers = [event.step for _, event in sorted(ends, key=lambda end: end[1].at_ns)]
+    if not _rising(numbers) or _rising(sorted_numbers):
+        return [events]
+    cuts = [0]
+    for (before, ended), (after, following) in pairwise(ends):
+        if following.at_ns < ended.at_ns:
+            cuts.append(next(at for at in range(before + 1, after + 1) if events[at].at_ns < ended.at_ns))
+    return [events[begin:end] for begin, end in pairwise([*cuts, len(events)])]
+
+
+def _rising(numbers: Sequence[int | None]) -> bool:
+    known = [number for number in numbers if number is not None]
+    return len(known) == len(numbers) and all(one <= other for one, other in pairwise(known))
+
+
+SKIP_FIRST = 5
+"""Steps of a process in which it compiles, tunes, starts workers and fills queues; as many as a trial warms up with."""
+SKIP_AT_MOST = 5
+"""One of as many steps may be skipped: of a short run most is used."""
+LAST = 1000
+"""Of a long run, how it is now: its last steps of each process."""
+
+
+class Scope(enum.StrEnum):
+    """Values of `--scope`."""
+
+    RUN = "run"
+    STEADY_STATE = "steady_state"
+    AUTO = "auto"
+
+
+@dataclass(frozen=True, slots=True)
+class Selector:
+    """Choice of the steady state of each process: `skip_first_n` steps are skipped, a fifth of them at most, and the
+    `last_k` of the others used."""
+
+    skip_first_n: int = SKIP_FIRST
+    last_k: int = LAST
+
+    def select(self, steps: Sequence[RunStep]) -> tuple[RunStep, ...]:
+        """Return the steps in a steady state, from steps in order of time."""
+        found: list[RunStep] = []
+        for here in processes(steps).values():
+            skipped = min(self.skip_first_n, len(here) // SKIP_AT_MOST)
+            found.extend(here[skipped:][-self.last_k :])
+        return tuple(found)
+
+
+def processes(steps: Sequence[RunStep]) -> dict[int | None, list[RunStep]]:
+    """Return the steps of each process."""
+    found: dict[int | None, list[RunStep]] = defaultdict(list)
+    for step in steps:
+        found[step.process].append(step)
+    return dict(found)
+
 
 class Activity(enum.StrEnum):
-    """What time of a step goes to."""
+    """Parts of a step's time."""
 
     LOADER = "loader_wait"
     H2D = "h2d"
@@ -69,13 +157,13 @@ class RunStep:
 
     @property
     def wall_ns(self) -> int:
-        """From batch to batch."""
+        """Return the time from batch to batch."""
         return self.end_ns - self.begin_ns
 
 
 def steps_of(record: ProcessEvents) -> tuple[RunStep, ...]:
-    """All steps of a process that ended, in order of time; a step within another one is a part of that. An event that
-    was written twice counts once."""
+    """Return all steps of a process that ended, in order of time. Nested steps are part of the outer one, and repeated
+    events count once."""
     ends = list(dict.fromkeys(event for event in record.events if isinstance(event, StepEnd) and not event.depth))
     spans = _spans(record.events)
     gaps = _gaps(record.events)
@@ -112,8 +200,8 @@ def steps_of(record: ProcessEvents) -> tuple[RunStep, ...]:
 
 
 def unfinished_steps(record: ProcessEvents) -> int:
-    """Steps that began and did not end: at most those that ran when it was killed. Numbers may begin anew in every
-    epoch. Where events are missing behind a beginning, so may be its end."""
+    """Count steps that began and did not end. Numbers may restart in every epoch, and a dropped event may have been the
+    end."""
     lost = max((gap.until_ns for gap in _gaps(record.events)), default=-1)
     marks = {event for event in record.events if isinstance(event, (StepStart, StepEnd)) and event.at_ns >= lost}
     begun = Counter(event.step for event in marks if isinstance(event, StepStart))
@@ -122,7 +210,7 @@ def unfinished_steps(record: ProcessEvents) -> int:
 
 
 def lengths_within(windows: Sequence[Span], spans: Sequence[Span]) -> list[int]:
-    """How long the merged spans run in each of the windows, which follow each other and do not overlap."""
+    """Return how long the merged spans run in each of the windows, which are in order and do not overlap."""
     found = []
     first = 0
     for begin, end in windows:
@@ -144,7 +232,7 @@ class _Gap:
     until_ns: int
 
     def within(self, begin_ns: int, end_ns: int) -> bool:
-        """Whether one of the events that are missing may belong behind `begin_ns`, up to `end_ns`."""
+        """Return True if a missing event may belong between `begin_ns` and `end_ns`."""
         return self.since_ns < end_ns and (self.since_ns >= begin_ns or self.until_ns > begin_ns)
 
 
@@ -180,7 +268,7 @@ def _spans(events: Iterable[RunEvent]) -> dict[Activity, tuple[Span, ...]]:
 
 
 def _starts(events: Iterable[RunEvent], ends: Sequence[StepEnd]) -> list[int | None]:
-    """When each step began, by its duration, or else by the last event that says so."""
+    """Return when each step began: by its duration, or else the last event that says so."""
     marked: dict[int | None, list[int]] = defaultdict(list)
     for event in events:
         if isinstance(event, StepStart):
@@ -195,8 +283,8 @@ def _starts(events: Iterable[RunEvent], ends: Sequence[StepEnd]) -> list[int | N
 
 
 def _first_begin(end: StepEnd, start: int | None, spans: Mapping[Activity, Sequence[Span]]) -> int:
-    """Of the first step: where the wait before it began, or where the program marked it. Where neither is known it
-    lasts no time, so that it is not counted."""
+    """Return when the first step began: with the wait before it, or at its mark. If neither is known it lasts no time,
+    and does not count."""
     if start is None:
         return end.at_ns
     before = [span for span in spans.get(Activity.LOADER, ()) if span[1] <= start]

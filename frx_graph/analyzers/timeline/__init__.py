@@ -1,1 +1,1 @@
-"""What a profiler trace says of a run as a whole: how busy devices were, what hosts did, and what holds it back."""
+"""Analyse a profiler trace as a whole: busy devices, the host's work, and what holds the run back."""

@@ -1,15 +1,170 @@
-"""What a trace says of a run: its timeline, the labels that hold, and what to do about them."""
+"""Analyse a trace: its timeline, labels and recommendations."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from frx_graph.analyzers.kernels.recommendations import Bottleneck, Recommendation, recommendations
-from frx_graph.analyzers.timeline.labels import INSUFFICIENT, REMOVABLE, Answer, RunLabel, run_labels
-from frx_graph.analyzers.timeline.timeline import Timeline, timeline
+from frx_graph.analyzers.timeline.device_time import (
+    DeviceTime,
+    LayoutTotals,
+    TransferTotal,
+    device_times,
+    layout_work,
+    transfer_totals,
+)
+from frx_graph.analyzers.timeline.host_time import HostTime, ShapeChanges, host_time, parts_of, shape_changes
+from frx_graph.analyzers.timeline.kernel_table import KernelTable, kernel_table
+from frx_graph.analyzers.timeline.labels import INSUFFICIENT, Answer, RunLabel, run_labels
+from frx_graph.analyzers.timeline.launches import Launches, launches
+from frx_graph.analyzers.timeline.windows import Windows, find_windows
 from frx_graph.analyzers.trace.analysis import TraceAnalysis
+from frx_graph.evidence.trace.intervals import common, covers, length_ns, without
+from frx_graph.evidence.trace.torch_trace import TorchTrace
 from frx_graph.records import Finding
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """A measured run. Shares are 0..1: of devices, means over the windows; of the host, over the used steps. None: not
+    in the trace."""
+
+    windows: Windows
+    devices: tuple[DeviceTime, ...]
+    transfers: tuple[TransferTotal, ...]
+    kernels: KernelTable
+    launches: Launches | None
+    host: HostTime
+    layout: LayoutTotals
+    shapes: ShapeChanges | None
+    memory_share: float | None
+    """The most of a device's memory that was allocated."""
+
+    @property
+    def busy_share(self) -> float | None:
+        """Return the time in which a device did anything."""
+        return self._of_devices([device.busy_ns for device in self.devices])
+
+    @property
+    def kernel_share(self) -> float | None:
+        """Return the time in which a kernel ran."""
+        return self._of_devices([device.kernel_ns for device in self.devices])
+
+    @property
+    def loading_share(self) -> float | None:
+        """Return the time in which the program waits for a batch."""
+        return self._of_steps(self.host.loading_ns)
+
+    @property
+    def waiting_share(self) -> float | None:
+        """Return the time in which a thread waits for a device."""
+        return self._of_steps(self.host.waiting_ns)
+
+    @property
+    def exposed_copy_share(self) -> float | None:
+        """Return the time of copies from the host with no kernel beside them."""
+        return self._of_devices([device.exposed_host_to_device_ns for device in self.devices])
+
+    @property
+    def exposed_communication_share(self) -> float | None:
+        """Return the time of communication with no computation beside it: on devices, or on the host without
+        devices."""
+        if self.devices:
+            return self._of_devices([device.exposed_communication_ns for device in self.devices])
+        return self._of_steps(length_ns(without(self.host.collectives, self.host.computing)))
+
+    @cached_property
+    def host_bound_share(self) -> float | None:
+        """Return the idle time of devices while the program did not wait for input."""
+        loading = self.host.loading or ()
+        return self._of_devices([length_ns(without(device.idle, loading)) for device in self.devices])
+
+    @cached_property
+    def idle_while_loading_share(self) -> float | None:
+        """Return the idle time of devices while the program waited for input."""
+        if self.host.loading is None:
+            return None
+        loading = self.host.loading
+        return self._of_devices([length_ns(common(device.idle, loading)) for device in self.devices])
+
+    @cached_property
+    def idle_after_waits_share(self) -> float | None:
+        """Return idle time of devices that begins while the host waits for them, waits for input aside: the host could
+        not launch before it knew that the device was done."""
+        if self.host.waiting is None:
+            return None
+        loading, waiting = self.host.loading or (), self.host.waiting
+        found = []
+        for device in self.devices:
+            after = [gap for gap in device.gaps if covers(waiting, gap[0])]
+            found.append(length_ns(without(after, loading)))
+        return self._of_devices(found)
+
+    @property
+    def layout_share(self) -> float | None:
+        """Return the part of kernel time that changes layouts."""
+        running = sum(device.kernel_ns for device in self.devices)
+        return self.layout.device_ns / running if running else None
+
+    def _of_steps(self, time_ns: int | None) -> float | None:
+        return None if time_ns is None or not self.windows.host_ns else time_ns / self.windows.host_ns
+
+    def _of_devices(self, times: Sequence[int]) -> float | None:
+        whole = len(times) * self.windows.span_ns
+        return sum(times) / whole if whole else None
+
+    def values(self) -> Mapping[str, float]:
+        """Return the metrics of cards and labels by name; shares in percent. Unknown ones are left out."""
+        known = self.launches
+        shares = {
+            "gpu_busy_pct": self.busy_share,
+            "dataloader_wait_pct": self.loading_share,
+            "sync_wait_pct": self.waiting_share,
+            "idle_after_sync_pct": self.idle_after_waits_share,
+            "host_bound_idle_pct": self.host_bound_share,
+            "exposed_h2d_pct": self.exposed_copy_share,
+            "exposed_communication_pct": self.exposed_communication_share,
+            "layout_change_pct": self.layout_share,
+            "peak_memory_pct": self.memory_share,
+            "shape_change_pct": None if self.shapes is None else self.shapes.share,
+            "small_kernel_pct": known.small / known.kernels if known else None,
+            "starved_kernel_pct": known.starved / known.judged if known and known.judged else None,
+        }
+        found = {name: 100.0 * share for name, share in shares.items() if share is not None}
+        if known is not None:
+            found["median_cuda_kernel_duration_us"] = known.median_ns / 1e3
+            if known.per_step is not None:
+                found["kernel_count_per_step"] = known.per_step
+        if self.windows.steps:
+            found["step_ms"] = self.windows.span_ns / self.windows.steps / 1e6
+        return found
+
+
+def timeline(analysis: TraceAnalysis, findings: Sequence[Finding]) -> Timeline:
+    """Measure a trace; `findings` are those of `copy_findings` on it, in order."""
+    windows = find_windows(analysis)
+    parts = parts_of(analysis.tree)
+    devices = device_times(analysis, windows)
+    return Timeline(
+        windows=windows,
+        devices=devices,
+        transfers=transfer_totals(analysis, windows),
+        kernels=kernel_table(analysis, windows, parts),
+        launches=launches(analysis, windows, devices),
+        host=host_time(analysis, windows, parts),
+        layout=layout_work(analysis, windows, findings),
+        shapes=shape_changes(analysis, windows, parts),
+        memory_share=_memory_share(analysis.tree.trace),
+    )
+
+
+def _memory_share(trace: TorchTrace) -> float | None:
+    whole = trace.device_bytes
+    shares = [peak / whole[device] for device, peak in trace.peak_allocated.items() if device in whole]
+    return max(shares, default=None)
+
 
 _NAMED = 5
 """Kernels of a bottleneck that are named."""
@@ -17,7 +172,7 @@ _NAMED = 5
 
 @dataclass(frozen=True)
 class RunAnalysis:
-    """A timeline with its labels: all of them, those that hold first."""
+    """A timeline with all its labels, those that hold first."""
 
     timeline: Timeline
     labels: tuple[RunLabel, ...]
@@ -25,27 +180,25 @@ class RunAnalysis:
 
     @property
     def present(self) -> tuple[RunLabel, ...]:
-        """The labels that hold."""
+        """Return the labels that hold."""
         return tuple(label for label in self.labels if label.answer is Answer.PRESENT)
 
     @property
     def primary(self) -> RunLabel | None:
-        """The cause that costs most; a symptom where no cause is known; None where nothing holds the run back, or
-        nothing is known."""
+        """Return the cause that costs most, or a symptom without a known cause; None if nothing is known."""
         return next((label for label in self.present if label.label != INSUFFICIENT), None)
 
     @property
     def symptom(self) -> RunLabel | None:
-        """What the cause leads to, if it is seen."""
+        """Return the symptom of the cause, if it is seen."""
         return next((label for label in self.present if label.symptom and label.label != INSUFFICIENT), None)
 
 
 def analyse_run(analysis: TraceAnalysis, findings: Sequence[Finding]) -> RunAnalysis:
-    """`findings` are those of `copy_findings` on the same analysis, in its order."""
+    """Analyse a trace; `findings` are those of `copy_findings` on it, in order."""
     run = timeline(analysis, findings)
     labels = run_labels(run)
     values = run.values()
-    found = [label for label in labels if label.answer is Answer.PRESENT]
     bottlenecks = [
         Bottleneck(
             label=label.label,
@@ -53,18 +206,13 @@ def analyse_run(analysis: TraceAnalysis, findings: Sequence[Finding]) -> RunAnal
             evidence=(label.evidence,),
             kernels=_kernels(run, label),
             values=values,
-            most_speedup_pct=_most(label),
+            most_speedup_pct=label.most_speedup_pct,
             confidence=label.confidence,
         )
-        for label in found
+        for label in labels
+        if label.answer is Answer.PRESENT
     ]
     return RunAnalysis(run, labels, recommendations(bottlenecks))
-
-
-def _most(label: RunLabel) -> float | None:
-    if label.label not in REMOVABLE or label.score >= 1:
-        return None
-    return 100.0 * (1 / (1 - label.score) - 1)
 
 
 def _kernels(run: Timeline, label: RunLabel) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""How long each device was busy, and with what: unions of intervals, never sums, so nothing counts twice."""
+"""Measure how long each device was busy, and with what, by unions of intervals: nothing counts twice."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from frx_graph.analyzers.timeline.kernel_family import KernelFamily, kernel_family
 from frx_graph.analyzers.timeline.windows import Windows
 from frx_graph.analyzers.trace.analysis import TraceAnalysis
+from frx_graph.analyzers.trace.copies import TraceCopy
+from frx_graph.analyzers.trace.findings import copies_at_sites, operator_name
+from frx_graph.analyzers.trace.kernel_names import KernelFamily, kernel_family
 from frx_graph.evidence.trace.events import ActivityKind, DeviceActivity, transfer
 from frx_graph.evidence.trace.intervals import Span, common, covers, length_ns, merged, without
+from frx_graph.records import Finding
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +51,12 @@ class DeviceTime:
 
     @property
     def busy_ns(self) -> int:
-        """Time in which it did anything."""
+        """Return the time in which it did anything."""
         return length_ns(self.busy)
 
     @property
     def gaps(self) -> tuple[Span, ...]:
-        """Idle spans with work before and behind them."""
+        """Return idle spans between two activities."""
         if not self.busy:
             return ()
         first, last = self.busy[0][0], self.busy[-1][1]
@@ -61,13 +64,13 @@ class DeviceTime:
 
     @property
     def idle_ns(self) -> int:
-        """Time in which it did nothing."""
+        """Return the time in which it did nothing."""
         return length_ns(self.idle)
 
 
 @dataclass(frozen=True, slots=True)
 class TransferTotal:
-    """All copies of one kind that were launched within the steps. `bytes` is None where the size of one is unknown."""
+    """All copies of one kind that were launched within the steps. `bytes` is None if the size of one is unknown."""
 
     direction: str | None
     host_memory: str | None
@@ -77,7 +80,7 @@ class TransferTotal:
 
 
 def device_times(analysis: TraceAnalysis, windows: Windows) -> tuple[DeviceTime, ...]:
-    """All devices that did anything in the trace, by number."""
+    """Return all devices of the trace, by number."""
     by_device: dict[int | None, list[DeviceActivity]] = defaultdict(list)
     for activity in analysis.tree.activities:
         by_device[activity.device].append(activity)
@@ -144,7 +147,7 @@ def _streams(activities: Iterable[DeviceActivity], spans: Sequence[Span]) -> tup
 
 
 def transfer_totals(analysis: TraceAnalysis, windows: Windows) -> tuple[TransferTotal, ...]:
-    """Copies that were launched within the steps, by direction and host memory; the longest first."""
+    """Add up the copies that steps launched, by direction and host memory; the longest first."""
     tree = analysis.tree
     asked = {call.correlation: call.bytes for call in tree.trace.calls if call.bytes is not None}
     gathered: dict[tuple[str | None, str | None], list[DeviceActivity]] = defaultdict(list)
@@ -167,3 +170,55 @@ def transfer_totals(analysis: TraceAnalysis, windows: Windows) -> tuple[Transfer
             )
         )
     return tuple(sorted(totals, key=lambda one: -one.total_ns))
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutWork:
+    """Copies and conversions of one operator at one place, launched within the used steps. `bytes` is traffic, None if
+    a size is unknown; `finding` is that of the same trace."""
+
+    operator: str
+    finding: Finding
+    copies: int
+    kernels: tuple[str, ...]
+    bytes: int | None
+    total_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutTotals:
+    """All of them, the longest first; `device_ns` is of their union on each device."""
+
+    work: tuple[LayoutWork, ...]
+    device_ns: int
+
+
+def layout_work(analysis: TraceAnalysis, windows: Windows, findings: Sequence[Finding]) -> LayoutTotals:
+    """Return device time that changes layouts; `findings` are those of `copy_findings` on the same analysis, in order.
+    Copies on the host are left out."""
+    launched = set(windows.launched)
+    rows: list[LayoutWork] = []
+    spans: dict[int | None, list[tuple[int, int]]] = defaultdict(list)
+    for group, finding in zip(copies_at_sites(analysis), findings, strict=True):
+        by_operator: dict[str, list[TraceCopy]] = defaultdict(list)
+        for copy in group.copies:
+            if not launched.isdisjoint(copy.activities):
+                by_operator[operator_name(analysis, copy.operator)].append(copy)
+        for operator, copies in by_operator.items():
+            activities = [analysis.tree.activities[index] for copy in copies for index in copy.activities]
+            for activity in activities:
+                spans[activity.device].append((activity.start_ns, activity.end_ns))
+            sizes = [copy.bytes for copy in copies]
+            known = [size for size in sizes if size is not None]
+            rows.append(
+                LayoutWork(
+                    operator=operator,
+                    finding=finding,
+                    copies=len(copies),
+                    kernels=tuple(dict.fromkeys(activity.name for activity in activities)),
+                    bytes=sum(known) if len(known) == len(sizes) else None,
+                    total_ns=sum(activity.duration_ns for activity in activities),
+                )
+            )
+    device_ns = sum(length_ns(merged(here)) for here in spans.values())
+    return LayoutTotals(tuple(sorted(rows, key=lambda row: -row.total_ns)), device_ns)

@@ -1,21 +1,75 @@
-"""What the host did in the meantime: waiting for input, waiting for devices, allocating, and the parts of a step."""
+"""Measure the host: waits for input and for devices, allocations, and the parts of a step."""
 
 from __future__ import annotations
 
+import enum
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
-from frx_graph.analyzers.timeline.program_parts import Part
 from frx_graph.analyzers.timeline.windows import Windows
 from frx_graph.analyzers.trace.analysis import TraceAnalysis
 from frx_graph.analyzers.trace.operators import is_operator
 from frx_graph.capture.call_site import CallSite
-from frx_graph.evidence.trace.events import RuntimeCall
+from frx_graph.evidence.trace.events import Operand, RuntimeCall
 from frx_graph.evidence.trace.intervals import Span, common, covers, length_ns, merged
-from frx_graph.evidence.trace.tree import NONE, innermost
+from frx_graph.evidence.trace.steps import Steps
+from frx_graph.evidence.trace.tree import NONE, TraceTree, innermost
 
+_LOADER = re.compile(r"enumerate\(Data(?:Loader|Pipe)\)#.*|.*DataLoader.*__next__", re.DOTALL)
+"""`enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__`, as torch names the wait for a batch."""
+_ENGINE = "autograd::engine::"
+
+
+class Part(enum.StrEnum):
+    """A part of a step. `FORWARD` is every operator outside the other parts: the forward, the loss, and other calls;
+    `OTHER` are ranges that the program named."""
+
+    LOADING = "dataloader"
+    FORWARD = "forward"
+    BACKWARD = "backward"
+    OPTIMIZER = "optimizer"
+    ZERO_GRAD = "zero_grad"
+    OTHER = "other"
+
+
+_CLOSED = frozenset({Part.LOADING, Part.BACKWARD, Part.OPTIMIZER, Part.ZERO_GRAD})
+"""What is called within these belongs to them."""
+
+
+def parts_of(tree: TraceTree) -> tuple[Part, ...]:
+    """Return the part of each operator, in one pass from callers to callees."""
+    found: list[Part] = []
+    for index, (operator, parent) in enumerate(zip(tree.operators, tree.parents, strict=True)):
+        above = found[parent] if parent != NONE else Part.OTHER
+        if above in _CLOSED:
+            found.append(above)
+        else:
+            found.append(_part(operator.name, operator.annotation, tree.backward_of[index] is not None))
+    return tuple(found)
+
+
+def is_loading(name: str) -> bool:
+    """Return True for the range in which a program waits for a batch."""
+    return _LOADER.fullmatch(name) is not None
+
+
+def _part(name: str, annotation: bool, backward: bool) -> Part:
+    if is_loading(name):
+        return Part.LOADING
+    if name.startswith("Optimizer.step"):
+        return Part.OPTIMIZER
+    if name.startswith("Optimizer.zero_grad"):
+        return Part.ZERO_GRAD
+    if backward or name.startswith(_ENGINE):
+        return Part.BACKWARD
+    return Part.OTHER if annotation or name.startswith("ProfilerStep#") else Part.FORWARD
+
+
+FEWEST_STEPS = 3
+"""Of two, one change would be all there is."""
 _WAITS = re.compile(
     r"(?:cuda|hip)(?:Stream|Device|Event)Synchronize(?:_\w+)?|cu(?:Ctx|Stream|Event)Synchronize"
     # Copies that return when they are done, as ROCm's torch uses them.
@@ -30,7 +84,7 @@ _COLLECTIVE = re.compile(r"(?:gloo|nccl|mpi|ucc|rccl):\w+")
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """All calls of one kind that were made from one place. `asker` is the outermost operator around them, None where
+    """All calls of one kind that were made from one place. `asker` is the outermost operator around them, None if
     the program called itself; `site` is known with it."""
 
     call: str
@@ -51,9 +105,9 @@ class CallTotal:
 
 @dataclass(frozen=True, slots=True)
 class HostTime:
-    """Times within the used steps, of unions over all threads. `loading` is None where nothing tells whether a program
-    waits for input: no range of a DataLoader, and no Python frame of one; `waiting` and `allocating` where no runtime
-    call was recorded; `collectives` are ranges of communication as the host saw it."""
+    """Times within the used steps, as unions over all threads. `loading` is None without a range or frame of a
+    DataLoader, `waiting` and `allocating_ns` without recorded runtime calls. `collectives` are ranges of communication
+    on the host."""
 
     loading: tuple[Span, ...] | None
     waiting: tuple[Span, ...] | None
@@ -68,27 +122,27 @@ class HostTime:
 
     @property
     def parts(self) -> dict[Part, int]:
-        """Time in each part of the steps."""
+        """Return the time in each part of the steps."""
         return {part: length_ns(spans) for part, spans in self.part_spans.items()}
 
     @property
     def loading_ns(self) -> int | None:
-        """Time in which the program waits for a batch."""
+        """Return the time in which the program waits for a batch."""
         return None if self.loading is None else length_ns(self.loading)
 
     @property
     def waiting_ns(self) -> int | None:
-        """Time in which a thread waits for a device."""
+        """Return the time in which a thread waits for a device."""
         return None if self.waiting is None else length_ns(self.waiting)
 
     @property
     def collectives_ns(self) -> int:
-        """Time in which a thread communicates."""
+        """Return the time in which a thread communicates."""
         return length_ns(self.collectives)
 
 
 def host_time(analysis: TraceAnalysis, windows: Windows, parts: Sequence[Part]) -> HostTime:
-    """What the host's threads did within the used steps; `parts` is by operator."""
+    """Measure the host's threads within the used steps; `parts` is by operator."""
     tree, trace, spans = analysis.tree, analysis.tree.trace, windows.host_spans
     entered: dict[Part, list[Span]] = defaultdict(list)
     computing: list[Span] = []
@@ -141,7 +195,7 @@ def _waits(analysis: TraceAnalysis, calls: Sequence[RuntimeCall]) -> tuple[Waits
             if is_operator(tree.operators[operator]):
                 outer = operator
             operator = tree.parents[operator]
-        # One operator stands for all of its name and place.
+        # The first operator of a name and place represents all.
         name = tree.operators[outer].name if outer != NONE else ""
         place = str(analysis.site(outer)) if outer != NONE else ""
         gathered[call.name, first.setdefault((name, place), outer)].append(call)
@@ -156,3 +210,34 @@ def _waits(analysis: TraceAnalysis, calls: Sequence[RuntimeCall]) -> tuple[Waits
         for (name, outer), same in gathered.items()
     ]
     return tuple(sorted(found, key=lambda one: -one.total_ns))
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeChanges:
+    """Among `steps` used ones, the count of those that ran other operators or shapes than the step before."""
+
+    steps: int
+    changes: int
+
+    @property
+    def share(self) -> float:
+        """Return the part of the steps that have one before them."""
+        return self.changes / (self.steps - 1)
+
+
+def shape_changes(analysis: TraceAnalysis, windows: Windows, parts: Sequence[Part]) -> ShapeChanges | None:
+    """Count changes of shapes; `parts` is by operator, and loading does not count. None unless shapes were recorded in
+    each of at least `FEWEST_STEPS` steps."""
+    if len(windows.used) < FEWEST_STEPS:
+        return None
+    steps = Steps(windows.used)
+    calls: list[Counter[tuple[str, tuple[Operand | None, ...]]]] = [Counter() for _ in windows.used]
+    for operator, part in zip(analysis.tree.operators, parts, strict=True):
+        if operator.operands is None or part is Part.LOADING:
+            continue
+        step = steps.at(operator.start_ns)
+        if step is not None:
+            calls[step][operator.name, operator.operands] += 1
+    if not all(calls):
+        return None
+    return ShapeChanges(len(calls), sum(one != before for before, one in pairwise(calls)))

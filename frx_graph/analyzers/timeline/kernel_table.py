@@ -1,4 +1,4 @@
-"""Kernels by name, by what they are for, and by the operators that launched them."""
+"""Tabulate kernels by name, by purpose, and by the operators that launched them."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from frx_graph.analyzers.timeline.kernel_family import KernelFamily, kernel_family, on_tensor_cores
-from frx_graph.analyzers.timeline.program_parts import Part
+from frx_graph.analyzers.timeline.host_time import Part
 from frx_graph.analyzers.timeline.windows import Windows
 from frx_graph.analyzers.trace.analysis import TraceAnalysis
+from frx_graph.analyzers.trace.kernel_names import KernelFamily, kernel_family, on_tensor_cores
 from frx_graph.analyzers.trace.operators import is_operator
 from frx_graph.capture.call_site import CallSite
 from frx_graph.evidence.trace.events import ActivityKind
@@ -73,10 +73,10 @@ class KernelTable:
 
 
 def kernel_table(analysis: TraceAnalysis, windows: Windows, parts: Sequence[Part]) -> KernelTable:
-    """Count the kernels of the steps; `parts` is by operator."""
+    """Tabulate the kernels of the steps; `parts` is by operator."""
     tree = analysis.tree
     kernels = [index for index in windows.launched if tree.activities[index].kind is ActivityKind.KERNEL]
-    owners = _Owners(tree)
+    launchers: dict[int, Launcher | None] = {}
     durations: dict[str, list[int]] = defaultdict(list)
     by_kernel: dict[str, Counter[Launcher]] = defaultdict(Counter)
     by_operator: dict[tuple[Launcher, Part], list[int]] = defaultdict(list)
@@ -87,7 +87,9 @@ def kernel_table(analysis: TraceAnalysis, windows: Windows, parts: Sequence[Part
         operator = tree.launcher[index]
         durations[kernel.name].append(kernel.duration_ns)
         by_part[parts[operator] if operator != NONE else Part.OTHER] += kernel.duration_ns
-        launcher = owners.of(operator)
+        if operator not in launchers:
+            launchers[operator] = _find_launcher(tree, operator)
+        launcher = launchers[operator]
         if launcher is not None:
             attributed += 1
             attributed_ns += kernel.duration_ns
@@ -122,28 +124,17 @@ def kernel_table(analysis: TraceAnalysis, windows: Windows, parts: Sequence[Part
     )
 
 
-class _Owners:
-    """The dispatched operators around an operator of the tree; autograd's nodes stand in where there is none."""
-
-    def __init__(self, tree: TraceTree) -> None:
-        self._tree = tree
-        self._known: dict[int, Launcher | None] = {NONE: None}
-
-    def of(self, operator: int) -> Launcher | None:
-        """None where no operator was running, but at most a range that the program named."""
-        if operator not in self._known:
-            self._known[operator] = self._find(operator)
-        return self._known[operator]
-
-    def _find(self, operator: int) -> Launcher | None:
-        above = []
-        while operator != NONE:
-            above.append(self._tree.operators[operator])
-            operator = self._tree.parents[operator]
-        # Older traces do not tell ranges from operators, but for the names that torch gives them.
-        called = [one for one in above if not one.annotation and "#" not in one.name]
-        dispatched = [one for one in called if is_operator(one)] or called
-        return Launcher(dispatched[0].name, dispatched[-1].name) if dispatched else None
+def _find_launcher(tree: TraceTree, operator: int) -> Launcher | None:
+    """Return the dispatched operators around an operator, or else autograd's nodes; None if it is at most in a range
+    that the program named."""
+    above = []
+    while operator != NONE:
+        above.append(tree.operators[operator])
+        operator = tree.parents[operator]
+    # Older traces do not tell ranges from operators, but for the names that torch gives them.
+    called = [one for one in above if not one.annotation and "#" not in one.name]
+    dispatched = [one for one in called if is_operator(one)] or called
+    return Launcher(dispatched[0].name, dispatched[-1].name) if dispatched else None
 
 
 def _operator(analysis: TraceAnalysis, launcher: Launcher, part: Part, kernels: Sequence[int]) -> OperatorTotal:

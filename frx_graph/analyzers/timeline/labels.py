@@ -1,25 +1,24 @@
-"""What holds a run back, from its timeline: each label with what speaks for it, or why it is not the one.
+"""Label what holds a run back, from its timeline.
 
-Three answers: present, absent, and undecidable where the trace does not hold what the label is told by. Lines are those
-of the published label set (20 % of a step waiting for input, 15 % copying, 10 % waiting for devices, 35 % of a device
-used), but for those that say otherwise.
+Each label is present, absent, or undecidable if the trace lacks what it needs. Lines are those of the published label
+set (20 % of a step waiting for input, 15 % copying, 10 % waiting for devices, 35 % of a device used), unless stated.
 """
 
 from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from frx_graph.analyzers.timeline.shapes import FEWEST_STEPS
+from frx_graph.analyzers.timeline.host_time import FEWEST_STEPS
 from frx_graph.evidence.trace.intervals import length_ns
 from frx_graph.passes import confidence
 from frx_graph.passes.severity import MEDIUM_SHARE
 
 if TYPE_CHECKING:
-    from frx_graph.analyzers.timeline.timeline import Timeline
+    from frx_graph.analyzers.timeline.analysis import Timeline
 
 INSUFFICIENT = "insufficient_telemetry"
 REMOVABLE = frozenset(
@@ -62,7 +61,7 @@ FEWEST_KERNELS = 30
 
 
 class Answer(enum.StrEnum):
-    """Whether a label holds."""
+    """Answers to a label."""
 
     PRESENT = "present"
     ABSENT = "absent"
@@ -71,9 +70,8 @@ class Answer(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RunLabel:
-    """One label. `score` is the share of time that it costs, 0..1, a tenth at most where that is not told, and 0
-    where it is not present; `evidence` says what was seen, or what is missing. A `symptom` is what another label
-    causes."""
+    """One label. `score` is the share of time that it costs, 0..1; at most a tenth if that is unknown, and 0 if it is
+    not present. `evidence` is what was seen, or is missing. Another label causes a `symptom`."""
 
     label: str
     answer: Answer
@@ -82,12 +80,38 @@ class RunLabel:
     evidence: str
     symptom: bool = False
 
+    @property
+    def most_speedup_pct(self) -> float | None:
+        """Percent of speed that removing it can add at most; None if nothing bounds it."""
+        return 100.0 * (1 / (1 - self.score) - 1) if self.label in REMOVABLE and self.score < 1 else None
+
 
 def run_labels(run: Timeline) -> tuple[RunLabel, ...]:
-    """All labels: those that hold first, by score; causes before symptoms."""
-    found = [rule(run) for rule in _RULES]
+    """Return all labels: those that hold first, by score; causes before symptoms."""
+    return in_order(rule(run) for rule in _RULES)
+
+
+def in_order(labels: Iterable[RunLabel]) -> tuple[RunLabel, ...]:
+    """Sort labels: those that hold first, by score; causes before symptoms."""
     order = [Answer.PRESENT, Answer.UNDECIDABLE, Answer.ABSENT]
-    return tuple(sorted(found, key=lambda one: (order.index(one.answer), one.symptom, -one.score, one.label)))
+    return tuple(sorted(labels, key=lambda one: (order.index(one.answer), one.symptom, -one.score, one.label)))
+
+
+def present_from(label: str, share: float, line: float, said: str, price: float = 1.0) -> RunLabel:
+    """Judge a label by its share of time, 0..1: present from `line` on, at `price` times the share."""
+    if share < line:
+        return absent(label, f"{said}; below {line:.0%}")
+    return _present(label, price * min(1.0, share), said)
+
+
+def absent(label: str, said: str) -> RunLabel:
+    """Return a label that does not hold, and why."""
+    return RunLabel(label, Answer.ABSENT, 0.0, confidence.MEASURED, said)
+
+
+def undecidable(label: str, said: str) -> RunLabel:
+    """Return a label that cannot be judged, and what is missing."""
+    return RunLabel(label, Answer.UNDECIDABLE, 0.0, 0.0, said)
 
 
 def _input_bound(run: Timeline) -> RunLabel:
@@ -95,43 +119,37 @@ def _input_bound(run: Timeline) -> RunLabel:
     share = run.loading_share
     if share is None:
         if run.busy_share is not None and run.busy_share > 1 - INPUT_WAIT:
-            return _absent(
-                name, f"no DataLoader is in the trace, and devices are busy {run.busy_share:.1%} of the time"
-            )
-        return _undecidable(name, "no DataLoader is in the trace: input that comes in another way is not seen")
+            return absent(name, f"no DataLoader is in the trace, and devices are busy {run.busy_share:.1%} of the time")
+        return undecidable(name, "no DataLoader is in the trace: input that comes in another way is not seen")
     said = f"the program waits for its DataLoader {share:.1%} of the steps"
     if run.idle_while_loading_share is not None:
         said += f", and a device is idle meanwhile {run.idle_while_loading_share:.1%} of the time"
-    if share < INPUT_WAIT:
-        return _absent(name, f"{said}; below {INPUT_WAIT:.0%}")
-    if run.idle_while_loading_share is not None and run.idle_while_loading_share < IDLE:
-        return _absent(name, f"{said}: they have work meanwhile")
-    return _present(name, share, said)
+    if share >= INPUT_WAIT and run.idle_while_loading_share is not None and run.idle_while_loading_share < IDLE:
+        return absent(name, f"{said}: they have work meanwhile")
+    return present_from(name, share, INPUT_WAIT, said)
 
 
 def _copy_bound(run: Timeline) -> RunLabel:
     name = "copy_bound"
     share = run.exposed_copy_share
     if share is None:
-        return _undecidable(name, "no device did anything in this trace")
+        return undecidable(name, "no device did anything in this trace")
     said = f"copies from the host run {share:.1%} of the time with no kernel beside them"
-    if share < COPY_TIME:
-        return _absent(name, f"{said}; below {COPY_TIME:.0%}")
-    return _present(name, share, said)
+    return present_from(name, share, COPY_TIME, said)
 
 
 def _sync_bound(run: Timeline) -> RunLabel:
     name = "sync_bound"
     waiting, after = run.waiting_share, run.idle_after_waits_share
     if waiting is None:
-        return _undecidable(name, "no call of a device runtime is in the trace")
+        return undecidable(name, "no call of a device runtime is in the trace")
     if after is None:
-        return _undecidable(name, "no device did anything in this trace, so what waiting costs is not known")
+        return undecidable(name, "no device did anything in this trace, so what waiting costs is not known")
     said = f"the host waits for devices {waiting:.1%} of the steps, after which they are idle {after:.1%} of the time"
     if waiting < SYNC_WAIT:
-        return _absent(name, f"{said}; waiting is below {SYNC_WAIT:.0%}")
+        return absent(name, f"{said}; waiting is below {SYNC_WAIT:.0%}")
     if after < IDLE:
-        return _absent(name, f"{said}; the devices have work meanwhile, and hardly any idle time follows")
+        return absent(name, f"{said}; the devices have work meanwhile, and hardly any idle time follows")
     return _present(name, after, said)
 
 
@@ -139,29 +157,27 @@ def _communication_bound(run: Timeline) -> RunLabel:
     name = "communication_bound"
     share = run.exposed_communication_share
     if share is None or (not run.devices and not run.host.collectives):
-        return _undecidable(name, "neither a device nor a collective is in the trace")
+        return undecidable(name, "neither a device nor a collective is in the trace")
     if not run.devices and length_ns(run.host.computing) < LEAST_COMPUTING * run.windows.host_ns:
         time_ms = run.host.collectives_ns / 1e6
-        return _undecidable(
+        return undecidable(
             name, f"{time_ms:,.1f} ms of collectives, but hardly an operator that could have hidden them"
         )
     if run.devices and not any(device.communication_ns for device in run.devices):
-        return _absent(name, "no kernel communicates")
+        return absent(name, "no kernel communicates")
     said = f"communication runs {share:.1%} of the time with no computation beside it"
-    if share < COMMUNICATION:
-        return _absent(name, f"{said}; below {COMMUNICATION:.0%}")
-    return _present(name, share, said)
+    return present_from(name, share, COMMUNICATION, said)
 
 
 def _launch_bound(run: Timeline) -> RunLabel:
     name = "launch_bound"
     known, idle = run.launches, run.host_bound_share
     if known is None or idle is None:
-        return _undecidable(name, "no kernel is in the trace")
+        return undecidable(name, "no kernel is in the trace")
     if known.kernels < FEWEST_KERNELS:
-        return _undecidable(name, f"{known.kernels} kernels are too few to tell")
+        return undecidable(name, f"{known.kernels} kernels are too few to tell")
     if not known.judged:
-        return _undecidable(name, "no launch is in the trace, so what kernels waited for is not known")
+        return undecidable(name, "no launch is in the trace, so what kernels waited for is not known")
     small, starved, median_us = known.small / known.kernels, known.starved / known.judged, known.median_ns / 1e3
     said = (
         f"{_count(run)}, half of them shorter than {median_us:.3g} us; {small:.0%} take less than "
@@ -169,11 +185,11 @@ def _launch_bound(run: Timeline) -> RunLabel:
         f"{idle:.1%} of the time with no wait for input"
     )
     if idle < HOST_BOUND:
-        return _absent(name, f"{said}, below {HOST_BOUND:.0%}")
+        return absent(name, f"{said}, below {HOST_BOUND:.0%}")
     if median_us >= SMALL_KERNEL_US or small < SMALL_KERNELS:
-        return _absent(name, f"{said}: the kernels are not small")
+        return absent(name, f"{said}: the kernels are not small")
     if starved < STARVED:
-        return _absent(name, f"{said}: most kernels were launched in time")
+        return absent(name, f"{said}: most kernels were launched in time")
     return _present(name, idle, said)
 
 
@@ -181,33 +197,29 @@ def _layout_churn(run: Timeline) -> RunLabel:
     name = "layout_churn"
     share = run.layout_share
     if share is None:
-        return _undecidable(name, "no kernel is in the trace, and host libraries convert without saying so")
+        return undecidable(name, "no kernel is in the trace, and host libraries convert without saying so")
     whole = share * (run.kernel_share or 0.0)
     said = f"{share:.1%} of the time in which kernels run changes layouts, {whole:.1%} of all time"
-    if whole < LAYOUT:
-        return _absent(name, f"{said}; below {LAYOUT:.0%}")
-    return _present(name, whole, said)
+    return present_from(name, whole, LAYOUT, said)
 
 
 def _memory_pressure(run: Timeline) -> RunLabel:
     name = "memory_pressure"
     share = run.memory_share
     if share is None:
-        return _undecidable(name, "the trace does not say how much of a device's memory was allocated")
+        return undecidable(name, "the trace does not say how much of a device's memory was allocated")
     said = f"tensors take {share:.1%} of a device's memory at most"
-    if share < MEMORY:
-        return _absent(name, f"{said}; below {MEMORY:.0%}")
-    return _present(name, UNPRICED * share, said)
+    return present_from(name, share, MEMORY, said, price=UNPRICED)
 
 
 def _shape_instability(run: Timeline) -> RunLabel:
     name = "shape_instability"
     shapes = run.shapes
     if shapes is None:
-        return _undecidable(name, f"shapes were not recorded in each of {FEWEST_STEPS} steps")
+        return undecidable(name, f"shapes were not recorded in each of {FEWEST_STEPS} steps")
     said = f"{shapes.changes} of {shapes.steps - 1} steps compute on other shapes than the step before"
     if shapes.changes < FEWEST_CHANGES or shapes.share < CHANGES:
-        return _absent(name, said)
+        return absent(name, said)
     return _present(name, UNPRICED * shapes.share, said)
 
 
@@ -215,10 +227,10 @@ def _underutilized_gpu(run: Timeline) -> RunLabel:
     name = "underutilized_gpu"
     busy = run.busy_share
     if busy is None:
-        return _undecidable(name, "no device did anything in this trace")
+        return undecidable(name, "no device did anything in this trace")
     said = f"devices are busy {busy:.1%} of the time"
     if busy >= LEAST_BUSY:
-        return _absent(name, f"{said}; not below {LEAST_BUSY:.0%}")
+        return absent(name, f"{said}; not below {LEAST_BUSY:.0%}")
     longest = next(iter(run.host.calls), None)
     if longest is not None and longest.total_ns > LONG_CALLS * run.windows.host_ns:
         # Names in traces are strangers' words, and this text goes into briefs.
@@ -229,7 +241,7 @@ def _underutilized_gpu(run: Timeline) -> RunLabel:
 
 def _insufficient_telemetry(run: Timeline) -> RunLabel:
     if run.devices:
-        return _absent(INSUFFICIENT, "the trace holds what devices did")
+        return absent(INSUFFICIENT, "the trace holds what devices did")
     said = "no device did anything in this trace, so what would hold one back cannot be told"
     return RunLabel(INSUFFICIENT, Answer.PRESENT, 1.0, confidence.MEASURED, said, symptom=True)
 
@@ -242,14 +254,6 @@ def _count(run: Timeline) -> str:
 
 def _present(label: str, score: float, said: str) -> RunLabel:
     return RunLabel(label, Answer.PRESENT, min(1.0, score), confidence.MEASURED, said)
-
-
-def _absent(label: str, said: str) -> RunLabel:
-    return RunLabel(label, Answer.ABSENT, 0.0, confidence.MEASURED, said)
-
-
-def _undecidable(label: str, said: str) -> RunLabel:
-    return RunLabel(label, Answer.UNDECIDABLE, 0.0, 0.0, said)
 
 
 _RULES: tuple[Callable[[Timeline], RunLabel], ...] = (

@@ -1,4 +1,4 @@
-"""How kernels follow each other: whether the host keeps the device supplied."""
+"""Measure if the host keeps the device supplied with kernels."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Launches:
     """Kernels that were launched within the steps. `per_step` is None without marked steps.
 
     `starved` counts kernels whose stream had run dry before the host even called for them, out of `judged`, those of
-    which the call is known; `call_ns` is the time of the calls that launched, None where none was recorded. `gaps` are
+    which the call is known; `call_ns` is the time of the calls that launched, None if none was recorded. `gaps` are
     the idle times of the devices between two activities.
     """
 
@@ -40,7 +40,7 @@ class Launches:
 
 
 def launches(analysis: TraceAnalysis, windows: Windows, devices: tuple[DeviceTime, ...]) -> Launches | None:
-    """None where no kernel was launched."""
+    """Measure launches; None if no kernel was launched."""
     tree = analysis.tree
     times = [
         tree.activities[index].duration_ns

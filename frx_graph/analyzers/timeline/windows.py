@@ -1,4 +1,4 @@
-"""Which part of a trace counts: its steps, without one at the beginning that is no like of the others."""
+"""Choose the part of a trace that counts: its steps, without a first one that is unlike the others."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FEWEST = 3
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """Without marked steps the whole trace counts, and `used` is empty. Spans are merged."""
+    """The part that counts; without marked steps the whole trace, and `used` is empty. Spans are merged."""
 
     used: tuple[Step, ...]
     left_out: tuple[Step, ...]
@@ -31,22 +31,22 @@ class Windows:
 
     @property
     def span_ns(self) -> int:
-        """How long devices are looked at."""
+        """Return the length of the spans of devices."""
         return length_ns(self.spans)
 
     @property
     def host_ns(self) -> int:
-        """How long the used steps are together."""
+        """Return the length of the used steps together."""
         return length_ns(self.host_spans)
 
     @property
     def steps(self) -> int | None:
-        """How many are used; None where the program marked none."""
+        """Return the number of used steps; None if the program marked none."""
         return len(self.used) or None
 
 
 def find_windows(analysis: TraceAnalysis) -> Windows:
-    """The steady part of a trace."""
+    """Return the steady part of a trace."""
     tree, trace = analysis.tree, analysis.tree.trace
     if not analysis.steps.annotated:
         events = [

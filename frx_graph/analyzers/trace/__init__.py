@@ -1,1 +1,1 @@
-"""Layout findings that a profiler trace alone supports."""
+"""Find layout problems in a profiler trace alone."""

@@ -1,4 +1,4 @@
-"""What the findings on a trace are made from: its steps, its layout copies, and the time that there was to save."""
+"""Prepare a trace for findings: its steps, its layout copies, and the time that could be saved."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from frx_graph.evidence.trace.tree import NONE, TraceTree, build_tree
 
 @dataclass(frozen=True)
 class TraceAnalysis:
-    """A trace, linked and cut to its steps. `copies` and `work` hold only what was launched within a step; `work` are
-    the activities that keep a device's memory or arithmetic busy, transfers to and from the host aside."""
+    """A trace, linked and cut to its steps. `copies` and `work` are those launched within a step; `work` are activities
+    of a device's memory or arithmetic, host transfers aside."""
 
     tree: TraceTree
     steps: Steps
@@ -30,12 +30,13 @@ class TraceAnalysis:
 
     @property
     def on_device(self) -> bool:
-        """False for a trace in which no device did anything: its times are the CPU's."""
+        """Return False for a trace without device activities: its times are the CPU's."""
         return bool(self.work)
 
     @cached_property
     def busy_ns(self) -> int:
-        """Time in which a device worked, each device counted by itself; without devices, in which an operator ran."""
+        """Return the time in which a device worked, each counted by itself; without devices, in which an operator
+        ran."""
         if not self.on_device:
             return union_ns(
                 (operator.start_ns, operator.end_ns)
@@ -50,19 +51,19 @@ class TraceAnalysis:
 
     @cached_property
     def wall_ns(self) -> int:
-        """Host time from the beginning to the end of the steps."""
+        """Return the host time of the steps."""
         return sum(step.end_ns - step.start_ns for step in self.steps.steps)
 
     @cached_property
     def compiled(self) -> bool:
-        """True if Inductor made a part of the program: torch names its graphs, Triton its kernels."""
+        """Return True if Inductor made a part of the program: torch names its graphs, Triton its kernels."""
         return any("CompiledFxGraph" in operator.name for operator in self.tree.operators) or any(
             activity.name.startswith("triton_") for activity in self.tree.activities
         )
 
     @cached_property
     def scanned(self) -> tuple[int, ...]:
-        """The operators within the steps: those that torch dispatched, and compiled ones that launched something."""
+        """Return the dispatched operators within the steps, and compiled ones that launched something."""
         return tuple(
             index
             for index, operator in enumerate(self.tree.operators)
@@ -70,14 +71,14 @@ class TraceAnalysis:
         )
 
     def site(self, operator: int) -> CallSite:
-        """The call site of an operator; the trace itself for `NONE`."""
+        """Return the call site of an operator; the trace itself for `NONE`."""
         if operator == NONE:
             return CallSite(str(self.tree.trace.path), 0, "no operator")
         return self.sites.of(operator)
 
     def busy_alone_ns(self, owners: Mapping[int, int]) -> dict[int, int]:
-        """By owner: busy time of the devices in which only its activities ran. `owners` is by activity; activities
-        that nobody owns work on, too."""
+        """Return, by owner, the busy time in which only its activities ran. `owners` is by activity; unowned activities
+        count, too."""
         spans: dict[int | None, list[tuple[int, int, int]]] = defaultdict(list)
         for index in self.work:
             activity = self.tree.activities[index]
@@ -89,7 +90,7 @@ class TraceAnalysis:
         return total
 
     def host_ns(self, copies: Iterable[TraceCopy]) -> int:
-        """CPU time within the operators that made copies without a device."""
+        """Return the CPU time of operators that made copies without a device."""
         spans = [self.tree.operators[copy.maker] for copy in copies if not copy.activities]
         return union_ns((operator.start_ns, operator.end_ns) for operator in spans)
 
@@ -108,10 +109,10 @@ def analyse_trace(trace: TorchTrace) -> TraceAnalysis:
 
 
 def per_step(total: int, steps: Steps) -> int:
-    """An average over the steps, at least 1 of what happened at all."""
+    """Return an average over the steps, at least 1 if anything happened."""
     return max(1, round(total / len(steps))) if total else 0
 
 
 def steps_with(copies: Sequence[TraceCopy], steps: Steps) -> int:
-    """In how many steps any of the copies was made."""
+    """Count the steps in which any of the copies was made."""
     return len({steps.at(copy.start_ns) for copy in copies} - {None})

@@ -1,4 +1,4 @@
-"""Which tensors a convolution of a trace converts between plain and channels-last, told from shapes and order."""
+"""Find the tensors that a convolution of a trace converts between plain and channels-last, by shapes and order."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ class Converted:
 
 
 def converted_tensors(tree: TraceTree, operator: int, kernels: Sequence[DeviceActivity]) -> list[Converted]:
-    """By kernel: what it converts. `kernels` are the conversions that `operator` launched, in order.
+    """Return what each of `kernels` converts; they are the conversions that `operator` launched, in order.
 
-    cuDNN converts the operands in their order, then the results. A tensor is told only where as many kernels of a
-    direction ran as there are tensors that need it; a kernel without direction is never told.
+    cuDNN converts the operands in order, then the results. A tensor is told only if as many kernels of a direction ran
+    as there are tensors that need it.
     """
     found = [Converted() for _ in kernels]
     reads, writes = _tensors(tree, operator)
@@ -48,7 +48,7 @@ def converted_tensors(tree: TraceTree, operator: int, kernels: Sequence[DeviceAc
 
 
 def _tensors(tree: TraceTree, operator: int) -> tuple[list[Converted], list[Converted]]:
-    """What a convolution would convert to channels-last, and back, in plain layout."""
+    """Return what a convolution in plain layout converts to channels-last, and back."""
     call = tree.operators[operator]
     operands = [operand for operand in call.operands or () if operand is not None and len(operand.shape) >= 3]
     if call.name == _BACKWARD and len(operands) == 3:
@@ -70,14 +70,14 @@ def _tensors(tree: TraceTree, operator: int) -> tuple[list[Converted], list[Conv
 
 
 def _needs_conversion(operand: Operand) -> bool:
-    """False where plain and channels-last are the same memory, or the strides already say channels-last."""
+    """Return False if plain and channels-last are the same memory, or the strides already say channels-last."""
     if operand.shape[1] == 1 or math.prod(operand.shape[2:]) == 1:
         return False
     return operand.strides is None or not is_channels_last(operand.shape, operand.strides)
 
 
 def _times_agree(operands: Sequence[Operand | None], durations: Sequence[int]) -> bool:
-    """False if a clearly larger tensor is said to have been converted in less time than a smaller one."""
+    """Return False if a clearly larger tensor is said to have been converted in less time than a smaller one."""
     sizes = [math.prod(operand.shape) if operand is not None else 0 for operand in operands]
     return all(
         not (size > _SIMILAR * other and time < other_time)
@@ -87,10 +87,10 @@ def _times_agree(operands: Sequence[Operand | None], durations: Sequence[int]) -
 
 
 def convolution_output(tree: TraceTree, operator: int) -> Operand | None:
-    """The result of the forward convolution at an index, without strides; None where nothing tells its shape.
+    """Return the result of the forward convolution at an index, without strides; None if its shape is unknown.
 
-    The gradient that the matching backward node received has the same shape; without a backward the shape follows from
-    stride, padding and dilation, which `aten::convolution` carries as text.
+    The matching backward node received a gradient of the same shape. Without a backward it follows from stride, padding
+    and dilation, which `aten::convolution` carries as text.
     """
     call = tree.operators[operator]
     tensors = [operand for operand in call.operands or () if operand is not None]

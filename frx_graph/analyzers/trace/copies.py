@@ -1,8 +1,7 @@
-"""The layout copies that a trace shows: conversion kernels of the libraries, and copies that ATen made.
+"""Find the layout copies in a trace: conversion kernels of libraries, and ATen's copies.
 
-Each kernel and each `aten::copy_` belongs to one copy, and each copy to one rule. What is not told apart from something
-else is left out: a copy that changes the dtype or crosses to another device is no layout copy, and a bare `aten::copy_`
-writes into a buffer that the program wanted filled.
+Each belongs to one rule. Ambiguous ones are left out: a copy that changes dtype or device is no layout copy, and a bare
+`aten::copy_` fills a buffer as the program asked.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ class TraceCopy:
     """One layout copy. Operators are indices of the tree, `activities` the kernels that did it, empty on the CPU.
 
     `operator` is what the copy is blamed on, `maker` the operator that carried it out. `operand` is the tensor as it
-    was before, where the trace tells; `target` its strides afterwards. `role` is None where it is not known.
+    was before, where the trace tells; `target` its strides afterwards. `role` is None if it is not known.
     """
 
     rule: str
@@ -41,20 +40,20 @@ class TraceCopy:
 
     @property
     def bytes(self) -> int | None:
-        """Traffic: every element is read once and written once. None where shape or dtype are not known."""
+        """Return the traffic: every element is read once and written once. None if shape or dtype are unknown."""
         size = self.operand.bytes if self.operand is not None else None
         return None if size is None else 2 * size
 
 
 def find_copies(tree: TraceTree) -> tuple[TraceCopy, ...]:
-    """All layout copies, conversions first; start times are the host's."""
+    """Return all layout copies, conversions first; start times are the host's."""
     culprits = blame(tree)
     conversions = list(_conversions(tree, culprits))
     return (*conversions, *_compiled_copies(tree), *_aten_copies(tree, culprits))
 
 
 def _conversions(tree: TraceTree, culprits: Blame) -> Iterator[TraceCopy]:
-    """Conversion kernels. A weight's is FRX007, any other a sign that channels-last would do without: FRX004."""
+    """Yield conversion kernels: FRX007 for a weight, else FRX004, since channels-last would avoid it."""
     by_launcher: dict[int, list[int]] = defaultdict(list)
     for index, activity in enumerate(tree.activities):
         if activity.kind is ActivityKind.KERNEL and kernel_class(activity.name) in CONVERSIONS:
@@ -81,7 +80,7 @@ def _conversions(tree: TraceTree, culprits: Blame) -> Iterator[TraceCopy]:
 
 
 def _compiled_copies(tree: TraceTree) -> Iterator[TraceCopy]:
-    """Kernels of Inductor's that only copy: the program's own copies, which no fusion removed."""
+    """Yield Inductor's kernels that only copy: the program's own copies, which no fusion removed."""
     for index, activity in enumerate(tree.activities):
         if not is_compiled_copy(activity.name):
             continue
@@ -104,7 +103,7 @@ def _compiled_copies(tree: TraceTree) -> Iterator[TraceCopy]:
 
 
 def _aten_copies(tree: TraceTree, culprits: Blame) -> Iterator[TraceCopy]:
-    """What `contiguous`, `clone`, `reshape` or `to` copied: inside a hot operator FRX001, else FRX002."""
+    """Yield copies of `contiguous`, `clone`, `reshape` or `to`: inside a hot operator FRX001, else FRX002."""
     for index, operator in enumerate(tree.operators):
         asker, hot = culprits.asker[index], culprits.hot[index]
         if operator.name != COPY or asker == NONE or (hot == NONE and culprits.other[asker]):
@@ -138,13 +137,9 @@ def _copied(operands: tuple[Operand | None, ...] | None) -> tuple[Operand | None
 
 
 def _changes_layout_at_most(
-    tree: TraceTree,
-    asker: int,
-    activities: list[DeviceActivity],
-    target: Operand | None,
-    source: Operand | None,
+    tree: TraceTree, asker: int, activities: list[DeviceActivity], target: Operand | None, source: Operand | None
 ) -> bool:
-    """False for a copy that changes the dtype or the device, or that may do so."""
+    """Return False for a copy that changes the dtype or the device, or that may do so."""
     if any(activity.leaves_device for activity in activities):
         return False
     if target is not None and source is not None:

@@ -1,7 +1,8 @@
-"""Bytes and FLOPs of an operator call of a trace, where its recorded shapes tell its result's.
+"""Count bytes and FLOPs of an operator call of a trace from its recorded shapes, without torch.
 
-The numbers are those of captured graphs: every distinct byte read once and every byte written (`operator_traffic`), a
-multiply-add counted as 2 (`operator_flops`). Here they are worked out from shapes alone: a trace is read without torch.
+Numbers are those of captured graphs: every distinct byte read once and every byte written (`operator_traffic`), a
+multiply-add counted as 2 (`operator_flops`). Pointwise operators are those that torch 2.15 tags, with the most
+arguments of an overload.
 """
 
 from __future__ import annotations
@@ -10,12 +11,52 @@ import math
 from dataclasses import dataclass
 
 from frx_graph.analyzers.trace.convolutions import convolution_output
-from frx_graph.analyzers.trace.pointwise_operators import POINTWISE_ARGUMENTS
 from frx_graph.evidence.dtype import DType
 from frx_graph.evidence.trace.events import Operand
 from frx_graph.evidence.trace.tree import TraceTree
 from frx_graph.facts.layout import contiguous_strides, distinct_elements, storage_extent
 from frx_graph.passes.costs.element_flops import element_flops
+
+_BY_ARGUMENTS = {
+    1: (
+        "_conj_physical abs acos acos_ acosh acosh_ angle asin asin_ asinh asinh_ atan atan_ atanh atanh_ "
+        "bitwise_not bitwise_not_ ceil ceil_ conj_physical conj_physical_ cos cos_ cosh cosh_ deg2rad deg2rad_ "
+        "digamma digamma_ erf erf_ erfc erfc_ erfinv erfinv_ exp exp2 exp2_ exp_ expm1 expm1_ floor floor_ frac "
+        "frac_ frexp hardsigmoid hardsigmoid_ i0 i0_ isfinite isinf isnan isneginf isposinf lgamma lgamma_ log10 "
+        "log10_ log1p log1p_ log2 log2_ log_ logical_not logical_not_ mish neg neg_ positive rad2deg rad2deg_ "
+        "reciprocal reciprocal_ relu relu6 relu_ rsqrt rsqrt_ selu selu_ sgn sgn_ sigmoid sigmoid_ sign sign_ "
+        "signbit silu silu_ sin sin_ sinc sinc_ sinh sinh_ special_airy_ai special_bessel_j0 special_bessel_j1 "
+        "special_bessel_y0 special_bessel_y1 special_entr special_erfcx special_i0e special_i1 special_i1e "
+        "special_log_ndtr special_modified_bessel_i0 special_modified_bessel_i1 special_modified_bessel_k0 "
+        "special_modified_bessel_k1 special_ndtri special_scaled_modified_bessel_k0 "
+        "special_scaled_modified_bessel_k1 special_spherical_bessel_j0 sqrt sqrt_ square square_ tan tan_ tanh "
+        "tanh_ trunc trunc_"
+    ),
+    2: (
+        "atan2 atan2_ bitwise_and bitwise_and_ bitwise_left_shift bitwise_left_shift_ bitwise_or bitwise_or_ "
+        "bitwise_right_shift bitwise_right_shift_ bitwise_xor bitwise_xor_ celu celu_ clamp_max clamp_max_ "
+        "clamp_min clamp_min_ clone copysign eq equal float_power float_power_ fmax fmin fmod fmod_ gcd ge gelu gt "
+        "hardshrink heaviside hypot hypot_ igamma igamma_ igammac igammac_ lcm ldexp ldexp_ le leaky_relu "
+        "leaky_relu_ log logaddexp logaddexp2 logical_and logical_and_ logical_or logical_or_ logical_xor "
+        "logical_xor_ logit logit_ lt maximum minimum mul mul_ mvlgamma mvlgamma_ ne nextafter nextafter_ polygamma "
+        "polygamma_ pow pow_ remainder remainder_ round round_ sigmoid_backward silu_backward softshrink "
+        "special_chebyshev_polynomial_t special_chebyshev_polynomial_u special_chebyshev_polynomial_v "
+        "special_chebyshev_polynomial_w special_hermite_polynomial_h special_hermite_polynomial_he "
+        "special_laguerre_polynomial_l special_legendre_polynomial_p special_shifted_chebyshev_polynomial_t "
+        "special_shifted_chebyshev_polynomial_u special_shifted_chebyshev_polynomial_v "
+        "special_shifted_chebyshev_polynomial_w special_xlog1py special_zeta tanh_backward true_divide xlogy xlogy_"
+    ),
+    3: (
+        "add add_ clamp clamp_ clip clip_ div div_ gelu_backward hardtanh hardtanh_ lerp lerp_ logit_backward "
+        "masked_fill max min native_dropout_backward rsub softplus sub sub_ threshold threshold_backward where"
+    ),
+    4: ("addcdiv addcdiv_ addcmul addcmul_ elu elu_ nan_to_num nan_to_num_"),
+    5: ("rrelu"),
+}
+
+POINTWISE_ARGUMENTS = {name: count for count, names in _BY_ARGUMENTS.items() for name in names.split()}
+"""Name, without the namespace, to the number of arguments; `out` is not counted."""
+
 
 _LIKE_FIRST = {
     "cudnn_batch_norm": 8, "cudnn_batch_norm_backward": 9, "miopen_batch_norm": 8, "miopen_batch_norm_backward": 8,
@@ -60,7 +101,7 @@ class CallCosts:
         self._known: dict[tuple[str, tuple[Operand | None, ...], tuple[str, ...], Operand | None], CallCost | None] = {}
 
     def of(self, operator: int) -> CallCost | None:
-        """The cost of the call at an index; None where the result's shape or the operator's arithmetic is not known."""
+        """Return the cost of the call at an index; None if its result's shape or its arithmetic is unknown."""
         call = self._tree.operators[operator]
         namespace, _, name = call.name.partition("::")
         operands = call.operands or ()
@@ -74,7 +115,7 @@ class CallCosts:
 
 
 def is_memory_bound_operator(name: str) -> bool:
-    """True for a pointwise operator, a normalization or a copy: a handful of operations for each element moved."""
+    """Return True for a pointwise operator, a normalization or a copy."""
     namespace, _, name = name.partition("::")
     return namespace == "aten" and (name in _LIKE_FIRST or name in POINTWISE_ARGUMENTS)
 
@@ -103,12 +144,12 @@ def _argument_count(name: str) -> int | None:
 
 
 def _is_countable(operand: Operand | None) -> bool:
-    """True for no tensor, and for one whose dtype is known and whose size a tensor can have."""
+    """Return True for no tensor, and for one whose dtype is known and whose size a tensor can have."""
     return operand is None or (operand.dtype is not None and math.prod(operand.shape) < _LARGEST)
 
 
 def _result(name: str, tensors: list[Operand]) -> Operand | None:
-    """Shape and dtype of the result; None where the operator is not known, or its operands do not fit."""
+    """Shape and dtype of the result; None if the operator is not known, or its operands do not fit."""
     if not tensors:
         return None
     first = tensors[0]

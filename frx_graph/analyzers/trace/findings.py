@@ -1,7 +1,7 @@
-"""From the layout copies of a trace to findings: one for all the copies of a rule that one line of the program makes.
+"""Turn the layout copies of a trace into findings: one for all copies of a rule at one line of the program.
 
-A trace shows what ran, not the graph: every finding is observed, its share of the device's busy time is measured, and
-what was not recorded (shapes, strides, Python stacks) is left unknown.
+A trace shows what ran, not the graph: findings are observed, their share of busy time is measured, and what was not
+recorded stays unknown.
 """
 
 from __future__ import annotations
@@ -13,14 +13,13 @@ from dataclasses import dataclass, replace
 from frx_graph.analyzers.trace.analysis import TraceAnalysis, per_step, steps_with
 from frx_graph.analyzers.trace.copies import TraceCopy
 from frx_graph.analyzers.trace.kernel_names import function_name
-from frx_graph.analyzers.trace.wording import advice_on
 from frx_graph.capture.call_site import CallSite, common_module_path
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.evidence.trace.events import Operand
 from frx_graph.evidence.trace.tree import NONE
 from frx_graph.passes import confidence
 from frx_graph.passes.severity import severity_of_share
-from frx_graph.records import Basis, Copy, Evidence, Finding, OperandRole, Saving
+from frx_graph.records import Basis, Copy, Effort, Evidence, Finding, OperandRole, Risk, Saving
 from frx_graph.support.plain_text import bytes_text
 
 GRAPH_ID = "trace"
@@ -28,6 +27,52 @@ GRAPH_ID = "trace"
 SOURCE = "trace"
 _LISTED = 3
 """Kinds of copies that the evidence names."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Wording:
+    title: str
+    fix: str
+    effort: Effort
+    risk: Risk
+
+
+_WORDINGS = {
+    "FRX001": _Wording(
+        "{names} {copy} an operand inside",
+        "give the operator strides that it takes as they are: store the producer's result that way, or reorder the "
+        "dimensions after the operator and not before it",
+        Effort.LOCAL,
+        Risk.LOW,
+    ),
+    "FRX002": _Wording(
+        "{names} {copy}",
+        "make the copy once upstream, or have the producer write the layout that is wanted here; drop it where "
+        "the consumer takes the strides as they are",
+        Effort.LOCAL,
+        Risk.LOW,
+    ),
+    "FRX004": _Wording(
+        "{names} {convert} tensors between plain and channels-last",
+        "run the whole region in channels-last, so that nothing is left to convert: "
+        "`model.to(memory_format={format})` and `x = x.to(memory_format={format})`",
+        Effort.ONE_LINE,
+        Risk.LOW,
+    ),
+    "FRX007": _Wording(
+        "The weights of {names} are converted on every call",
+        "convert them once, before training or inference: `model.to(memory_format={format})`",
+        Effort.ONE_LINE,
+        Risk.LOW,
+    ),
+}
+_NEEDLESS = _Wording(
+    "{names} {copy} into the layout that the value has",
+    "drop it, unless the value or the copy is written to afterwards",
+    Effort.ONE_LINE,
+    Risk.MEDIUM,
+)
+"""For copies of FRX002 that change no strides."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +85,7 @@ class CopiesAtSite:
 
 
 def copy_findings(analysis: TraceAnalysis) -> list[Finding]:
-    """FRX001, FRX002, FRX004 and FRX007, in order of first appearance."""
+    """Return findings of FRX001, FRX002, FRX004 and FRX007, in order of first appearance."""
     groups = copies_at_sites(analysis)
     owners = {
         activity: number for number, group in enumerate(groups) for copy in group.copies for activity in copy.activities
@@ -50,7 +95,7 @@ def copy_findings(analysis: TraceAnalysis) -> list[Finding]:
 
 
 def copies_at_sites(analysis: TraceAnalysis) -> list[CopiesAtSite]:
-    """What each of `copy_findings` stands for, in the same order."""
+    """Group the copies of each of `copy_findings`, in the same order."""
     gathered: dict[tuple[str, object], list[TraceCopy]] = defaultdict(list)
     for copy in analysis.copies:
         gathered[copy.rule, analysis.site(copy.operator).place].append(copy)
@@ -78,19 +123,28 @@ def _finding(analysis: TraceAnalysis, group: CopiesAtSite, alone_ns: int) -> Fin
     # The CPU's time is what there is to save only where no device sets the pace.
     share = time_ns / analysis.busy_ns if analysis.busy_ns and on_device == analysis.on_device else None
     operators = tuple(dict.fromkeys(operator_name(analysis, copy.operator) for copy in copies))
-    text = advice_on(group.rule, operators, [copy.operand for copy in copies], needless=all(map(_keeps_layout, copies)))
+    needless = group.rule == "FRX002" and all(map(_keeps_layout, copies))
+    wording = _NEEDLESS if needless else _WORDINGS[group.rule]
+    names = ", ".join(name.removeprefix("aten::") for name in operators[:3])
+    several = len(operators) > 1
+    words = {
+        "names": names,
+        "copy": "copy" if several else "copies",
+        "convert": "convert their" if several else "converts its",
+        "format": _memory_format(copies),
+    }
     return Finding(
         rule=group.rule,
-        title=text.title,
+        title=wording.title.format_map(words),
         severity=severity_of_share(share),
         site=group.site,
         nodes=tuple(dict.fromkeys(_label(analysis, copy) for copy in copies)),
         count_per_step=per_step(len(copies), steps),
         bytes_per_step=known // len(steps) if None not in sizes else None,
         saving=Saving(measured_pct=100.0 * share if share is not None else None),
-        effort=text.effort,
-        risk=text.risk,
-        fix=text.fix,
+        effort=wording.effort,
+        risk=wording.risk,
+        fix=wording.fix.format_map(words),
         confidence=_confidence(group),
         basis=Basis.OBSERVED,
         evidence=tuple(_evidence(analysis, group, time_ns, share)),
@@ -101,8 +155,8 @@ def _finding(analysis: TraceAnalysis, group: CopiesAtSite, alone_ns: int) -> Fin
 
 
 def observed_copies(analysis: TraceAnalysis, copies: Sequence[TraceCopy]) -> tuple[Copy, ...]:
-    """One record for all copies of a tensor kind at one call site; bytes and count are a step's. Copies whose size or
-    role is not known have none."""
+    """Return one record for all copies of a tensor kind at one call site; bytes and count are a step's. Copies of
+    unknown size or role are left out."""
     gathered: dict[tuple[object, str, str, OperandRole, Phase], list[TraceCopy]] = defaultdict(list)
     for copy in copies:
         if copy.bytes is not None and copy.role is not None:
@@ -130,13 +184,13 @@ def observed_copies(analysis: TraceAnalysis, copies: Sequence[TraceCopy]) -> tup
 
 
 def operator_name(analysis: TraceAnalysis, operator: int) -> str:
-    """The name of an operator of the tree."""
+    """Return the name of an operator of the tree."""
     return analysis.tree.operators[operator].name if operator != NONE else "no operator"
 
 
 def _confidence(group: CopiesAtSite) -> float:
-    """A conversion kernel says by its name what it does. Which tensor it converts follows from order and times; where
-    operands were not recorded, only the operators' names tell that there was a copy."""
+    """Grade a group: a conversion kernel's name is certain, the tensor that it converts follows from order and times,
+    and without operands only operators' names tell of a copy."""
     if group.rule == "FRX004":
         return confidence.MEASURED
     if group.rule == "FRX007":
@@ -165,7 +219,7 @@ def _evidence(analysis: TraceAnalysis, group: CopiesAtSite, time_ns: int, share:
 
 
 def _kinds(analysis: TraceAnalysis, copies: Sequence[TraceCopy]) -> str:
-    """What made the copies, most frequent first."""
+    """Name what made the copies, the most frequent first."""
     names: Counter[str] = Counter()
     for copy in copies:
         kernels = [function_name(analysis.tree.activities[index].name) for index in copy.activities]
@@ -189,13 +243,19 @@ def _time(analysis: TraceAnalysis, copies: Sequence[TraceCopy], time_ns: int, sh
     return f"{text}, {part:.2f} % of the steps' {wall}; the device may hide it"
 
 
+def _memory_format(copies: Sequence[TraceCopy]) -> str:
+    # Channels-last is another format for volumes.
+    ranks = {len(copy.operand.shape) for copy in copies if copy.operand is not None}
+    return "torch.channels_last_3d" if ranks == {5} else "torch.channels_last"
+
+
 def _keeps_layout(copy: TraceCopy) -> bool:
-    """True if the copy's strides are known to be those of its source."""
+    """Return True if the copy's strides are known to be those of its source."""
     return copy.operand is not None and copy.target is not None and copy.operand.strides == copy.target
 
 
 def _change(copy: TraceCopy) -> str:
-    """What was copied, from which strides to which."""
+    """Describe a copy and its strides before and after."""
     if copy.operand is None:
         return "a tensor of unknown shape"
     text = tensor_text(copy.operand)
@@ -205,7 +265,7 @@ def _change(copy: TraceCopy) -> str:
 
 
 def tensor_text(operand: Operand) -> str:
-    """`(32, 256, 28, 28) float32`."""
+    """Format a tensor: `(32, 256, 28, 28) float32`."""
     dtype = operand.dtype.value if operand.dtype is not None else "of unknown dtype"
     return f"{operand.shape} {dtype}"
 
@@ -216,5 +276,5 @@ def _label(analysis: TraceAnalysis, copy: TraceCopy) -> str:
 
 
 def ms_text(time_ns: float) -> str:
-    """Nanoseconds in milliseconds, three digits."""
+    """Format nanoseconds in milliseconds, with three digits."""
     return f"{time_ns / 1e6:.3g} ms"

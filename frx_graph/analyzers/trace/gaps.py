@@ -1,4 +1,4 @@
-"""What a trace could not tell, said so that nothing found is not taken for nothing there."""
+"""List what a trace could not tell, so that an empty report is not taken for a clean one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from frx_graph.rules.gpu_profile import GpuPeaks
 
 
 def gaps(analysis: TraceAnalysis, peaks: GpuPeaks | None) -> tuple[Refusal, ...]:
-    """One refusal for each kind of fact that is missing, with what would record it."""
+    """Return one refusal for each kind of missing fact, with what would record it."""
     return tuple(_gaps(analysis, peaks))
 
 
@@ -34,7 +34,7 @@ def _gaps(analysis: TraceAnalysis, peaks: GpuPeaks | None) -> Iterator[Refusal]:
     if analysis.compiled:
         yield Refusal(
             "compiled code",
-            "what Inductor's own kernels convert is told only where a kernel's name says that it only copies"
+            "what Inductor's own kernels convert is known only if a kernel's name says that it only copies"
             if analysis.on_device
             else "Inductor's C++ kernels are not in a CPU trace: `frx advise --inner inductor --observe` sees them",
         )
@@ -55,7 +55,8 @@ def _gaps(analysis: TraceAnalysis, peaks: GpuPeaks | None) -> Iterator[Refusal]:
         )
     if operators and not records_stacks(trace.operators, len(trace.frames)):
         yield Refusal(
-            "call sites", "the trace has no Python stacks, so operators stand for lines: profile with with_stack=True"
+            "call sites",
+            "the trace has no Python stacks, so operators are named instead of lines: profile with with_stack=True",
         )
     if analysis.on_device and peaks is None:
         yield Refusal(
@@ -74,7 +75,7 @@ def _gaps(analysis: TraceAnalysis, peaks: GpuPeaks | None) -> Iterator[Refusal]:
 
 
 def device_name(analysis: TraceAnalysis) -> str:
-    """The names of the devices that worked; `unknown` where the trace does not name them, `CPU` where none did."""
+    """Return the names of the devices that worked; `unknown` if the trace has none, `CPU` without devices."""
     if not analysis.on_device:
         return "CPU"
     names = analysis.tree.trace.device_names

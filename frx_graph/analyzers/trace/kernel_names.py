@@ -1,9 +1,9 @@
-"""What a GPU kernel does, from its name.
+"""Classify GPU kernels by name.
 
-The names were taken from real traces and from the libraries' public sources: cuDNN 7 to 9 (`nchwToNhwcKernel`, in three
-namespaces), MIOpen (`batched_transpose_32x16_half`, `general_4d_reorder_...`, `transpose_NCHW2CNHW_...`), ATen and
-Inductor. Only the function's own name counts: a convolution `..._nhwckrsc_nchw_...` works on layouts, a parameter type
-`nchw2nhwc_params_t` names one, and neither converts anything.
+The names come from real traces and the libraries' public sources: cuDNN 7 to 9, cuBLAS, CUTLASS, MIOpen, rocBLAS'
+Tensile, NCCL, RCCL, flash attention, ATen and Inductor. Only the function's own name counts: a convolution
+`..._nhwckrsc_nchw_...` works on layouts, a parameter type `nchw2nhwc_params_t` names one, and neither converts
+anything.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from frx_graph.evidence.kernel_name import only_copies
 
 
 class KernelClass(enum.StrEnum):
-    """What bounds a kernel and what it is for."""
+    """Classes of kernels by what bounds them."""
 
     TO_CHANNELS_LAST = "conversion to channels-last"
     FROM_CHANNELS_LAST = "conversion from channels-last"
@@ -32,13 +32,7 @@ class KernelClass(enum.StrEnum):
 
 CONVERSIONS = frozenset({KernelClass.TO_CHANNELS_LAST, KernelClass.FROM_CHANNELS_LAST, KernelClass.TRANSPOSE})
 MEMORY_BOUND = frozenset(
-    {
-        KernelClass.COPY,
-        KernelClass.POINTWISE,
-        KernelClass.NORMALIZATION,
-        KernelClass.REDUCTION,
-        KernelClass.POOLING,
-    }
+    {KernelClass.COPY, KernelClass.POINTWISE, KernelClass.NORMALIZATION, KernelClass.REDUCTION, KernelClass.POOLING}
 )
 """Kernels that do a handful of operations for each element that they read or write."""
 
@@ -65,7 +59,7 @@ _PATTERNS: tuple[tuple[re.Pattern[str], KernelClass], ...] = tuple(
 
 @functools.lru_cache(maxsize=4096)
 def kernel_class(name: str) -> KernelClass:
-    """The class of a kernel."""
+    """Return the class of a kernel."""
     function = function_name(name).lower()
     # ATen's copies are elementwise kernels whose functor, a template argument, copies.
     if "direct_copy_kernel" in name or is_compiled_copy(name):
@@ -74,11 +68,94 @@ def kernel_class(name: str) -> KernelClass:
 
 
 def is_compiled_copy(name: str) -> bool:
-    """True for a kernel of Inductor's that fuses nothing but copies and views."""
+    """Return True for an Inductor kernel that fuses nothing but copies and views."""
     return name.startswith("triton_") and only_copies(name)
 
 
 def function_name(name: str) -> str:
-    """The unqualified function of a demangled kernel name, without return type, template arguments and parameters."""
+    """Return the unqualified function of a demangled kernel name."""
     head = name.replace("(anonymous namespace)", "").partition("<")[0].partition("(")[0]
     return head.rpartition("::")[2].rpartition(" ")[2].strip()
+
+
+class KernelFamily(enum.StrEnum):
+    """Purposes of a kernel."""
+
+    GEMM = "gemm"
+    CONVOLUTION = "convolution"
+    ATTENTION = "attention"
+    COMMUNICATION = "communication"
+    LAYOUT_CONVERSION = "layout_conversion"
+    COPY = "copy"
+    ELEMENTWISE = "elementwise"
+    NORMALIZATION = "normalization"
+    REDUCTION = "reduction"
+    POOLING = "pooling"
+    OTHER = "other"
+
+
+_BY_CLASS = {
+    KernelClass.COPY: KernelFamily.COPY,
+    KernelClass.POINTWISE: KernelFamily.ELEMENTWISE,
+    KernelClass.NORMALIZATION: KernelFamily.NORMALIZATION,
+    KernelClass.REDUCTION: KernelFamily.REDUCTION,
+    KernelClass.POOLING: KernelFamily.POOLING,
+    **dict.fromkeys(CONVERSIONS, KernelFamily.LAYOUT_CONVERSION),
+}
+_COMMUNICATION = re.compile(r"nccl|rccl|cross_device_reduce|(?:one|two)_shot_all_?reduce|nvshmem", re.IGNORECASE)
+_GENERIC = frozenset({"kernel", "kernel2", "device_kernel", "kernel_entry"})
+"""Functions of CUTLASS and of what is made with it: the first template argument says what they do."""
+_FAMILIES = tuple(
+    (re.compile(pattern), family)
+    for pattern, family in (
+        (r"fmha|flash_(?:fwd|bwd|attn)|attention|sdpa|flashattn|_mha_", KernelFamily.ATTENTION),
+        (
+            r"[sdh]cudnn|convolve|fprop|dgrad|wgrad|winograd|conv(?:olution)?_|conv\dd|naive_conv",
+            KernelFamily.CONVOLUTION,
+        ),
+        (
+            r"igemm_(?:fwd|bwd|wrw)|miopensp3|im2col|col2im|^fft2d_|compute\w*offsets|^scalepacked",
+            KernelFamily.CONVOLUTION,
+        ),
+        (r"gemm|gemv|^cijk_|splitkreduce|^dot_kernel|_(?:add|b)?mm_|matmul|^globalkernel", KernelFamily.GEMM),
+    )
+)
+_TENSOR_CORES = re.compile(
+    r"tensorop|tensor\d+x\d+x\d+|(?<!\d)(?:884|1688|16816|16832|8816|8832)(?!\d)|wgmma|[hi]mma|utcmma|tcgen05|_mi\d+x\d+x\d+",
+    re.IGNORECASE,
+)
+_NO_TENSOR_CORES = re.compile(
+    r"(?:maxwell|pascal|volta|turing|ampere)_(?:[sdcz]gemm|gcgemm|scudnn)|_simt_", re.IGNORECASE
+)
+
+
+@functools.lru_cache(maxsize=4096)
+def kernel_family(name: str) -> KernelFamily:
+    """Return the family of a kernel."""
+    if _COMMUNICATION.search(function_name(name)):
+        return KernelFamily.COMMUNICATION
+    known = _BY_CLASS.get(kernel_class(name))
+    if known in (KernelFamily.LAYOUT_CONVERSION, KernelFamily.COPY):
+        return known
+    said = _saying(name)
+    found = next((family for pattern, family in _FAMILIES if pattern.search(said)), None)
+    return found or known or KernelFamily.OTHER
+
+
+@functools.lru_cache(maxsize=4096)
+def on_tensor_cores(name: str) -> bool | None:
+    """Return True if a product or convolution runs on tensor (matrix) cores; None if its name does not tell."""
+    if kernel_family(name) not in (KernelFamily.GEMM, KernelFamily.CONVOLUTION, KernelFamily.ATTENTION):
+        return None
+    said = _saying(name)
+    if _TENSOR_CORES.search(said):
+        return True
+    return False if _NO_TENSOR_CORES.search(said) else None
+
+
+def _saying(name: str) -> str:
+    """Return the part of a name that tells the purpose, in lower case."""
+    function = function_name(name).lower()
+    if function not in _GENERIC:
+        return function
+    return name.partition("<")[2].partition(",")[0].partition("<")[0].lower()

@@ -1,8 +1,8 @@
-"""FRX005 on a trace: the lines whose kernels wait for memory, with their measured time and bandwidth.
+"""Find lines whose kernels wait for memory (FRX005), with their measured time and bandwidth.
 
-A kernel counts as memory-bound by its kind (pointwise, normalization, reduction, pooling, copies and fills), or because
-the FLOPs per byte of its call are below the ridge point of the device, where its data sheet is known here. One that is
-over within microseconds waits for its launch, not for memory, and does not count.
+A kernel is memory-bound by its kind (pointwise, normalization, reduction, pooling, copy, fill), or if its call has
+fewer FLOPs per byte than the device's ridge point. Kernels of a few microseconds wait for their launch, and do not
+count.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LISTED = 3
 
 
 def memory_bound_findings(analysis: TraceAnalysis, work: Sequence[Work], peaks: GpuPeaks | None) -> list[Finding]:
-    """One finding for each line whose memory-bound work takes at least `MEDIUM_SHARE` of the busy time."""
+    """Return a finding for each line whose memory-bound work takes at least `MEDIUM_SHARE` of the busy time."""
     bound = (item for item in work if item.operator != NONE and item.time_ns and is_memory_bound(item, peaks))
     return [
         _finding(analysis, items, peaks)

@@ -1,4 +1,4 @@
-"""Which operators of a trace ask for a copy, and which are hot: what a copy is blamed on."""
+"""Decide which operators of a trace ask for a copy, and which are hot."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Blame:
 
 
 def blame(tree: TraceTree) -> Blame:
-    """One pass from callers to callees."""
+    """Blame copies in one pass from callers to callees."""
     hot: list[int] = []
     asker: list[int] = []
     other: list[bool] = []
@@ -76,7 +76,7 @@ def blame(tree: TraceTree) -> Blame:
 
 
 def outermost(tree: TraceTree) -> tuple[int, ...]:
-    """By operator: the outermost dispatched operator at or above it, itself where there is none."""
+    """Return, by operator, the outermost dispatched operator at or above it, or itself."""
     found: list[int] = []
     dispatched: list[bool] = []
     for index, (operator, parent) in enumerate(zip(tree.operators, tree.parents, strict=True)):
@@ -87,28 +87,27 @@ def outermost(tree: TraceTree) -> tuple[int, ...]:
 
 
 def is_operator(operator: Operator) -> bool:
-    """True for a dispatched operator; false for autograd's nodes and for ranges that a program named."""
+    """Return True for a dispatched operator; False for autograd's nodes and named ranges."""
     return not operator.annotation and _namespace(operator.name) is not None
 
 
 def is_hot(operator: Operator) -> bool:
-    """True for the operators whose inner copies are worth a finding, custom operators among them."""
+    """Return True for operators whose inner copies are worth a finding, custom ones included."""
     return not operator.annotation and is_hot_name(operator.name)
 
 
 def is_hot_name(name: str) -> bool:
-    """The same of an operator that is known by its name alone."""
+    """Return the same for an operator's name."""
     namespace = _namespace(name)
     return name in _HOT or (namespace is not None and namespace not in _LIBRARY_NAMESPACES)
 
 
 @functools.lru_cache(maxsize=4096)
 def _namespace(name: str) -> str | None:
-    """The namespace of an operator's name; None for any other name."""
     match = _OPERATOR.fullmatch(name)
     return None if match is None else match["namespace"]
 
 
 def copy_kind(asker: Operator) -> CopyKind:
-    """How a copy that `asker` asked for comes about."""
+    """Return the kind of a copy that `asker` asked for."""
     return CopyKind.RESHAPE if asker.name in RESHAPES else CopyKind.EXPLICIT

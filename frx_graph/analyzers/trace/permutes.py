@@ -1,8 +1,7 @@
-"""FRX003 on a trace: dimensions reordered by a view and then copied into place, again and again.
+"""Find dimensions that a view reorders and a copy then moves into place, again and again (FRX003).
 
-A view costs nothing in a trace, so the pattern is told by order: the last operator that the same caller ran before the
-copy reorders dimensions, and works on the same sizes. The copies belong to FRX002 or FRX001; this finding points at
-what they have in common.
+A view costs nothing in a trace, so order tells the pattern: the last operator of the same caller before the copy
+reorders dimensions of the same sizes. The copies belong to FRX002 or FRX001.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ FEWEST_PER_STEP = 2
 
 
 def permute_findings(analysis: TraceAnalysis) -> list[Finding]:
-    """One finding for each line with at least two such copies a step."""
+    """Return one finding for each line with at least two such copies a step."""
     before = _previous(analysis.tree)
     found: list[tuple[TraceCopy, Operator]] = []
     for copy in analysis.copies:
@@ -43,7 +42,7 @@ def permute_findings(analysis: TraceAnalysis) -> list[Finding]:
 
 
 def _previous(tree: TraceTree) -> list[int]:
-    """By operator: the operator that its caller called before it."""
+    """Return, by operator, the one that its caller called before it."""
     last: dict[int | HostThread, int] = {}
     previous: list[int] = []
     for index, (operator, parent) in enumerate(zip(tree.operators, tree.parents, strict=True)):
@@ -54,7 +53,7 @@ def _previous(tree: TraceTree) -> list[int]:
 
 
 def _same_sizes(operands: tuple[Operand | None, ...] | None, copied: Operand | None) -> bool:
-    """True unless recorded shapes say that the copy is of another tensor."""
+    """Return True unless recorded shapes say that the copy is of another tensor."""
     if not operands or operands[0] is None or copied is None:
         return True
     return sorted(operands[0].shape) == sorted(copied.shape)

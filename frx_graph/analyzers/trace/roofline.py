@@ -1,7 +1,7 @@
-"""Where a trace's time goes against the roofline: the time, bytes and FLOPs of each operator at each call site.
+"""Place each operator of a trace on the roofline: its time, bytes and FLOPs at each call site.
 
-On a device the time of an operator is that of the kernels that it launched itself; in a trace of the CPU alone it is
-its own, without that of the operators it called. Work that a layout copy claims is left out.
+On a device an operator's time is that of its own kernels; on the CPU its own, without callees. Work that a layout copy
+claims is left out.
 """
 
 from __future__ import annotations
@@ -11,10 +11,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from frx_graph.advice import RooflinePoint
-from frx_graph.analyzers.timeline.kernel_family import on_tensor_cores
 from frx_graph.analyzers.trace.analysis import TraceAnalysis, per_step
 from frx_graph.analyzers.trace.costs import CallCost, CallCosts, is_memory_bound_operator
-from frx_graph.analyzers.trace.kernel_names import MEMORY_BOUND, kernel_class
+from frx_graph.analyzers.trace.kernel_names import MEMORY_BOUND, kernel_class, on_tensor_cores
 from frx_graph.analyzers.trace.operators import is_operator, outermost
 from frx_graph.capture.call_site import CallSite, common_module_path
 from frx_graph.capture.captured_graph import Phase
@@ -31,9 +30,9 @@ LATENCY_RATE = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What one operator call made the device, or the CPU, do. `named_memory_bound` is True if every kernel is of a kind
-    that moves more than it computes. `operator` is `NONE` for kernels that no operator launched; `caller` is the
-    outermost operator above it. `tensor_cores` is True if a kernel is known to compute on them."""
+    """Device or CPU work of one operator call. `named_memory_bound`: every kernel is of a memory-bound kind. `operator`
+    is `NONE` for kernels without one; `caller` is the outermost operator above it. `tensor_cores`: a kernel is known to
+    use them."""
 
     operator: int
     caller: int
@@ -47,12 +46,12 @@ class Work:
 
     @property
     def bytes(self) -> int | None:
-        """Traffic of the call."""
+        """Return the traffic of the call."""
         return self.cost.bytes if self.cost is not None else self.moved_bytes
 
 
 def work_of(analysis: TraceAnalysis) -> tuple[Work, ...]:
-    """The work of every operator call within the steps, in order of operators."""
+    """Return the work of every operator call within the steps, in order of operators."""
     claimed_activities = {activity for copy in analysis.copies for activity in copy.activities}
     claimed_operators = {copy.maker for copy in analysis.copies}
     costs = CallCosts(analysis.tree)
@@ -109,9 +108,9 @@ def _host_work(
 
 
 def is_memory_bound(work: Work, peaks: GpuPeaks | None) -> bool:
-    """True if the kernels are of a memory-bound kind, or the call's intensity is below the device's ridge point.
+    """Return True if the kernels are of a memory-bound kind, or the call's intensity is below the ridge point.
 
-    False for what is over too soon, or moves too little for its time, for memory to be what it waits for.
+    False for work that is too short, or moves too little for its time, to wait for memory.
     """
     if work.time_ns < LATENCY_NS * work.kernels:
         return False
@@ -128,14 +127,15 @@ def is_memory_bound(work: Work, peaks: GpuPeaks | None) -> bool:
 
 
 def _peak(work: Work, itemsize: int, peaks: GpuPeaks) -> float | None:
-    """Of what computes it: float32 operands on tensor cores are rounded to TF32."""
+    """Return the peak of the units that compute it: float32 on tensor cores is rounded to TF32."""
     if itemsize < 4:
         return peaks.tensor_flops
     return peaks.tf32_flops if work.tensor_cores else peaks.float32_flops
 
 
 def roofline_points(analysis: TraceAnalysis, work: Sequence[Work]) -> tuple[RooflinePoint, ...]:
-    """One point for all calls of an operator at one call site, phase and dtype; counts and seconds are a step's."""
+    """Return one point for all calls of an operator at one call site, phase and dtype; counts and seconds are a
+    step's."""
     groups: dict[tuple[str, object, Phase, str], list[Work]] = defaultdict(list)
     for item in work:
         if item.cost is not None and item.time_ns:
@@ -163,5 +163,5 @@ def roofline_points(analysis: TraceAnalysis, work: Sequence[Work]) -> tuple[Roof
 
 
 def common_site(sites: Sequence[CallSite]) -> CallSite:
-    """One site for several instances of a line."""
+    """Return one site for several instances of a line."""
     return replace(sites[0], module_path=common_module_path(site.module_path for site in sites))

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from frx_graph.analyzers.run.scopes import Scope
+from frx_graph.analyzers.run.steps import Scope
 from frx_graph.analyzers.timeline.labels import INSUFFICIENT
 from frx_graph.reports.runs.run_parts import RunResult
 

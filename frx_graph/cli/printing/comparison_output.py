@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from frx_graph.analyzers.comparison.comparison import Comparison
-from frx_graph.analyzers.comparison.sides import Winner
+from frx_graph.analyzers.comparison.matching import Winner
 from frx_graph.cli.printing.report_output import write_report
 from frx_graph.reports.advice.render import DEFAULT_TOP
 from frx_graph.reports.advice.terminal import detect_terminal

@@ -6,12 +6,11 @@ from collections.abc import Iterable
 from typing import Any
 
 from frx_graph.analyzers.comparison.comparison import Comparison
-from frx_graph.analyzers.comparison.finding_changes import FindingChange, Layer
+from frx_graph.analyzers.comparison.matching import FindingChange, Layer
 from frx_graph.analyzers.comparison.measured_time import MeasuredTime
 from frx_graph.analyzers.comparison.ncu_diff import NcuDiff
-from frx_graph.analyzers.comparison.ptx_diff import PtxDiff
-from frx_graph.analyzers.comparison.source_diff import SourceDiff
-from frx_graph.analyzers.kernels.label_titles import label_title
+from frx_graph.analyzers.comparison.static_diff import PtxDiff, SourceDiff
+from frx_graph.analyzers.kernels.recommendations import label_title
 from frx_graph.analyzers.layers import Layers
 from frx_graph.reports.kernels.compare_gaps import NextCommand, still_unknown, upgrade_hints
 from frx_graph.reports.kernels.compare_parts import (

@@ -6,13 +6,10 @@ from typing import Literal
 
 from pydantic import AliasChoices, Field
 
-from frx_graph.analyzers.comparison.finding_changes import Layer
-from frx_graph.analyzers.comparison.matching import MatchedBy
+from frx_graph.analyzers.comparison.matching import Layer, MatchedBy, Winner
 from frx_graph.analyzers.comparison.score_component import Evidence
-from frx_graph.analyzers.comparison.scorecard import DimensionName
-from frx_graph.analyzers.comparison.sides import Winner
+from frx_graph.analyzers.comparison.scorecard import Basis, DimensionName
 from frx_graph.analyzers.comparison.tradeoffs import Kind
-from frx_graph.analyzers.comparison.verdict import Basis
 from frx_graph.evidence.cuda.source import Space
 from frx_graph.reports.kernels.reconcile_document import MissingEvidencePart, ReconciledDiagnosisPart
 from frx_graph.reports.render.document import Part, Text, read_from

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 from rich.console import Console
 from rich.text import Text
 
-from frx_graph.analyzers.comparison.matching import MatchedBy
-from frx_graph.analyzers.comparison.sides import Winner
+from frx_graph.analyzers.comparison.matching import MatchedBy, Winner
 from frx_graph.reports.kernels.compare_parts import (
     ChangePart,
     CompareResult,

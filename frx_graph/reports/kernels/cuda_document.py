@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import Field
 
 from frx_graph.analyzers.cuda.analysis import CudaAnalysis, CudaFinding
-from frx_graph.analyzers.kernels.occupancy_limit import Limiter
+from frx_graph.analyzers.kernels.occupancy_model import Limiter
 from frx_graph.evidence.cuda.source import Access, BarrierKind, CudaSource, Kernel, Space, StrideKind, Use
 from frx_graph.reports.render.document import Part, read_from
 from frx_graph.rules.cuda_card import Category, Severity

@@ -7,9 +7,9 @@ from collections.abc import Collection, Sequence
 from typing import Literal
 
 from frx_graph.analyzers.cuda.analysis import CudaFinding
-from frx_graph.analyzers.kernels.label_titles import label_title
 from frx_graph.analyzers.kernels.labels import INSUFFICIENT
 from frx_graph.analyzers.kernels.metric_levels import metric_levels
+from frx_graph.analyzers.kernels.recommendations import label_title
 from frx_graph.analyzers.reconcile.matched_kernels import MatchedKernel
 from frx_graph.analyzers.reconcile.reconciliation import Diagnosis, Reconciliation, Why
 from frx_graph.analyzers.reconcile.signal import Layer

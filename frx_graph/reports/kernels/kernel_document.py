@@ -9,8 +9,7 @@ from pydantic import Field
 from frx_graph.analyzers.kernels.analysis import KernelAnalysis, LabelledKernel
 from frx_graph.analyzers.kernels.gpu_view import GpuView
 from frx_graph.analyzers.kernels.metric_levels import measured_values
-from frx_graph.analyzers.kernels.speed_of_light import speed_of_light
-from frx_graph.analyzers.kernels.warp_stalls import warp_stalls
+from frx_graph.analyzers.kernels.speed_of_light import speed_of_light, warp_stalls
 from frx_graph.evidence.ncu.launch import Form, NcuExport
 from frx_graph.evidence.ncu.presets import PRESETS
 from frx_graph.reports.render.document import Part, read_from

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from frx_graph.analyzers.comparison.sides import Change, Winner
+from frx_graph.analyzers.comparison.matching import Change, Winner
 from frx_graph.analyzers.comparison.tradeoffs import Kind, Tradeoff
 from frx_graph.evidence.kernel_signature import kernel_signature
 from frx_graph.reports.kernels.compare_parts import ChangePart

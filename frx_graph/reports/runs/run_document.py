@@ -11,8 +11,7 @@ from frx_graph.analyzers.run.analysis import RunRecord, ScopeAnalysis
 from frx_graph.analyzers.run.batch_layouts import StrideChange
 from frx_graph.analyzers.run.diagnosis import Diagnosis
 from frx_graph.analyzers.run.figures import ScopeFigures
-from frx_graph.analyzers.run.scopes import processes
-from frx_graph.analyzers.run.steps import Activity, RunStep
+from frx_graph.analyzers.run.steps import Activity, RunStep, processes
 from frx_graph.analyzers.timeline.labels import RunLabel
 from frx_graph.facts.layout import is_channels_last, is_contiguous
 from frx_graph.reports.kernels.explanation import confidence_label

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from frx_graph.analyzers.kernels.label_titles import label_title
 from frx_graph.analyzers.kernels.metric_levels import Level
-from frx_graph.analyzers.run.scopes import Scope
+from frx_graph.analyzers.kernels.recommendations import label_title
+from frx_graph.analyzers.run.steps import Scope
 from frx_graph.analyzers.timeline import labels as lines
 from frx_graph.reports.kernels.explain_document import (
     DiagnosisPart,

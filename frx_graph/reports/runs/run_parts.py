@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from frx_graph.analyzers.run.abstraction_tax import TaxSeverity
-from frx_graph.analyzers.run.scopes import Scope
+from frx_graph.analyzers.run.steps import Scope
 from frx_graph.analyzers.timeline.labels import Answer
 from frx_graph.evidence.run.events import SnapshotOf
 from frx_graph.records import Severity

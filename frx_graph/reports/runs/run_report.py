@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from rich.console import Console
 from rich.text import Text
 
-from frx_graph.analyzers.run.scopes import Scope
+from frx_graph.analyzers.run.steps import Scope
 from frx_graph.analyzers.timeline.labels import Answer
 from frx_graph.reports.render.quantities import (
     UNKNOWN,

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from frx_graph.analyzers.timeline.analysis import RunAnalysis
-from frx_graph.analyzers.timeline.device_time import DeviceTime, TransferTotal
+from frx_graph.analyzers.timeline.analysis import RunAnalysis, Timeline
+from frx_graph.analyzers.timeline.device_time import DeviceTime, LayoutWork, TransferTotal
 from frx_graph.analyzers.timeline.kernel_table import KernelTotal
-from frx_graph.analyzers.timeline.layout_work import LayoutWork
-from frx_graph.analyzers.timeline.timeline import Timeline
 from frx_graph.analyzers.trace.analysis import TraceAnalysis
 from frx_graph.analyzers.trace.gaps import gaps
 from frx_graph.evidence.trace.steps import Step

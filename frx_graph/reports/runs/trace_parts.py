@@ -6,9 +6,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, ValidationInfo
 
-from frx_graph.analyzers.timeline.kernel_family import KernelFamily
+from frx_graph.analyzers.timeline.host_time import Part
 from frx_graph.analyzers.timeline.labels import Answer
-from frx_graph.analyzers.timeline.program_parts import Part
+from frx_graph.analyzers.trace.kernel_names import KernelFamily
 from frx_graph.reports.render.document import FinitePart, Microseconds, Milliseconds, is_of_record, read_from
 from frx_graph.reports.render.recommendation_part import RecommendationPart
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from rich.console import Console
 from rich.text import Text
 
+from frx_graph.analyzers.timeline.host_time import Part
 from frx_graph.analyzers.timeline.labels import Answer
-from frx_graph.analyzers.timeline.program_parts import Part
 from frx_graph.evidence.kernel_name import device_kernel_name
 from frx_graph.reports.render.quantities import byte_count, milliseconds, percent, plural, rate, share_percent
 from frx_graph.reports.render.recommendation_text import print_recommendations

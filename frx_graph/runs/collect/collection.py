@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 from pydantic import BaseModel
 
 from frx_graph.analyze.run import analyse_files
-from frx_graph.analyzers.run.scopes import Scope
+from frx_graph.analyzers.run.steps import Scope
 from frx_graph.errors import FrxError, first_line
 from frx_graph.evidence.run import bundle_layout
 from frx_graph.evidence.run.bundle import open_bundle

@@ -14,7 +14,7 @@ from types import ModuleType
 import psutil
 
 from frx_graph.analyze.run import analyse_files
-from frx_graph.analyzers.run.scopes import Scope
+from frx_graph.analyzers.run.steps import Scope
 from frx_graph.analyzers.timeline.labels import INSUFFICIENT
 from frx_graph.errors import EvidenceError, FrxError
 from frx_graph.evidence.run import bundle_layout

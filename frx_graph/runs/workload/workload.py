@@ -25,9 +25,9 @@ from types import FrameType
 from typing import Final
 
 from frx_graph.errors import FrxError
-from frx_graph.reports.render.plain_text import encodable
 from frx_graph.runs.workload.guarded_process import GuardedProcess
 from frx_graph.runs.workload.workload_output import WorkloadLog, WorkloadOutput
+from frx_graph.support.plain_text import encodable
 
 _FORWARDED: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _PATIENCE: Final = 25.0

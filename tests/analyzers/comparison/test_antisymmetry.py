@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frx_graph.analyzers.comparison.comparison import Comparison, compare_layers
-from frx_graph.analyzers.comparison.sides import Winner
+from frx_graph.analyzers.comparison.matching import Winner
 from frx_graph.analyzers.layers import Layers
 from frx_graph.analyzers.reconcile.reconciliation import Reconciliation
 from frx_graph.evidence.ptx.instruction import Kind

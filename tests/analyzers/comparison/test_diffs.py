@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 from compared_layers import MIX, function, launch, ncu, ptx, source
 
+from frx_graph.analyzers.comparison.matching import Change, Winner
 from frx_graph.analyzers.comparison.ncu_diff import NcuDiff, match_measured, ncu_diff
-from frx_graph.analyzers.comparison.ptx_diff import ptx_diff
-from frx_graph.analyzers.comparison.sides import Change, Winner
-from frx_graph.analyzers.comparison.source_diff import StrideChange, source_diff
+from frx_graph.analyzers.comparison.static_diff import StrideChange, ptx_diff, source_diff
 from frx_graph.analyzers.layers import NcuLayer
 from frx_graph.evidence.cuda.source import Space
 from frx_graph.evidence.ptx.instruction import Kind

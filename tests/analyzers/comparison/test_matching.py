@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from frx_graph.analyzers.comparison.matching import MatchedBy, Matching, match_kernels
+from frx_graph.analyzers.comparison.matching import (
+    FindingChange,
+    Found,
+    KnownKernel,
+    MatchedBy,
+    Matching,
+    finding_changes,
+    match_kernels,
+)
 
 
 def match(a: str, b: str) -> Matching[str]:
@@ -35,3 +43,54 @@ def test_kernels_of_one_name_are_told_apart_by_their_place() -> None:
     found = match_kernels(a, b, lambda one: one[0], lambda one: one[1])
     assert [(pair.a, pair.b) for pair in found.pairs] == [(("f", 0), ("f", 0)), (("f", 1), ("f", 1))]
     assert found.only_b == (("f", 2),)
+
+
+def changes(names_a: str, found_a: list[Found], names_b: str, found_b: list[Found]) -> tuple[FindingChange, ...]:
+    matching = match_kernels(names_a.split(), names_b.split(), lambda name: name).map(KnownKernel)
+    return finding_changes("source", matching, found_a, found_b)
+
+
+def seen(code: str, kernel: str, *, defect: bool = True) -> Found:
+    return Found(code, KnownKernel(kernel), defect)
+
+
+def test_a_kernel_on_another_device_is_another() -> None:
+    kernels = [KnownKernel("f", "0"), KnownKernel("f", "1")]
+    matching = match_kernels(kernels, kernels, lambda one: one.name, lambda one: one.device)
+    found = finding_changes("ncu", matching, [Found("slow", kernels[0])], [Found("slow", kernels[1])])
+    assert [(one.kernel_a, one.resolved) for one in found] == [(kernels[0], True), (kernels[1], False)]
+
+
+def test_what_went_and_what_came() -> None:
+    (gone, new) = changes("f", [seen("strided", "f"), seen("kept", "f")], "f", [seen("kept", "f"), seen("weak", "f")])
+    assert (gone.code, gone.a, gone.b, gone.resolved, gone.introduced) == ("strided", 1, 0, True, False)
+    assert (new.code, new.a, new.b, new.resolved, new.introduced) == ("weak", 0, 1, False, True)
+
+
+def test_fewer_of_it_is_something() -> None:
+    (less,) = changes("f", [seen("strided", "f")] * 3, "f", [seen("strided", "f")])
+    assert (less.a, less.b, less.resolved) == (3, 1, True)
+
+
+def test_a_finding_moves_with_its_kernel() -> None:
+    assert changes("f old", [seen("strided", "old")], "f new1 new2", [seen("strided", "new2")]) == ()
+    (gone,) = changes("f old", [seen("strided", "old")], "f", [])
+    assert (gone.kernel_a, gone.resolved) == (None, True)
+
+
+def test_a_finding_of_another_kernel_is_another() -> None:
+    found = changes("f g", [seen("strided", "f")], "f g", [seen("strided", "g")])
+    assert [(one.kernel_a, one.resolved) for one in found] == [(KnownKernel("f"), True), (KnownKernel("g"), False)]
+
+
+def test_a_launch_is_of_its_kernel_unless_that_could_be_another() -> None:
+    (gone,) = changes("f", [seen("subwarp", "f<float>")], "f", [])
+    assert gone.kernel_a == KnownKernel("f")
+    (gone,) = changes("f<1> f<2>", [seen("subwarp", "f<3>")], "f<1> f<2>", [])
+    assert gone.kernel_a is None
+
+
+def test_what_is_no_defect_is_neither() -> None:
+    (heavy,) = changes("f", [], "f", [seen("heavy", "f", defect=False)])
+    assert not heavy.resolved
+    assert not heavy.introduced

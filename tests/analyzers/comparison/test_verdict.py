@@ -6,9 +6,9 @@ import pytest
 from compared_layers import function, launch, measured, ncu, ptx, source
 
 from frx_graph.analyzers.comparison.comparison import Comparison, compare_layers
-from frx_graph.analyzers.comparison.sides import Winner
+from frx_graph.analyzers.comparison.matching import Winner
+from frx_graph.analyzers.comparison.scorecard import Basis
 from frx_graph.analyzers.comparison.tradeoffs import Kind, Tradeoff
-from frx_graph.analyzers.comparison.verdict import Basis
 from frx_graph.analyzers.layers import Layers
 from frx_graph.evidence.ptx.ptxas import Assembled
 from frx_graph.rules.gpu_profile import GpuProfile, gpu_named

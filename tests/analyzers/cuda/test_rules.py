@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from frx_graph.analyze.cuda import analyze_cuda
+from frx_graph.analyze.layers import analyze_cuda
 from frx_graph.analyzers.cuda import CUDA_DETECTORS
 from frx_graph.analyzers.cuda.analysis import analyse_cuda
 from frx_graph.evidence.cuda.parsing import parse_cuda

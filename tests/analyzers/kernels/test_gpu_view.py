@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from frx_graph.analyzers.kernels.analysis import analyse_kernels
-from frx_graph.analyzers.kernels.gpu_view import BY_CAPABILITY, BY_NAME, BY_OPTION, gpu_view
-from frx_graph.analyzers.kernels.occupancy_limit import Limiter
+from frx_graph.analyzers.kernels.gpu_view import BY_CAPABILITY, BY_NAME, BY_OPTION, arithmetic, gpu_view
+from frx_graph.analyzers.kernels.occupancy_model import Limiter
 from frx_graph.rules.gpu_profile import gpu_named
 
 H100 = gpu_named("H100")
@@ -96,3 +96,99 @@ def test_counted_peaks_come_before_those_of_the_data_sheet(kernel) -> None:
     (found,) = analyse_kernels([kernel(duration=1e-3, **values)], H100).kernels
     assert found.attribution.mfu_pct == pytest.approx(50.0)
     assert not found.attribution.from_datasheet
+
+
+FLOAT32 = {"fp32_add": 1e6, "fp32_mul": 0.0, "fp32_fma": 2e6}
+RATES = {
+    "fp32_add_per_cycle": 0.0,
+    "fp32_mul_per_cycle": 0.0,
+    "fp32_fma_per_cycle": 1.0,
+    "fp32_peak_fma_per_cycle": 100.0,
+}
+LIBRARY = "sm80_xmma_gemm_f16f16_f16f32_f32_tn_n_tilesize128x128x32_stage4_warpsize2x2x1_tensor16x8x16_kernel"
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "complete"),
+    [
+        ("saxpy", {}, True),
+        ("saxpy", {"tensor_pipe": 0.0}, True),
+        ("saxpy", {"tensor_pipe": 12.0}, False),
+        ("saxpy", {"fp64_instructions": 1.0}, False),
+        (LIBRARY, {}, False),
+        (LIBRARY, {"tensor_pipe": 0.0}, True),
+        (LIBRARY, {"tensor_instructions": 10.0}, False),
+        (LIBRARY, {"tensor_pipe": 80.0, "tensor_fp16_operations": 1e12}, True),
+    ],
+)
+def test_whether_all_of_it_was_counted(name: str, values: dict[str, float], complete: bool) -> None:
+    found = arithmetic(name, {**FLOAT32, **values})
+    assert found is not None
+    assert found.operations["float32"] == 5e6
+    assert found.complete is complete
+    assert (found.whole is not None) is complete
+
+
+@pytest.mark.parametrize("values", [{}, {"fp32_add": 1.0, "fp32_mul": 1.0}, {"tensor_bf16_operations": 0.0}])
+def test_what_was_not_counted_is_nothing(values: dict[str, float]) -> None:
+    assert arithmetic("saxpy", values) is None
+
+
+def test_a_product_on_tensor_cores_is_not_bound_by_memory_for_lack_of_float32(kernel) -> None:
+    """Nothing but DRAM and a few float32 instructions were measured: of the product nothing follows."""
+    values = {"duration": 1e-3, "dram_bytes": 1e9, **FLOAT32, **RATES}
+    product, plain = (analyse_kernels([kernel(name, **values)], H100).kernels[0] for name in (LIBRARY, "saxpy"))
+    assert (plain.attribution.roofline_region, plain.attribution.mfu_pct) == ("memory_bound", pytest.approx(1.0))
+    assert (product.attribution.roofline_region, product.attribution.mfu_pct) == ("unknown", None)
+    view = gpu_view(kernel(LIBRARY, **values), H100)
+    assert view is not None
+    assert view.peak_pct == {"float32": pytest.approx(100 * 5e6 / 1e-3 / 67e12)}
+    assert (view.mfu_pct, view.flops_per_byte, view.ridge, view.region) == (None, None, None, None)
+
+
+@pytest.mark.parametrize(("of", "peak"), [("fp16", 989.4e12), ("bf16", 989.4e12), ("tf32", 494.7e12)])
+def test_tensor_cores_by_the_peak_of_their_format(kernel, of: str, peak: float) -> None:
+    values = {"duration": 1e-3, "dram_bytes": 1e8, f"tensor_{of}_operations": peak * 1e-3 / 2}
+    view = gpu_view(kernel(LIBRARY, **values), H100)
+    assert view is not None
+    assert view.peak_pct == {of: pytest.approx(50.0)}
+    assert view.mfu_pct == pytest.approx(50.0)
+    assert view.ridge == pytest.approx(peak / 3.35e12)
+    assert view.region == "compute_bound"
+    thin = gpu_view(kernel(LIBRARY, **{**values, "dram_bytes": 3e9}), H100)
+    assert thin is not None
+    assert thin.region == "memory_bound"
+
+
+def test_formats_add_up_by_the_time_they_would_take(kernel) -> None:
+    half = {"fp32_add": 0.0, "fp32_mul": 0.0, "fp32_fma": 67e12 * 1e-3 / 8}
+    values = {"duration": 1e-3, "dram_bytes": 1e9, **half, "tensor_tf32_operations": 494.7e12 * 1e-3 / 4}
+    view = gpu_view(kernel(LIBRARY, **values), H100)
+    assert view is not None
+    assert view.peak_pct == {"tf32": pytest.approx(25.0), "float32": pytest.approx(25.0)}
+    assert view.mfu_pct == pytest.approx(50.0)
+    # At the peaks it would take half a millisecond, in which DRAM moves 1.675 GB.
+    assert view.ridge == pytest.approx((67e12 / 4 + 494.7e12 / 4) * 1e-3 / (0.5e-3 * 3.35e12))
+
+
+def test_a_format_without_a_peak_leaves_the_whole_unknown(kernel) -> None:
+    unlisted = gpu_named("RTX PRO 6000 Blackwell")
+    values = {"duration": 1e-3, **FLOAT32, "tensor_tf32_operations": 1e9}
+    view = gpu_view(kernel(LIBRARY, **values), unlisted)
+    assert view is not None
+    assert set(view.peak_pct) == {"float32"}
+    assert view.mfu_pct is None
+
+
+def test_counted_operations_say_that_a_kernel_multiplies_matrices(kernel) -> None:
+    values = {"tensor_pipe": 5.0, "achieved_occupancy": 50.0, "compute_throughput": 30.0, "memory_throughput": 20.0}
+    unnamed = analyse_kernels([kernel("fused", **values)]).kernels[0]
+    told = analyse_kernels([kernel("fused", **values, tensor_tf32_operations=1e9)]).kernels[0]
+    assert "tensor_core_underutilized" not in {label.label for label in unnamed.labels}
+    assert "tensor_core_underutilized" in {label.label for label in told.labels}
+
+
+def test_traffic_of_a_launch_stands_beside_the_cache(kernel) -> None:
+    view = gpu_view(kernel("saxpy", duration=1e-3, dram_bytes=1e9), H100)
+    assert view is not None
+    assert (view.launch_bytes, view.profile.l2_bytes) == (1e9, 50 << 20)

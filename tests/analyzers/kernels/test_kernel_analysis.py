@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from frx_graph.analyzers.kernels.analysis import analyse_kernels
+from frx_graph.analyzers.kernels.analysis import analyse_kernels, most_speedup
 from frx_graph.analyzers.kernels.attribution import Opportunity, attributions, fp32_utilisation_pct
-from frx_graph.analyzers.kernels.headroom import most_speedup
 from frx_graph.analyzers.kernels.labels import kernel_labels
 from frx_graph.rules.gpu_profile import gpu_named
 

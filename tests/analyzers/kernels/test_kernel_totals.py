@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from frx_graph.analyzers.kernels.kernel_totals import KernelTotals
-from frx_graph.analyzers.kernels.occupancy_limit import Limiter
+from frx_graph.analyzers.kernels.occupancy_model import Limiter
 
 
 def test_a_thousand_short_launches_are_as_much_as_one_long_one(launched) -> None:

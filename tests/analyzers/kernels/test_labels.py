@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from frx_graph.analyzers.kernels.labels import INSUFFICIENT, Estimates, kernel_labels
-from frx_graph.analyzers.kernels.occupancy_limit import Limiter
+from frx_graph.analyzers.kernels.occupancy_model import Limiter
 
 MEMORY_BOUND = {"compute_throughput": 20.0, "memory_throughput": 85.0}
 LATENCY_BOUND = {"compute_throughput": 20.0, "memory_throughput": 30.0}

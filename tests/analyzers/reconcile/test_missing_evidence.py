@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from frx_graph.analyzers.layers import Layers
 from frx_graph.analyzers.reconcile import DIAGNOSES
 from frx_graph.analyzers.reconcile.missing_evidence import MissingEvidence, kernel_filter, ncu_command
-from frx_graph.analyzers.reconcile.reconciliation import what_evidence_is_missing
+from frx_graph.analyzers.reconcile.reconciliation import reconcile
 from frx_graph.evidence.ncu.metrics import known_metric
 from frx_graph.evidence.ptx.ptxas import Assembled
 
@@ -23,7 +23,7 @@ LOAD = "ld.global.f32 %f1, [%rd1]; "
 
 
 def missing(program, rule) -> list[MissingEvidence]:
-    return [one for one in what_evidence_is_missing(Layers(**program.layers)) if one.rule is rule]
+    return [one for one in reconcile(Layers(**program.layers)).missing if one.rule is rule]
 
 
 def test_source_alone_wants_the_counter(program) -> None:

@@ -11,8 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from frx_graph.analyzers.run.analysis import analyse_record
-from frx_graph.analyzers.run.scopes import Scope, Selector
-from frx_graph.analyzers.run.steps import Activity, lengths_within
+from frx_graph.analyzers.run.steps import Activity, Scope, Selector, lengths_within
 from frx_graph.evidence.run.events import LoaderWait, PhaseSpan, RunWarning, StepEnd, StepStart
 
 MS = 1_000_000

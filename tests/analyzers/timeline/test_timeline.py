@@ -10,10 +10,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis_profiles import FEW_EXAMPLES
 
-from frx_graph.analyze.trace import analyze_run
-from frx_graph.analyzers.timeline.kernel_family import KernelFamily, kernel_family, on_tensor_cores
+from frx_graph.analyze.layers import analyze_run
+from frx_graph.analyzers.timeline.host_time import Part
 from frx_graph.analyzers.timeline.kernel_table import Launcher
-from frx_graph.analyzers.timeline.program_parts import Part
+from frx_graph.analyzers.trace.kernel_names import KernelFamily, kernel_family, on_tensor_cores
 
 TRACES = Path(__file__).parents[2] / "data" / "traces"
 

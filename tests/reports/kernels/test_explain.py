@@ -14,8 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from ncu_exports import MEMORY, OCCUPANCY, RAW, SOL, Launch, long_export, metric
 
-from frx_graph.analyze.cuda import analyze_cuda
-from frx_graph.analyze.ncu import analyze_ncu
+from frx_graph.analyze.layers import analyze_cuda, analyze_ncu
 from frx_graph.analyzers.kernels.ptx_analysis import analyse_ptx
 from frx_graph.analyzers.layers import Layers, NcuLayer, SourceLayer
 from frx_graph.analyzers.reconcile.reconciliation import reconcile

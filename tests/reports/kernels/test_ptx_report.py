@@ -9,8 +9,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from frx_graph.analyzers.kernels.ptx_analysis import analyse_ptx
-from frx_graph.analyzers.kernels.ptx_gpu import gpu_of_target
+from frx_graph.analyzers.kernels.ptx_analysis import analyse_ptx, gpu_of_target
 from frx_graph.evidence.ptx.parsing import read_ptx
 from frx_graph.evidence.ptx.ptxas import Assembled
 from frx_graph.reports.kernels.ptx_document import PtxDocument, ptx_document

@@ -8,15 +8,15 @@ import shlex
 
 import pytest
 
-from frx_graph.analyzers.kernels import labels, ptx_labels
-from frx_graph.analyzers.kernels.label_titles import LABEL_TITLES, label_title
+from frx_graph.analyzers.kernels import labels, ptx_analysis
+from frx_graph.analyzers.kernels.recommendations import LABEL_TITLES, label_title
 from frx_graph.evidence.ncu.presets import PRESETS
 from frx_graph.reports.render.recommendation_part import rerun_command
 from frx_graph.rules.recommendation_card import cards_by_label
 
 LABELS = {
     found
-    for module in (labels, ptx_labels)
+    for module in (labels, ptx_analysis)
     for found in re.findall(r'"(\w+)"', inspect.getsource(module))
     if found in cards_by_label()
 }

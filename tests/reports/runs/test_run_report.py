@@ -11,7 +11,7 @@ import pytest
 from written_runs import WrittenRun, waiting_run
 
 from frx_graph.analyze.run import analyze_bundle
-from frx_graph.analyzers.run.scopes import Scope
+from frx_graph.analyzers.run.steps import Scope
 from frx_graph.reports.kernels.explain_prompt import render_prompt
 from frx_graph.reports.kernels.explain_summary import render_summary
 from frx_graph.reports.render.document import to_json

@@ -1,0 +1,1 @@
+"""Match layout work seen in files of a run with findings."""

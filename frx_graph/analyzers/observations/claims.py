@@ -1,0 +1,96 @@
+"""Turn findings into claims about operator calls, in the terms of files of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from frx_graph.analyzers.trace.operators import COPY, EXPLICIT, RESHAPES
+from frx_graph.capture.call_site import CallSite
+from frx_graph.capture.captured_graph import Phase
+from frx_graph.evidence.dtype import DType
+from frx_graph.evidence.trace.events import Operand
+from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts
+from frx_graph.facts.operator_families import profiled
+from frx_graph.records import Copy, CopyKind, Finding, OperandRole
+
+_OF_OPERATORS = frozenset({"FRX004", "FRX008", "FRX010", "FRX015"})
+"""Rules that say of whole operators that their layout costs time, and claim no copy by itself."""
+_CLONE = frozenset({"aten::clone"})
+"""Operators that a compiler sees for any copy."""
+_PRODUCTS = frozenset(f"aten::{name}" for name in ("matmul", "linear", "einsum", "tensordot", "bilinear"))
+"""What a program calls, and folds its operands, where the graph has products of two or three dimensions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """That an operator call copies, or (without `role` and `kind`) that it runs in a layout that costs time.
+
+    `operators` are the names under which a profiler may show the call, `operands` its tensors, scalars left out, empty
+    where its names stand for calls of different operands. `copied` is the tensor before the copy. `finding` is the
+    position of the finding that says so.
+    """
+
+    finding: int
+    operators: frozenset[str]
+    operands: tuple[Operand, ...]
+    site: CallSite
+    phase: Phase
+    copied: Operand | None = None
+    role: OperandRole | None = None
+    kind: CopyKind | None = None
+
+
+def claims(findings: Sequence[Finding], graphs: Mapping[str, GraphFacts]) -> tuple[Claim, ...]:
+    """Return the claims of all findings on layouts; `graphs` are by id."""
+    found: list[Claim] = []
+    for number, finding in enumerate(findings):
+        facts = graphs.get(finding.graph_id)
+        if facts is None:
+            continue
+        found.extend(_of_copy(number, copy, facts) for copy in finding.copies if copy.node in facts.op_by_node)
+        if finding.rule in _OF_OPERATORS:
+            found.extend(_of_operators(number, finding, facts))
+    return tuple(dict.fromkeys(found))
+
+
+def _of_copy(number: int, copy: Copy, facts: GraphFacts) -> Claim:
+    op = facts.op_by_node[copy.node]
+    value = facts.values.get(copy.value)
+    inside = copy.operator == op.operator and copy.kind not in (CopyKind.EXPLICIT, CopyKind.RESHAPE)
+    return Claim(
+        finding=number,
+        operators=_names(copy, op),
+        # A copy that was asked for is a clone in the graph, and stands under what has asked for it in a run.
+        operands=_operands(op, facts) if inside else (),
+        site=copy.site,
+        phase=copy.phase,
+        copied=None if value is None else _operand(value),
+        role=copy.role,
+        kind=copy.kind,
+    )
+
+
+def _names(copy: Copy, op: OpFacts) -> frozenset[str]:
+    if copy.kind is CopyKind.EXPLICIT:
+        return EXPLICIT | {COPY, *profiled([op.operator])}
+    if copy.kind is CopyKind.RESHAPE:
+        return RESHAPES | _CLONE
+    if copy.operator == "aten.matmul":
+        return _PRODUCTS | _CLONE
+    return profiled([copy.operator])
+
+
+def _of_operators(number: int, finding: Finding, facts: GraphFacts) -> Iterator[Claim]:
+    for node in finding.nodes:
+        op = facts.op_by_node.get(node)
+        if op is not None:
+            yield Claim(number, profiled([op.operator]), _operands(op, facts), op.site, op.phase)
+
+
+def _operands(op: OpFacts, facts: GraphFacts) -> tuple[Operand, ...]:
+    return tuple(_operand(value) for value in facts.input_values(op) if value.shape)
+
+
+def _operand(value: ValueFacts) -> Operand:
+    return Operand(value.shape, DType.of(value.dtype), value.strides)

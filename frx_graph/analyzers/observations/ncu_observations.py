@@ -1,0 +1,202 @@
+"""Read layout work from Nsight Compute exports: conversions, copies, and uncoalesced kernels.
+
+NVTX ranges name the operator of a kernel: those of `torch.autograd.profiler.emit_nvtx(record_shapes=True)` have its
+shapes, others may name modules. Without them a kernel's name tells its purpose and, for ATen's elementwise kernels, the
+number of elements.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from frx_graph.analyzers.kernels.kernel_totals import KernelTotals
+from frx_graph.analyzers.kernels.labels import kernel_labels
+from frx_graph.analyzers.observations.observation import (
+    ANY_KIND,
+    ANY_ROLE,
+    CONVERSIONS,
+    ElementCount,
+    RunFile,
+    SeenCall,
+    Setting,
+    Sighting,
+    Work,
+)
+from frx_graph.analyzers.trace.kernel_names import CONVERSIONS as CONVERSION_KERNELS
+from frx_graph.analyzers.trace.kernel_names import KernelClass, is_compiled_copy, kernel_class
+from frx_graph.analyzers.trace.operators import COPY, EXPLICIT, RESHAPES, is_hot_name
+from frx_graph.capture.captured_graph import Phase
+from frx_graph.evidence.measurement import Measurement
+from frx_graph.evidence.ncu.launch import Dimensions, KernelLaunch
+from frx_graph.evidence.trace.events import Operand
+from frx_graph.records import CopyKind, OperandRole
+
+_UNCOALESCED = "uncoalesced_access"
+_TORCH_RANGE = re.compile(
+    r"(?P<name>[A-Za-z_]\w*::\w+(?:\.\w+)?)(?:, seq = \d+)?(?:, op_id = \d+)?(?:, sizes = (?P<sizes>\[.*\]))?"
+    r"(?:, input_op_ids = \[.*\])?"
+)
+"""As `getNvtxStr` of torch/csrc/profiler/util.cpp writes it: `aten::conv2d, seq = 3, sizes = [[8, 3, 9, 9], []]`."""
+_LONGEST = 4096
+"""Characters of a name that is looked into: an operator of a hundred operands has as many."""
+_ONE_SHAPE = r"\[(?:[0-9]{1,18}(?:, [0-9]{1,18})*)?\]"
+_SIZES = re.compile(rf"\[(?:{_ONE_SHAPE}(?:, {_ONE_SHAPE})*)?\]")
+_SHAPE = re.compile(r"\[([0-9, ]*)\]")
+_BACKWARD = re.compile(r"autograd::engine::evaluate_function: .*|\w+Backward\d+(?:, .*)?")
+_ELEMENTWISE = re.compile(
+    r"(?:^|[ :])(?:elementwise|unrolled_elementwise)_kernel<(?P<threads>\d{1,4}), (?P<each>\d{1,3}),"
+)
+"""`elementwise_kernel<nt, vt, …>` of ATen's CUDALoops.cuh: a block of `nt` threads takes `nt * vt` elements, and there
+are as many blocks as that needs."""
+_TOLD = frozenset(
+    {"duration", "sectors_per_load", "load_sectors", "load_requests", "dram_bytes_read", "dram_throughput"}
+)
+"""Metrics that become facts of a finding, where they were measured."""
+_COPIES: frozenset[CopyKind | None] = frozenset({CopyKind.EXPLICIT, CopyKind.RESHAPE, CopyKind.OPERATOR})
+
+_Alike: TypeAlias = tuple[
+    str, tuple[SeenCall, ...], tuple[str, ...], Phase | None, Dimensions | None, Dimensions | None
+]
+
+
+@dataclass(slots=True)
+class _Launches:
+    first: KernelLaunch
+    totals: KernelTotals
+
+
+class NcuSightings:
+    """Gather launches as they are read; memory grows with kinds of launches, not with their number."""
+
+    def __init__(self) -> None:
+        self._alike: dict[_Alike, _Launches] = {}
+        self._compiled = False
+
+    def add(self, launch: KernelLaunch) -> None:
+        """Add a launch."""
+        calls, ranges, phase = _around(launch.ranges)
+        key = (launch.kernel, calls, ranges, phase, launch.grid, launch.block)
+        known = self._alike.get(key)
+        if known is None:
+            known = self._alike[key] = _Launches(launch, KernelTotals())
+        known.totals.add(launch)
+        self._compiled = self._compiled or launch.kernel.startswith("triton_")
+
+    def run_file(self, source: str) -> RunFile:
+        """Return all observations. An export may have left launches out, so nothing in it is quiet."""
+        found = [_sighting(key, launches) for key, launches in self._alike.items()]
+        seen = tuple(observation for observation in found if observation is not None)
+        return RunFile(source, Setting("cuda", True if self._compiled else None), seen)
+
+
+def _sighting(key: _Alike, launches: _Launches) -> Sighting | None:
+    kernel, calls, ranges, phase, grid, _ = key
+    (summary, *_) = launches.totals.summaries()
+    uncoalesced = next((label for label in kernel_labels(summary) if label.label == _UNCOALESCED), None)
+    work = _work(kernel, uncoalesced is not None)
+    if work is None:
+        return None
+    first = launches.first
+    return Sighting(
+        work=work,
+        kernels=(kernel,),
+        where=f"line {first.line}" if first.line is not None else f"launch {first.number}",
+        count=sum(one.launches for one in launches.totals.summaries()),
+        calls=calls,
+        ranges=ranges,
+        copied=_copied(calls),
+        elements=_elements(kernel, grid),
+        kinds=_kinds(work, calls),
+        roles=_roles(kernel, phase) if work is Work.CONVERSION else ANY_ROLE,
+        phase=phase,
+        seconds=_seconds(launches),
+        measurements=tuple(_measurements(first)),
+        detail="" if uncoalesced is None else uncoalesced.evidence,
+    )
+
+
+def _work(kernel: str, uncoalesced: bool) -> Work | None:
+    if kernel_class(kernel) in CONVERSION_KERNELS:
+        return Work.CONVERSION
+    if "direct_copy_kernel" in kernel or is_compiled_copy(kernel):
+        return Work.COPY
+    return Work.UNCOALESCED if uncoalesced else None
+
+
+def _seconds(launches: _Launches) -> float | None:
+    """Return None unless all were timed."""
+    times = [summary.seconds for summary in launches.totals.summaries()]
+    known = [time for time in times if time is not None]
+    return sum(known) if len(known) == len(times) else None
+
+
+def _measurements(launch: KernelLaunch) -> Iterator[Measurement]:
+    return (fact for fact in launch.measurements() if fact.metric in _TOLD)
+
+
+def _around(names: tuple[str, ...]) -> tuple[tuple[SeenCall, ...], tuple[str, ...], Phase | None]:
+    """Split range names, the outermost first, into operators, the innermost first, other ranges, and the pass."""
+    calls: list[SeenCall] = []
+    ranges: list[str] = []
+    backward = False
+    for name in names:
+        if len(name) > _LONGEST:
+            ranges.append(name)
+        elif _BACKWARD.fullmatch(name):
+            backward = True
+        elif (found := _TORCH_RANGE.fullmatch(name)) is not None:
+            calls.append(SeenCall(found["name"], _operands(found["sizes"])))
+        else:
+            ranges.append(name)
+    phase = Phase.BACKWARD if backward else Phase.FORWARD if calls else None
+    return tuple(reversed(calls)), tuple(ranges), phase
+
+
+def _operands(sizes: str | None) -> tuple[Operand, ...] | None:
+    """Return the shapes of tensors; None if there are none, or lists of tensors among them."""
+    if sizes is None or _SIZES.fullmatch(sizes) is None:
+        return None
+    shapes = [tuple(int(size) for size in text.split(", ") if size) for text in _SHAPE.findall(sizes)]
+    return tuple(Operand(shape, None) for shape in shapes if shape) or None
+
+
+def _copied(calls: tuple[SeenCall, ...]) -> Operand | None:
+    """Return the tensor that the innermost operator copies, if it only copies."""
+    operands = calls[0].operands if calls else None
+    if operands is None or calls[0].operator not in EXPLICIT | {COPY}:
+        return None
+    # `copy_` has the target first.
+    source = operands[1:2] if calls[0].operator == COPY else operands[:1]
+    return source[0] if source else None
+
+
+def _elements(kernel: str, grid: Dimensions | None) -> ElementCount | None:
+    found = _ELEMENTWISE.search(kernel)
+    if found is None or grid is None or "direct_copy_kernel" not in kernel:
+        return None
+    block = int(found["threads"]) * int(found["each"])
+    return ElementCount((grid[0] - 1) * block + 1, grid[0] * block)
+
+
+def _kinds(work: Work, calls: tuple[SeenCall, ...]) -> frozenset[CopyKind | None]:
+    if work is not Work.COPY:
+        return CONVERSIONS if work is Work.CONVERSION else ANY_KIND
+    if any(is_hot_name(call.operator) for call in calls):
+        return frozenset({CopyKind.OPERATOR})
+    for names, kind in ((RESHAPES, CopyKind.RESHAPE), (EXPLICIT, CopyKind.EXPLICIT)):
+        if any(call.operator in names for call in calls):
+            return frozenset({kind})
+    return _COPIES
+
+
+def _roles(kernel: str, phase: Phase | None) -> frozenset[OperandRole]:
+    """Derive roles from a conversion's direction; in a backward pass gradients are converted, too."""
+    kind = kernel_class(kernel)
+    if phase is Phase.FORWARD and kind is KernelClass.TO_CHANNELS_LAST:
+        return frozenset({OperandRole.INPUT, OperandRole.WEIGHT})
+    if phase is Phase.FORWARD and kind is KernelClass.FROM_CHANNELS_LAST:
+        return frozenset({OperandRole.OUTPUT})
+    return ANY_ROLE

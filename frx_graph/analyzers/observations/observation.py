@@ -1,0 +1,111 @@
+"""Records of layout work that a file of a run shows: copies, conversions, and the operators around them."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from frx_graph.capture.call_site import CallSite
+from frx_graph.capture.captured_graph import Phase
+from frx_graph.evidence.measurement import Measurement
+from frx_graph.evidence.trace.events import Operand
+from frx_graph.records import CopyKind, OperandRole
+
+ANY_ROLE = frozenset(OperandRole)
+CONVERSIONS: frozenset[CopyKind | None] = frozenset({CopyKind.REORDER, CopyKind.OPERATOR, None})
+"""Kinds that findings may give to a library's work inside its operator; None: the whole operator."""
+ANY_KIND: frozenset[CopyKind | None] = frozenset({*CopyKind, None})
+
+
+class Work(enum.StrEnum):
+    """Kinds of layout work."""
+
+    CONVERSION = "conversion"
+    """A library changes the layout of a tensor inside its operator."""
+    COPY = "copy"
+    """A tensor is copied from some strides to others."""
+    UNCOALESCED = "uncoalesced access"
+    """A kernel reads more sectors than its elements fill."""
+
+
+@dataclass(frozen=True, slots=True)
+class SeenCall:
+    """A call of an operator, by the profiler's name. `operands` are its tensors, scalars left out, None if shapes
+    were not recorded; without `complete` they are the first ones only."""
+
+    operator: str
+    operands: tuple[Operand, ...] | None = None
+    complete: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ElementCount:
+    """The least and most elements that were copied, from a kernel's launch or reads."""
+
+    least: int
+    most: int
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """The device type of a program, and whether Inductor compiled it, None if unknown."""
+
+    device: str
+    compiled: bool | None
+
+    def same(self, other: Setting) -> bool:
+        """Return True unless the settings are known to differ."""
+        known = self.compiled is not None and other.compiled is not None
+        return self.device == other.device and (not known or self.compiled is other.compiled)
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """The same work of one operator at one place, all times that it was seen.
+
+    `kernels` are what did it, most frequent first, none where an operator copies by itself; `calls` the operators
+    around it, innermost first, empty where the file does not tell; `ranges` what else the program has named around it.
+    `copied` is the tensor as it was before. `kinds` are what a finding may call it, `roles` what the tensor may be to
+    the operator. `site` and `phase` are None if they were not recorded. `count`, `seconds` (of kernels, or of the
+    copying operators on a CPU) and `bytes` (traffic) are of all `steps`, and of the whole file where that is None; what
+    is not known is None. `where` is the place of the first of them in the file.
+    """
+
+    work: Work
+    kernels: tuple[str, ...]
+    where: str
+    count: int
+    steps: int | None = None
+    calls: tuple[SeenCall, ...] = ()
+    ranges: tuple[str, ...] = ()
+    copied: Operand | None = None
+    elements: ElementCount | None = None
+    kinds: frozenset[CopyKind | None] = ANY_KIND
+    roles: frozenset[OperandRole] = ANY_ROLE
+    site: CallSite | None = None
+    phase: Phase | None = None
+    seconds: float | None = None
+    bytes: int | None = None
+    measurements: tuple[Measurement, ...] = ()
+    detail: str = ""
+    """What else there is to say of it, for people."""
+
+
+@dataclass(frozen=True, slots=True)
+class QuietCall:
+    """Calls of an operator on the same operands, without layout work that the file would show."""
+
+    call: SeenCall
+    phase: Phase | None
+    count: int
+
+
+@dataclass(frozen=True)
+class RunFile:
+    """A file of a run. `shows` are the kinds of copies that would be seen in it."""
+
+    source: str
+    setting: Setting
+    observations: tuple[Sighting, ...]
+    quiet: tuple[QuietCall, ...] = ()
+    shows: frozenset[CopyKind | None] = frozenset()

@@ -1,1 +1,0 @@
-"""Layout work that files of a run show, led back to the findings that speak of it."""
