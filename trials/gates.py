@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from frx_graph.capture.capture_changes import CaptureChange, WorseCapture, worse_capture
+from frx_graph.measure.memory_use import worse_memory
 from frx_graph.measure.operators.unexpected_dispatch import unexpected_dispatch
-from frx_graph.measure.worse_memory import worse_memory
 from frx_graph.records import Candidate
 from frx_graph.trials import gate_evidence
 from frx_graph.trials.arm_messages import Examined, Judged, MadeGraph

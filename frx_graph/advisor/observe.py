@@ -12,7 +12,7 @@ from frx_graph.capture.aten_trace import run_step
 from frx_graph.errors import OptionError
 from frx_graph.measure.inductor.inductor_observer import observe_inductor
 from frx_graph.measure.operators.eager_observer import observe_eager
-from frx_graph.measure.operators.observed_copy import ObservedCopy
+from frx_graph.measure.operators.operator_measurement import ObservedCopy
 from frx_graph.records import Basis, Copy, CopyKind, OperandRole
 
 OBSERVABLE = ("eager", "inductor")

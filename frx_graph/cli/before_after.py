@@ -12,7 +12,7 @@ import typer
 from frx_graph.analyze.layers import read_layers
 from frx_graph.analyzers.comparison.comparison import compare_layers
 from frx_graph.analyzers.layers import Layers
-from frx_graph.cli.printing.comparison_output import show_comparison
+from frx_graph.cli.compare import show_comparison
 from frx_graph.cli.printing.output import notice, stages
 from frx_graph.errors import OptionError
 from frx_graph.evidence.file_kind import FileKind, file_kind

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-import os
 import re
-import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -14,16 +13,14 @@ import typer
 
 from frx_graph.analyze.program_layers import Build, compiled_program, measured_program
 from frx_graph.analyzers.comparison.ncu_diff import NcuDiff, match_measured, ncu_diff
-from frx_graph.cli.options.build_option import BuildFlags, flag_words
-from frx_graph.cli.printing.output import QuietOption, notice, print_document, print_report, stages
+from frx_graph.cli.options.evidence_options import BuildFlags, flag_words
+from frx_graph.cli.printing.output import QuietOption, notice, print_result, stages
 from frx_graph.errors import EvidenceError, FrxError, OptionError
 from frx_graph.evidence.ncu.profiler import find_ncu
-from frx_graph.measure.machine.gpus_present import gpu_names
+from frx_graph.measure.machine.device_state import gpu_names
 from frx_graph.measure.nvcc import Nvcc, find_nvcc
-from frx_graph.reports.advice.terminal import detect_terminal
 from frx_graph.reports.kernels.bench_document import BenchDocument, bench_document
 from frx_graph.reports.kernels.bench_report import render_bench
-from frx_graph.reports.render.document import to_json
 from frx_graph.rules.gpu_profile import cuda_gpu
 from frx_graph.support.termination import cleaned_up_when_terminated
 from frx_graph.trials.program_bench import BenchOptions, BenchRun, bench_programs
@@ -73,11 +70,7 @@ def bench(
         # No spinner is in the way of what the programs print.
         diff = None if ncu is None or run.wall is None else _measured(run, build, ncu)
     document = bench_document(run, diff)
-    if as_document:
-        print_document(to_json(document))
-    else:
-        terminal = detect_terminal(sys.stdout, os.environ)
-        print_report(render_bench(document, width=terminal.width, color=terminal.color), color=terminal.color)
+    print_result(document, partial(render_bench, document), as_document=as_document)
     raise typer.Exit(_exit_code(document))
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -13,18 +15,22 @@ import typer
 
 from frx_graph.analyze.layers import read_layers
 from frx_graph.analyze.program_layers import Build, compiled_program, compiled_ptx, measured_program, source_layer
-from frx_graph.analyzers.comparison.comparison import compare_layers
+from frx_graph.analyzers.comparison.comparison import Comparison, compare_layers
+from frx_graph.analyzers.comparison.sides import Winner
 from frx_graph.analyzers.layers import Layers
-from frx_graph.cli.options.build_option import BuildFlags, flag_words
-from frx_graph.cli.options.gpu_option import GpuModel
-from frx_graph.cli.printing.comparison_output import show_comparison
+from frx_graph.cli.options.evidence_options import BuildFlags, GpuModel, flag_words
 from frx_graph.cli.printing.output import QuietOption, notice, stages
+from frx_graph.cli.printing.report_output import document_text, write_report
 from frx_graph.errors import EvidenceError, OptionError
 from frx_graph.evidence.file_kind import FileKind, file_kind
 from frx_graph.evidence.ncu.profiler import find_ncu
-from frx_graph.measure.machine.gpus_present import gpu_names
+from frx_graph.measure.machine.device_state import gpu_names
 from frx_graph.measure.nvcc import Nvcc, find_nvcc
+from frx_graph.reports.advice.render import DEFAULT_TOP
+from frx_graph.reports.advice.terminal import detect_terminal
+from frx_graph.reports.kernels.compare_document import compare_document
 from frx_graph.reports.kernels.compare_gaps import NextCommand
+from frx_graph.reports.kernels.compare_report import render_comparison
 from frx_graph.reports.render.plain_text import one_line
 from frx_graph.rules.gpu_profile import GpuProfile, cuda_gpu
 from frx_graph.support.termination import cleaned_up_when_terminated
@@ -141,3 +147,20 @@ def _nvcc() -> str:
     if program is None:
         raise EvidenceError("there is no nvcc", "install the CUDA toolkit, or set CUDA_HOME")
     return program
+
+
+def show_comparison(
+    found: Comparison, again: NextCommand, *, as_document: bool, top: int = DEFAULT_TOP, output: Path | None = None
+) -> int:
+    """Write it; 0: B is not worse; 1: B is worse, or has regressions; 2: the evidence does not tell."""
+    document = compare_document(found, again)
+    terminal = detect_terminal(sys.stdout, os.environ)
+    color = terminal.color and output is None and not as_document
+    if as_document:
+        text = document_text(document)
+    else:
+        text = render_comparison(document.result, top=top, width=terminal.width, color=color)
+    write_report(text, output, color=color, for_people=not as_document)
+    if found.verdict.winner is Winner.A or found.regressions:
+        return 1
+    return 2 if found.verdict.winner is Winner.UNKNOWN else 0

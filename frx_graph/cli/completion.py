@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from frx_graph.cli.command_tree import DescribedCommand, command_tree
-from frx_graph.cli.completion_script import PROGRAMS, Completable, Shell, completion_script
+from frx_graph.cli.command_tree import command_tree
+from frx_graph.cli.completion_script import PROGRAMS, Shell, completion_script
 from frx_graph.cli.printing.output import QuietOption, notice
 from frx_graph.errors import OptionError
 from frx_graph.support.atomic_file import write_atomically
@@ -28,7 +27,7 @@ def completion(
     """Print the completion of frx for bash, zsh or fish, or install it. It is a script of its own that starts no
     Python, so it is to be written anew after an update of frx."""
     wanted = shell or _own_shell()
-    script = completion_script(wanted, completable(command_tree()))
+    script = completion_script(wanted, list(command_tree()))
     if not install:
         typer.echo(script, nl=False)
         return
@@ -42,21 +41,6 @@ def completion(
         notice(f"frx: wrote {path}")
     if wanted is Shell.ZSH:
         notice("frx: ~/.zshrc needs, before compinit: fpath+=~/.zfunc")
-
-
-def completable(commands: Iterable[DescribedCommand]) -> dict[tuple[str, ...], Completable]:
-    """What may follow `frx` (the empty tuple), and each of its commands."""
-    return {each.path: _of(each) for each in commands}
-
-
-def _of(command: DescribedCommand) -> Completable:
-    names = {name: option for option in command.options for name in (*option.names, *option.negations)}
-    return Completable(
-        words=(*command.below, *(choice for each in command.arguments for choice in each.choices)),
-        options=(*names, "--help"),
-        switches=frozenset({name for name, option in names.items() if option.switch} | {"--help"}),
-        choices={name: option.choices for name, option in names.items() if option.choices},
-    )
 
 
 def _own_shell() -> Shell:

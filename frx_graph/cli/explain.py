@@ -14,7 +14,7 @@ from frx_graph.analyze.run import analyze_bundle
 from frx_graph.analyzers.layers import Layers, SourceLayer
 from frx_graph.analyzers.reconcile.reconciliation import reconcile
 from frx_graph.analyzers.run.scopes import Scope
-from frx_graph.cli.options.run_bundle import RunScope, is_bundle
+from frx_graph.cli.options.evidence_options import RunScope, is_bundle
 from frx_graph.cli.printing.explanation_files import Explanations
 from frx_graph.cli.printing.output import QuietOption, stages
 from frx_graph.errors import EvidenceError, OptionError

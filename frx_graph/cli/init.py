@@ -13,12 +13,12 @@ import typer
 from rich.console import Console
 
 from frx_graph.cli.interrupt import ended_at_once
-from frx_graph.cli.printing.checks_table import print_checks
 from frx_graph.cli.printing.output import (
     OnlyJsonOption,
     QuietOption,
     is_quiet,
     notice,
+    print_checks,
     print_document,
     print_report,
     stages,

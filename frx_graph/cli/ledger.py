@@ -25,13 +25,11 @@ from frx_graph.cli.printing.output import (
 from frx_graph.config import advise_config
 from frx_graph.errors import LedgerMissingError, OptionError
 from frx_graph.ledger.active_plans import Standing, fold
-from frx_graph.ledger.author import this_process
 from frx_graph.ledger.database.opening import open_ledger, open_to_read
-from frx_graph.ledger.decision import Kind, Recorded
-from frx_graph.ledger.export import exported_lines
+from frx_graph.ledger.decision import Kind, Recorded, rollbacks, this_process
+from frx_graph.ledger.event_document import exported_lines
 from frx_graph.ledger.location import Location, choose_location
 from frx_graph.ledger.plain_file import TABLES_VERSION
-from frx_graph.ledger.rollback import rollbacks
 from frx_graph.ledger.schema import ledger_document
 from frx_graph.ledger.store import EventFilter, Ledger
 from frx_graph.ledger.verification import verify as verify_ledger

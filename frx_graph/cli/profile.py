@@ -7,6 +7,7 @@ import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -16,22 +17,19 @@ from frx_graph.analyze.ncu import analyze_ncu
 from frx_graph.analyze.ncu_profile import Filters, measure_kernels
 from frx_graph.analyze.ptx import analyze_ptx
 from frx_graph.analyzers.kernels.analysis import KernelAnalysis
-from frx_graph.cli.kernels_code import kernels_code
-from frx_graph.cli.options.gpu_option import GpuModel
+from frx_graph.cli.options.evidence_options import GpuModel, kernels_code
 from frx_graph.cli.printing.explanation_files import Explanations
-from frx_graph.cli.printing.output import QuietOption, notice, print_document, print_report, stages
+from frx_graph.cli.printing.output import QuietOption, notice, print_result, stages
 from frx_graph.errors import EvidenceError, OptionError
 from frx_graph.evidence.file_kind import FileKind, file_kind
 from frx_graph.evidence.ncu.export import NcuExport
 from frx_graph.evidence.ncu.presets import Preset, preset_named, shell_line
 from frx_graph.evidence.ncu.profiler import find_ncu
 from frx_graph.reports.advice.render import DEFAULT_TOP
-from frx_graph.reports.advice.terminal import detect_terminal
 from frx_graph.reports.kernels import kernel_document, ptx_document
 from frx_graph.reports.kernels.explanation import explain_ncu, explain_ptx
 from frx_graph.reports.kernels.kernel_report import render_kernels
 from frx_graph.reports.kernels.ptx_report import render_ptx
-from frx_graph.reports.render.document import to_json
 from frx_graph.reports.render.rerun_command import YOUR_PROGRAM
 from frx_graph.rules.gpu_profile import GpuProfile, cuda_gpu
 
@@ -134,14 +132,8 @@ class _Shown:
     def ncu(self, export: NcuExport, analysis: KernelAnalysis, measured: Sequence[str]) -> int:
         """The exit code for an export; `measured` is how it comes to another one."""
         document = kernel_document.ncu_document(export, analysis)
-        if self.as_document:
-            print_document(to_json(document))
-        else:
-            terminal = detect_terminal(sys.stdout, os.environ)
-            text = render_kernels(
-                document.result, top=self.top, width=terminal.width, color=terminal.color, measured=measured
-            )
-            print_report(text, color=terminal.color)
+        render = partial(render_kernels, document.result, top=self.top, measured=measured)
+        print_result(document, render, as_document=self.as_document)
         if self.explanations is not None:
             self.explanations.write(explain_ncu(document.result, measured=measured))
         return self._exit_code(kernels_code(analysis))
@@ -151,12 +143,7 @@ class _Shown:
         with stages() as progress:
             progress(f"reading {path}")
             document = ptx_document.ptx_document(*analyze_ptx(path, gpu))
-        if self.as_document:
-            print_document(to_json(document))
-        else:
-            terminal = detect_terminal(sys.stdout, os.environ)
-            text = render_ptx(document.result, top=self.top, width=terminal.width, color=terminal.color)
-            print_report(text, color=terminal.color)
+        print_result(document, partial(render_ptx, document.result, top=self.top), as_document=self.as_document)
         if self.explanations is not None:
             self.explanations.write(explain_ptx(document.result))
         return self._exit_code(int(bool(document.result.bottlenecks)))

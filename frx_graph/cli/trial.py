@@ -4,9 +4,8 @@ on the nodes of a cluster."""
 from __future__ import annotations
 
 import contextlib
-import os
-import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -14,7 +13,6 @@ import typer
 
 from frx_graph.autopilot.target_trial import Tried
 from frx_graph.autopilot.trial_matrix import TrialJob, matrix
-from frx_graph.cli.fastest_promotion import Promoted, fastest_promoted_again
 from frx_graph.cli.ledger import LedgerOption
 from frx_graph.cli.options.engine_option import (
     AddressOption,
@@ -31,19 +29,16 @@ from frx_graph.cli.printing.output import (
     TextOrJson,
     is_json,
     notice,
-    print_document,
-    print_report,
+    print_result,
     stages,
 )
-from frx_graph.cli.printing.trial_record import recorded
+from frx_graph.cli.trial_record import Promoted, fastest_promoted_again, recorded
 from frx_graph.config import advise_config, policy_of
 from frx_graph.engines.engine import EngineName, Finished, Holding
 from frx_graph.errors import FrxError, LedgerError, OptionError
 from frx_graph.ledger.database.opening import check_writable
 from frx_graph.ledger.location import Location, choose_location
 from frx_graph.options import PLANNED, check_inner
-from frx_graph.reports.advice.terminal import detect_terminal
-from frx_graph.reports.render.document import to_json
 from frx_graph.reports.render.plain_text import one_line
 from frx_graph.reports.trials.trial_document import NOTHING_TRIED, TrialDocument
 from frx_graph.reports.trials.trial_matrix_document import MatrixEntry, matrix_document
@@ -136,10 +131,11 @@ def trial(
             # Also where somebody ends it before all have ended: what was promoted until then stays.
             kept.settle()
     as_asked = is_json(format, as_document)
-    if len(jobs) == 1:
-        _print_one(kept, as_json=as_asked)
-    else:
-        _print_all(kept, as_json=as_asked)
+    if len(jobs) > 1:
+        table = matrix_document(kept.entries)
+        print_result(table, partial(render_matrix, table), as_document=as_asked)
+    elif as_asked or not kept.untried:
+        print_result(kept.only, partial(render_trial, kept.only), as_document=as_asked)
     kept.raise_errors()
     raise typer.Exit(0 if all(kept.good) else 1)
 
@@ -211,24 +207,6 @@ class _Kept:
         """Raises the first of what was not recorded, or came to nothing."""
         for error in (*self._errors, *self._failed.values()):
             raise error
-
-
-def _print_one(kept: _Kept, *, as_json: bool) -> None:
-    document = kept.only
-    if as_json:
-        print_document(to_json(document))
-    elif not kept.untried:
-        terminal = detect_terminal(sys.stdout, os.environ)
-        print_report(render_trial(document, width=terminal.width, color=terminal.color), color=terminal.color)
-
-
-def _print_all(kept: _Kept, *, as_json: bool) -> None:
-    document = matrix_document(kept.entries)
-    if as_json:
-        print_document(to_json(document))
-    else:
-        terminal = detect_terminal(sys.stdout, os.environ)
-        print_report(render_matrix(document, width=terminal.width, color=terminal.color), color=terminal.color)
 
 
 def _holding(engine: EngineName, device: str | None) -> Holding:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import re
 import secrets
-import sys
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -19,18 +18,16 @@ from frx_graph.cli.options.engine_option import (
     check_engine,
     opened_cluster,
 )
-from frx_graph.cli.printing.output import QuietOption, notice, print_document, print_report, stages
+from frx_graph.cli.printing.output import QuietOption, notice, print_result, stages
 from frx_graph.engines.engine import EngineName, Holding
 from frx_graph.errors import OptionError
-from frx_graph.reports.advice.terminal import detect_terminal
-from frx_graph.reports.render.document import to_json
 from frx_graph.reports.render.plain_text import one_line
 from frx_graph.reports.trials.tune_report import render_tune
 from frx_graph.runs.tune.families import FAMILIES
 from frx_graph.runs.tune.families.custom import NAME as CUSTOM
 from frx_graph.runs.tune.run_label import diagnose
 from frx_graph.runs.tune.settings import TuneSettings
-from frx_graph.runs.tune.tune_folder import TuneFolder, new_folder, resumed_folder
+from frx_graph.runs.tune.tune_folder import new_folder, resumed_folder
 from frx_graph.runs.tune.tune_run import MARKDOWN, REPORT, TuneRun
 from frx_graph.support.termination import cleaned_up_when_terminated
 
@@ -127,25 +124,24 @@ def tune(
     _check_families(settings)
     _check_bottleneck(bottleneck)
     check_engine(engine, address, working_dir)
-    folder = _folder(resume, out, settings)
+    if resume is not None:
+        folder = resumed_folder(resume, settings)
+    else:
+        folder = new_folder(out, f"tune-{secrets.token_hex(4)}", settings)
     # A signal ends the process where this block ends: what is said of the report is said within.
     with folder.held(), cleaned_up_when_terminated():
-        _said(f"frx autopilot — {'going on with' if resume else 'starting'} tune run {folder.name}")
-        _said(f"Workload : {one_line(' '.join(command))}")
-        _said(f"Max trials: {max_trials} | Time budget: {time_budget_s:g}s/trial")
+        _print_line(f"frx autopilot — {'going on with' if resume else 'starting'} tune run {folder.name}")
+        _print_line(f"Workload : {one_line(' '.join(command))}")
+        _print_line(f"Max trials: {max_trials} | Time budget: {time_budget_s:g}s/trial")
         try:
             with stages() as progress, opened_cluster(engine, address, working_dir, Holding.NODE) as cluster:
                 document = TuneRun(
-                    settings, folder, diagnose=diagnose, say=_said, progress=progress, cluster=cluster
+                    settings, folder, diagnose=diagnose, say=_print_line, progress=progress, cluster=cluster
                 ).run()
         finally:
-            _said(f"Report saved: {folder.path / REPORT}")
-            _said(f"Markdown report saved: {folder.path / MARKDOWN}")
-    if as_document:
-        print_document(to_json(document))
-    else:
-        terminal = detect_terminal(sys.stdout, os.environ)
-        print_report(render_tune(document, width=terminal.width, color=terminal.color), color=terminal.color)
+            _print_line(f"Report saved: {folder.path / REPORT}")
+            _print_line(f"Markdown report saved: {folder.path / MARKDOWN}")
+    print_result(document, partial(render_tune, document), as_document=as_document)
     raise typer.Exit(0 if document.winner is not None else 1)
 
 
@@ -175,17 +171,7 @@ def _check_bottleneck(label: str | None) -> None:
         raise OptionError(f"no family helps against {one_line(label)}", f"one of {', '.join(sorted(known))}")
 
 
-def _folder(resume: Path | None, out: Path, settings: TuneSettings) -> TuneFolder:
-    if resume is not None:
-        return resumed_folder(resume, settings)
-    return new_folder(out, f"tune-{secrets.token_hex(4)}", settings)
-
-
-def _said(text: str) -> None:
-    notice(one_line_kept(text))
-
-
-def one_line_kept(text: str) -> str:
-    """One printable line, with its indentation."""
+def _print_line(text: str) -> None:
+    """Print a line on standard error, with its indentation."""
     indent = len(text) - len(text.lstrip(" "))
-    return " " * indent + one_line(text, 400)
+    notice(" " * indent + one_line(text, 400))

@@ -7,7 +7,7 @@ import hashlib
 import torch
 
 from frx_graph.compiler.environment_key import environment_key
-from frx_graph.measure.machine.gpus_present import gpu_names
+from frx_graph.measure.machine.device_state import gpu_names
 from frx_graph.trials.environment import trial_setup
 
 

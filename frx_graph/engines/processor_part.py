@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from frx_graph.measure.machine.processor_siblings import siblings
+from frx_graph.measure.machine.processor_state import siblings
 
 
 @dataclass(frozen=True, slots=True)

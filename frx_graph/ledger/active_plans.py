@@ -2,12 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from types import MappingProxyType
+from typing import Protocol
 
-from frx_graph.ledger.decision import Decision, Kind, Recorded
-from frx_graph.ledger.transitions import STANDING, next_state
+from frx_graph.errors import LedgerError, LedgerRefusedError
+from frx_graph.ledger.decision import AUTOPILOT, Decision, Kind, Recorded
+from frx_graph.ledger.event_document import NO_EVENT, record
+
+_P, _T, _I, _R = Kind.PROPOSED, Kind.TRIED, Kind.INCONCLUSIVE, Kind.REJECTED
+_M, _A, _B, _E = Kind.PROMOTED, Kind.APPLIED, Kind.ROLLED_BACK, Kind.EXPIRED
+
+TRANSITIONS: Mapping[Kind | None, Mapping[Kind, Kind]] = MappingProxyType(
+    {
+        None: {_P: _P},
+        _P: {_P: _P, _T: _T, _B: _B},
+        _T: {_P: _T, _T: _T, _I: _I, _R: _R, _M: _M, _B: _B},
+        _I: {_P: _P, _T: _T, _B: _B},
+        _R: {_P: _P, _T: _R, _I: _R, _R: _R, _B: _B},
+        _M: {_P: _M, _T: _M, _I: _M, _R: _R, _M: _M, _A: _A, _B: _B, _E: _E},
+        _A: {_P: _A, _T: _A, _I: _A, _R: _R, _M: _A, _A: _A, _B: _B, _E: _E},
+        _B: {_P: _P, _T: _B, _I: _B, _R: _B, _B: _B},
+        _E: {_P: _P, _T: _T, _B: _B, _E: _E},
+    }
+)
+"""State of a plan → what may be decided → its state then. None: nothing is known of it. Two rules more stand in
+`next_state`."""
+
+STANDING = frozenset({Kind.PROMOTED, Kind.APPLIED})
+"""The states in which a plan may be applied."""
+
+
+def next_state(state: Kind | None, kind: Kind, decided_by: str, *, was_promoted: bool) -> Kind | None:
+    """The state of a plan in `state` after a decision of this kind; None where that must not be decided.
+
+    What was rolled back is proposed again by the autopilot only after somebody else has: until then, not again. Only
+    what was promoted at some time can be rolled back.
+    """
+    if state is Kind.ROLLED_BACK and kind is Kind.PROPOSED and decided_by == AUTOPILOT:
+        return None
+    if kind is Kind.ROLLED_BACK and not was_promoted:
+        return None
+    return TRANSITIONS[state].get(kind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +101,7 @@ class Standing:
     def objection(self, decision: Decision) -> str | None:
         """Why this must not be decided about its plan now; None if it may."""
         known = self.plans.get(decision.plan)
-        if _next(known, decision.kind, decision.decided_by) is not None:
+        if _next_state(known, decision.kind, decision.decided_by) is not None:
             return None
         where = f"{decision.signature} in environment {decision.environment}"
         found = f"is {known.state.value} since event {known.last.position}" if known else "was never proposed"
@@ -72,7 +110,7 @@ class Standing:
     def after(self, step: Step) -> Standing:
         """What stands after one more step; one that must not be taken changes nothing and is kept in `illegal`."""
         known = self.plans.get(step.plan)
-        state = _next(known, step.kind, step.decided_by)
+        state = _next_state(known, step.kind, step.decided_by)
         if state is None:
             return Standing(self.plans, (*self.illegal, step))
         plans = dict(self.plans)
@@ -105,7 +143,7 @@ def elsewhere(steps: Mapping[str, Iterable[Step]], environment: str) -> Mapping[
     return {name: promoted for name, promoted in others.items() if promoted}
 
 
-def _next(known: PlanState | None, kind: Kind, decided_by: str) -> Kind | None:
+def _next_state(known: PlanState | None, kind: Kind, decided_by: str) -> Kind | None:
     if known is None:
         return next_state(None, kind, decided_by, was_promoted=False)
     return next_state(known.state, kind, decided_by, was_promoted=known.promoted is not None)
@@ -113,3 +151,42 @@ def _next(known: PlanState | None, kind: Kind, decided_by: str) -> Kind | None:
 
 def _promotion(plan: PlanState) -> int:
     return plan.promoted.position if plan.promoted is not None else 0
+
+
+class Events(Protocol):
+    """What is there already, as one transaction sees it."""
+
+    def last(self) -> tuple[int, str] | None:
+        """Position and hash of the last event."""
+
+    def steps(self, signature: str, environment: str) -> Iterable[Step]:
+        """The steps that decide what stands for one graph in one environment. Of each plan's applications only the last
+        is one: there is one more for every process that ran, and they leave a plan in the state that it is in."""
+
+
+def chained(events: Events, decisions: Sequence[Decision]) -> tuple[Recorded, ...]:
+    """The decisions as events. Raises LedgerRefusedError for one that must not follow what is there."""
+    # The last event comes first: what others append after it was read makes ours fail, and be made again.
+    position, previous = events.last() or (0, NO_EVENT)
+    standings: dict[tuple[str, str], Standing] = {}
+    recorded = []
+    for decision in decisions:
+        key = (decision.signature, decision.environment)
+        if key not in standings:
+            standings[key] = fold(events.steps(*key))
+        if (objection := standings[key].objection(decision)) is not None:
+            raise LedgerRefusedError(objection, "read what stands there, and decide again")
+        position += 1
+        event = record(decision, position, previous)
+        previous = event.hash
+        standings[key] = standings[key].after(Step.of(event))
+        recorded.append(event)
+    return tuple(recorded)
+
+
+def step_of(position: int, kind: str, plan: str, decided_by: str, recorded_at: str) -> Step:
+    """A step from the columns of its event's row. Raises LedgerError for what no event has."""
+    try:
+        return Step(position, Kind(kind), plan, decided_by, datetime.fromisoformat(recorded_at))
+    except ValueError as error:
+        raise LedgerError(f"event {position} is not what it should be: {error}", "frx ledger verify") from error

@@ -3,15 +3,41 @@
 from __future__ import annotations
 
 import enum
+import getpass
 import math
+import os
+import platform
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
-from frx_graph.ledger.author import Author
 from frx_graph.ledger.canonical_json import canonical, parsed
 from frx_graph.records import Candidate
 from frx_graph.support.plain_text import one_line
+
+
+@dataclass(frozen=True, slots=True)
+class Author:
+    """Somebody, or a part of the program, in one process of one machine."""
+
+    decided_by: str
+    host: str
+    process_id: int
+
+
+def this_process(decided_by: str | None = None) -> Author:
+    """`decided_by` in this process; the user whose process it is without a name."""
+    return Author(decided_by or _user(), one_line(platform.node()) or "unknown host", os.getpid())
+
+
+def _user() -> str:
+    try:
+        name = getpass.getuser()
+    except (KeyError, OSError):  # OSError since Python 3.13; a container's user may have no name
+        name = ""
+    return one_line(name) or f"user {os.getuid()}"
+
 
 AUTOPILOT = "autopilot"
 """`decided_by` of what no person asked for."""
@@ -132,3 +158,27 @@ def _canonical_trial(text: str) -> str:
     if found != TRIAL_SCHEMA:
         raise ValueError(f"the trial is no {TRIAL_SCHEMA} document: its schema is {str(found)[:40]!r}")
     return canonical_text
+
+
+def rollbacks(
+    promotions: Iterable[Recorded], *, reason: str, by: Author, now: datetime, policy: str | None = None
+) -> tuple[Decision, ...]:
+    """What is to be appended, together, to withdraw these promotions; `policy` None where a person chose to."""
+    return tuple(
+        event.decision.followed_by(Kind.ROLLED_BACK, reason=reason, by=by, at=now, policy=policy)
+        for event in promotions
+    )
+
+
+def expiry(promotion: Decision, max_age: timedelta, *, now: datetime, by: Author) -> Decision | None:
+    """What is to be appended where `promotion` is older than `max_age`, before its plan is applied again; None where it
+    is not. One from the future, by another machine's clock, is not old."""
+    age = now - promotion.recorded_at
+    if age <= max_age:
+        return None
+    reason = f"promoted {_days(age)} ago, which is more than {_days(max_age)}"
+    return promotion.followed_by(Kind.EXPIRED, reason=reason, by=by, at=now, policy=promotion.policy)
+
+
+def _days(span: timedelta) -> str:
+    return f"{span / timedelta(days=1):.1f} days"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
@@ -11,6 +12,7 @@ from frx_graph.errors import LedgerError
 from frx_graph.ledger.canonical_json import canonical, content_hash, parsed
 from frx_graph.ledger.decision import Decision, Kind, Recorded
 from frx_graph.records import Candidate
+from frx_graph.support.plain_text import encodable
 
 EVENT_SCHEMA = "frx_ledger_event_v1"
 
@@ -143,3 +145,30 @@ def _candidate_document(candidate: Candidate) -> dict[str, Any]:
         "choices": list(candidate.choices),
         "predicted_seconds": candidate.predicted_seconds,
     }
+
+
+def event_row(event: Recorded) -> dict[str, object]:
+    """The columns of the event, by name."""
+    decision = event.decision
+    return {
+        "position": event.position,
+        "hash": event.hash,
+        "previous": event.previous,
+        "kind": decision.kind.value,
+        "signature": decision.signature,
+        "environment": decision.environment,
+        "plan": decision.plan,
+        "decided_by": encodable(decision.decided_by),
+        "recorded_at": time_text(decision.recorded_at),
+        "document": event.document,
+    }
+
+
+def exported_lines(rows: Iterable[Mapping[str, object]]) -> Iterator[str]:
+    """A line for each stored row, oldest first. Raises LedgerError, with its number, for one that is no event."""
+    for row in rows:
+        try:
+            event = read_event(str(row["document"]), str(row["hash"]))
+        except LedgerError as error:
+            raise LedgerError(f"event {row['position']}: {error.message}", "frx ledger verify") from error
+        yield canonical(exported(event))

@@ -7,9 +7,10 @@ import contextlib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
+from frx_graph.errors import LedgerMissingError
 from frx_graph.ledger.active_plans import PlanState, elsewhere
-from frx_graph.ledger.decision import Decision, Recorded
-from frx_graph.ledger.location import Location, check_there
+from frx_graph.ledger.decision import Decision, Kind, Recorded
+from frx_graph.ledger.location import Location, check_there, choose_location
 from frx_graph.ledger.plain_file import NotPlainError, PlainFile, plain_file
 
 if TYPE_CHECKING:
@@ -67,3 +68,17 @@ def append(
     if patience_seconds is None:
         return open_ledger(place).append(decisions)
     return open_ledger(place, patience_seconds=patience_seconds).append(decisions)
+
+
+def promoted_signatures(configured: str | None) -> tuple[str, ...]:
+    """Return the signatures, sorted, of all graphs for which the ledger has ever promoted a plan, in any environment,
+    even if it is no longer active. Raises LedgerError for a ledger that cannot be read."""
+    from frx_graph.ledger.database.opening import open_to_read
+    from frx_graph.ledger.store import EventFilter
+
+    try:
+        ledger = open_to_read(choose_location(None, configured))
+    except LedgerMissingError:
+        return ()
+    promoted = ledger.events(EventFilter(kinds=(Kind.PROMOTED,)))
+    return tuple(sorted({event.decision.signature for event in promoted}))

@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from frx_graph.errors import LedgerError, LedgerMissingError
-from frx_graph.ledger.default_place import LEDGER_VARIABLE, default_file
 from frx_graph.support.plain_text import one_line
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import URL
+
+
+import platformdirs
 
 ELSEWHERE = "name another ledger with --ledger or FRX_LEDGER"
 _HINT = "name a file, or a SQLAlchemy URL such as postgresql://user@host/database"
@@ -108,3 +110,16 @@ def _file(text: str) -> Location:
     except RuntimeError as error:
         raise LedgerError(f"the ledger's path {text!r}: {error}", _HINT) from error
     return Location(file)
+
+
+LEDGER_VARIABLE = "FRX_LEDGER"
+
+
+def default_file() -> Path:
+    """The ledger in the user's data folder."""
+    return Path(platformdirs.user_data_dir("frx-graph")) / "ledger.sqlite3"
+
+
+def may_be_there(configured: str | None, environ: Mapping[str, str] = os.environ) -> bool:
+    """False where nobody has named a ledger, and there is none at the default place."""
+    return bool(environ.get(LEDGER_VARIABLE) or configured) or default_file().exists()

@@ -16,11 +16,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from frx_graph.ledger.active_plans import PlanState, Step, fold
-from frx_graph.ledger.chain import chained, step_of
+from frx_graph.ledger.active_plans import PlanState, Step, chained, fold, step_of
 from frx_graph.ledger.decision import Decision, Recorded
-from frx_graph.ledger.event_document import read_event
-from frx_graph.ledger.event_row import event_row
+from frx_graph.ledger.event_document import event_row, read_event
 
 TABLES_VERSION = 1
 """Changes with any change of the tables that an older version could not read."""

@@ -10,14 +10,12 @@ from sqlalchemy import ColumnElement, Connection, Engine, func, insert, not_, or
 from sqlalchemy.exc import SQLAlchemyError
 
 from frx_graph.errors import LedgerError
-from frx_graph.ledger.active_plans import PlanState, Standing, Step, fold
-from frx_graph.ledger.chain import chained, step_of
+from frx_graph.ledger.active_plans import PlanState, Standing, Step, chained, fold, step_of
 from frx_graph.ledger.database.database_errors import damage, explained
 from frx_graph.ledger.database.tables import EVENTS
 from frx_graph.ledger.database.transaction import in_turn
 from frx_graph.ledger.decision import Decision, Kind, Recorded
-from frx_graph.ledger.event_document import read_event
-from frx_graph.ledger.event_row import event_row
+from frx_graph.ledger.event_document import event_row, read_event
 from frx_graph.ledger.location import Location
 
 PATIENCE_SECONDS = 30.0

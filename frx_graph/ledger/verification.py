@@ -9,8 +9,7 @@ from frx_graph.errors import LedgerError
 from frx_graph.ledger.active_plans import NOTHING, Standing, Step
 from frx_graph.ledger.canonical_json import content_hash
 from frx_graph.ledger.decision import Recorded
-from frx_graph.ledger.event_document import NO_EVENT, read_event
-from frx_graph.ledger.event_row import event_row
+from frx_graph.ledger.event_document import NO_EVENT, event_row, read_event
 from frx_graph.ledger.store import Ledger
 
 

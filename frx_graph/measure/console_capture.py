@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -101,3 +102,11 @@ def _write(descriptor: int, text: str) -> None:
     with contextlib.suppress(OSError):
         while rest:
             rest = rest[os.write(descriptor, rest) :]
+
+
+_KINETO_CHATTER = re.compile(r"^(USDT|STAGE|INFO|WARNING|ERROR):\d{4}-\d\d-\d\d .*\.cpp:\d+\] .*\n?$")
+
+
+def not_kineto(line: str) -> str:
+    """`line`, or nothing where Kineto wrote it."""
+    return "" if _KINETO_CHATTER.match(line) else line

@@ -21,9 +21,8 @@ from frx_graph.facts.operator_signature import OperatorSignature, SpecArgument, 
 from frx_graph.measure.cache_directory import cache_directory, remember
 from frx_graph.measure.machine.disturbance import disturbance
 from frx_graph.measure.machine.measurement_environment import measurement_environment
-from frx_graph.measure.operators.operator_call import Progress
+from frx_graph.measure.operators.operator_call import Progress, measure_operators
 from frx_graph.measure.operators.operator_measurement import LayoutTimes, Mechanism, OperatorMeasurement, SeenCopy
-from frx_graph.measure.operators.operator_probe import measure_operators
 from frx_graph.measure.operators.operator_timing import time_layouts, time_variants
 
 _LOCK_SECONDS = 10.0

@@ -12,7 +12,7 @@ import psutil
 import torch
 
 from frx_graph.measure.inductor.compilations import frames_compiled
-from frx_graph.measure.machine.available_memory import available_memory
+from frx_graph.measure.machine.control_groups import available_memory
 from frx_graph.monitor.canary import Footprint
 from frx_graph.support.out_of_memory import out_of_memory
 from frx_graph.trials.block_watch import block_watch, watched

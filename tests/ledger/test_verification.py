@@ -12,8 +12,7 @@ from frx_graph.errors import LedgerError
 from frx_graph.ledger.canonical_json import canonical, content_hash
 from frx_graph.ledger.database.opening import open_ledger, open_to_read
 from frx_graph.ledger.decision import Kind
-from frx_graph.ledger.event_document import NO_EVENT, record
-from frx_graph.ledger.event_row import event_row
+from frx_graph.ledger.event_document import NO_EVENT, event_row, record
 from frx_graph.ledger.verification import Problem, Verification, verify, verify_rows
 
 

@@ -8,15 +8,25 @@ from __future__ import annotations
 
 import enum
 import json
+import os
+import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from pydantic import BaseModel
 
 from frx_graph.errors import OptionError
 from frx_graph.reports import progress
+from frx_graph.reports.advice.terminal import detect_terminal
+from frx_graph.reports.render.document import to_json
+from frx_graph.reports.render.plain_text import one_line
+from frx_graph.support.check import Check, Status
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 _QUIET: ContextVar[bool] = ContextVar("quiet", default=False)
 
@@ -69,6 +79,15 @@ def print_report(text: str, *, color: bool) -> None:
         typer.echo(text, nl=not text.endswith("\n"), color=color)
 
 
+def print_result(document: BaseModel, render: Callable[..., str], *, as_document: bool) -> None:
+    """Print a document as JSON, or as the text that `render(width=..., color=...)` returns."""
+    if as_document:
+        print_document(to_json(document))
+        return
+    terminal = detect_terminal(sys.stdout, os.environ)
+    print_report(render(width=terminal.width, color=terminal.color), color=terminal.color)
+
+
 def notice(text: str) -> None:
     """A line on standard error that is no error; nothing if it is quiet."""
     if not is_quiet():
@@ -78,3 +97,25 @@ def notice(text: str) -> None:
 def stages() -> AbstractContextManager[Callable[[str], None]]:
     """The spinner of `frx_graph.reports.progress`; silent if it is quiet."""
     return progress.stages(shown=not is_quiet())
+
+
+_LONGEST = 1000
+"""Characters of what was found: paths, and what others say went wrong."""
+_STYLES = {Status.OK: "green", Status.WARNING: "yellow", Status.ERROR: "bold red"}
+
+
+def print_checks(checks: tuple[Check, ...], console: Console) -> None:
+    """Print one line per check, with its hint, if any, below."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for check in checks:
+        value = Text(one_line(check.value, _LONGEST))
+        if check.hint:
+            value.append(f"\n{one_line(check.hint, _LONGEST)}", style="dim")
+        table.add_row(Text(check.status.value, style=_STYLES[check.status]), Text(check.name), value)
+    console.print(table)

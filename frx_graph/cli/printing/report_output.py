@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Sequence
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import typer
+from pydantic import BaseModel
 
 from frx_graph.advice import Advice
 from frx_graph.cli.printing.output import notice, print_report
@@ -20,6 +22,7 @@ from frx_graph.reports.advice.report_format import Format
 from frx_graph.reports.advice.selection import apply_selection, rule_selection
 from frx_graph.reports.advice.suppressions import apply_suppressions
 from frx_graph.reports.advice.terminal import detect_terminal
+from frx_graph.reports.render.document import to_json
 from frx_graph.reports.render.source_path import checkout_root
 from frx_graph.rules.rule_card import all_cards
 from frx_graph.support.atomic_file import write_atomically
@@ -83,6 +86,11 @@ def write_report(text: str, output: Path | None, *, color: bool, for_people: boo
     except OSError as error:
         raise OptionError(f"cannot write {output}: {error.strerror}", "choose another --output") from error
     notice(f"frx: wrote {output}")
+
+
+def document_text(document: BaseModel) -> str:
+    """Return a document as indented JSON with a final newline."""
+    return json.dumps(to_json(document), indent=2, allow_nan=False) + "\n"
 
 
 def _known_rules() -> dict[str, str]:

@@ -14,9 +14,8 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from sqlalchemy import Connection
 
-from frx_graph.ledger.database.access import Access
-from frx_graph.ledger.database.engine import ledger_engine
-from frx_graph.ledger.database.tables_version import check_not_newer, tables_version
+from frx_graph.ledger.database.engine import Access, ledger_engine
+from frx_graph.ledger.database.tables import check_not_newer, tables_version
 from frx_graph.ledger.database.transaction import in_turn
 from frx_graph.ledger.location import Location, check_there
 from frx_graph.ledger.store import PATIENCE_SECONDS

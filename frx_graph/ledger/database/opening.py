@@ -9,12 +9,9 @@ from sqlalchemy import Connection, Engine, insert, inspect, update
 from sqlalchemy.exc import SQLAlchemyError
 
 from frx_graph.errors import LedgerError, LedgerMissingError
-from frx_graph.ledger.database.access import Access
 from frx_graph.ledger.database.database_errors import explained
-from frx_graph.ledger.database.engine import ledger_engine
-from frx_graph.ledger.database.sqlite_engine import holds_something_else
-from frx_graph.ledger.database.tables import METADATA, VERSIONS
-from frx_graph.ledger.database.tables_version import check_this, tables_version
+from frx_graph.ledger.database.engine import Access, holds_something_else, ledger_engine
+from frx_graph.ledger.database.tables import METADATA, VERSIONS, check_this, tables_version
 from frx_graph.ledger.database.transaction import in_turn
 from frx_graph.ledger.location import ELSEWHERE, Location, check_there, missing
 from frx_graph.ledger.plain_file import TABLES_VERSION

@@ -11,8 +11,8 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import SQLAlchemyError
 
 from frx_graph.errors import LedgerUncertainError
-from frx_graph.ledger.database.access import WRITING
 from frx_graph.ledger.database.database_errors import explained, was_first, was_lost
+from frx_graph.ledger.database.engine import WRITING
 from frx_graph.ledger.location import Location
 
 _FIRST_PAUSE_SECONDS = 0.005

@@ -18,8 +18,7 @@ from frx_graph.capture.call_site import UNKNOWN_SITE
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.measure.inductor.inductor_graph import ExternCall, read_schedule
 from frx_graph.measure.operators.copy_recorder import CopyRecorder
-from frx_graph.measure.operators.observed_copy import OUTSIDE, ObservedCopy
-from frx_graph.measure.operators.operator_measurement import Mechanism, SeenCopy
+from frx_graph.measure.operators.operator_measurement import OUTSIDE, Mechanism, ObservedCopy, SeenCopy
 
 _NO_CACHE = {"fx_graph_cache": False, "fx_graph_remote_cache": False, "triton.cudagraphs": False}
 _RESULT = re.compile(r"^\s*(?P<name>\w+) = |\bout=(?P<out>\w+)")

@@ -27,7 +27,7 @@ from frx_graph.capture.call_site import (
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.facts.operator_families import FOLDED_PRODUCTS
 from frx_graph.measure.operators.aten_copies import WEIGHT_OPERAND
-from frx_graph.measure.operators.observed_copy import ObservedCopy, ObservedKind, ObservedRole
+from frx_graph.measure.operators.operator_measurement import ObservedCopy, ObservedKind, ObservedRole
 
 _MOVES = frozenset({"load", "store", "get_index"})
 _ASKED_FOR = frozenset({"aten.clone", "aten.contiguous", "aten.copy", "prims.clone"})

@@ -19,7 +19,7 @@ import torch
 from torch._functorch import config as functorch_config
 
 from frx_graph.capture.state_snapshot import preserve_state
-from frx_graph.measure.operators.observed_copy import ObservedCopy
+from frx_graph.measure.operators.operator_measurement import ObservedCopy
 
 P = ParamSpec("P")
 T = TypeVar("T")

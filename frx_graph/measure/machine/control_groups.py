@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+
+import psutil
 
 CGROUPS = Path("/sys/fs/cgroup")
 OWN_CGROUP = Path("/proc/self/cgroup")
@@ -39,4 +42,53 @@ def number_in(file: Path) -> int | None:
     try:
         return int(file.read_text())
     except (OSError, ValueError):
+        return None
+
+
+def available_memory(cgroups: Path = CGROUPS, own: Path = OWN_CGROUP) -> int | None:
+    """Bytes that can be had now without swapping and without being killed; None where the system does not tell.
+
+    Of a control group (cgroup v2) that is its `memory.max` without what is in use, of which pages of files that nobody
+    has lately read (`inactive_file`) are given up before anything is killed.
+    """
+    found = list(_left_in_groups(cgroups, own))
+    with contextlib.suppress(OSError, psutil.Error):
+        found.append(psutil.virtual_memory().available)
+    return min(found, default=None)
+
+
+def _left_in_groups(cgroups: Path, own: Path) -> Iterator[int]:
+    for group in own_groups(cgroups, own):
+        limit, used = number_in(group / "memory.max"), number_in(group / "memory.current")
+        if limit is not None and used is not None:
+            reclaimed = numbers_by_name(group / "memory.stat").get("inactive_file", 0)
+            yield max(0, limit - max(0, used - reclaimed))
+
+
+def quota_processors(cgroups: Path = CGROUPS, own: Path = OWN_CGROUP) -> float | None:
+    """How many processors' time this process's group, and all above it, leave it (`cpu.max`); None: no quota, or
+    nobody tells."""
+    quotas = (_quota(group / "cpu.max") for group in own_groups(cgroups, own))
+    return min((quota for quota in quotas if quota is not None), default=None)
+
+
+def waited_seconds(cgroups: Path = CGROUPS, own: Path = OWN_CGROUP) -> float | None:
+    """How long so far something in this process's own group could have run and waited for a processor, of the time
+    that anything in it had to do (`some` in `cpu.pressure`, which is the mean over processors:
+    https://docs.kernel.org/accounting/psi.html). Waiting since the quota is used up is in it, too. None where the
+    system does not tell."""
+    try:
+        group, *_ = own_groups(cgroups, own)
+        lines = (line.split() for line in (group / "cpu.pressure").read_text().splitlines())
+        (total,) = (part for kind, *parts in lines if kind == "some" for part in parts if part.startswith("total="))
+        return int(total.removeprefix("total=")) / 1e6
+    except (OSError, ValueError):
+        return None
+
+
+def _quota(file: Path) -> float | None:
+    try:
+        microseconds, period = file.read_text().split()
+        return int(microseconds) / int(period)
+    except (OSError, ValueError, ZeroDivisionError):  # "max" where there is none
         return None

@@ -7,6 +7,7 @@ way all traffic is counted here. Peak arithmetic is torch's own square matrix pr
 from __future__ import annotations
 
 import contextlib
+import platform
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -19,9 +20,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from frx_graph.errors import EvidenceError, OptionError
 from frx_graph.measure.cache_directory import CACHE_VARIABLE, cache_directory, remember
-from frx_graph.measure.machine.calibration_plausibility import implausibility
-from frx_graph.measure.machine.cpu_name import cpu_name
-from frx_graph.measure.machine.device_profile import DeviceProfile
+from frx_graph.measure.machine.device_profile import DeviceProfile, implausibility
 from frx_graph.measure.machine.disturbance import disturbance
 
 Clock = Callable[[], float]
@@ -298,3 +297,22 @@ def _entry(device: torch.device, cache: Path | None) -> Path:
         parts.append(f"{torch.get_num_threads()}-threads")
     name = re.sub(r"[^A-Za-z0-9.+]+", "-", "_".join(parts))
     return (cache or cache_directory()) / f"device-{name}.json"
+
+
+_X86 = ("cpu family", "model", "stepping")
+_ARM = ("CPU implementer", "CPU variant", "CPU part", "CPU revision")
+
+
+def cpu_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+    """The marketing name and the numbers by which its maker tells processors apart (x86: family, model, stepping; ARM:
+    implementer, variant, part, revision): virtual machines leave the generation out of the name ("AMD EPYC 25.17.1" is
+    a Genoa), and ARM's have no name. The machine architecture where nothing tells more.
+    """
+    try:
+        text = cpuinfo.read_text(errors="replace")
+    except OSError:
+        text = ""
+    first = dict(re.findall(r"^(\w[^\t:\n]*?)[ \t]*:[ \t]*(.*?)[ \t]*$", text.split("\n\n")[0], re.MULTILINE))
+    name = first.get("model name") or platform.processor() or platform.machine() or "cpu"
+    numbers = ".".join(first[field] for field in (*_X86, *_ARM) if field in first)
+    return f"{name} {numbers}" if numbers else name

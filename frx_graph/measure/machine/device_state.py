@@ -184,3 +184,19 @@ def loaded_nvml() -> ModuleType | None:
     except Exception:  # noqa: BLE001 - whatever is wrong with a library or driver, its figures are unknown
         return None
     return nvml
+
+
+def gpu_names(nvml: ModuleType | None = None, environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
+    """Names in the order of the bus; none without a driver, its library, or a device, and where `CUDA_VISIBLE_DEVICES`
+    hides them all."""
+    if environ.get("CUDA_VISIBLE_DEVICES", "0").strip() in ("", "-1"):
+        return ()
+    nvml = nvml or loaded_nvml()
+    if nvml is None:
+        return ()
+    try:
+        handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
+        names = [nvml.nvmlDeviceGetName(handle) for handle in handles]
+    except nvml.NVMLError:
+        return ()
+    return tuple(name.decode() if isinstance(name, bytes) else name for name in names)

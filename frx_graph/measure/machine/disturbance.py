@@ -12,9 +12,8 @@ from pathlib import Path
 
 import psutil
 
-from frx_graph.measure.machine.processor_quota import quota_processors, waited_seconds
-from frx_graph.measure.machine.processor_siblings import with_siblings
-from frx_graph.measure.machine.processor_state import cpu_throttling
+from frx_graph.measure.machine.control_groups import quota_processors, waited_seconds
+from frx_graph.measure.machine.processor_state import cpu_throttling, with_siblings
 
 Clock = Callable[[], float]
 

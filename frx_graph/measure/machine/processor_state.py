@@ -10,8 +10,14 @@ from pathlib import Path
 
 import psutil
 
-from frx_graph.measure.machine.available_memory import available_memory
-from frx_graph.measure.machine.control_groups import CGROUPS, OWN_CGROUP, number_in, numbers_by_name, own_groups
+from frx_graph.measure.machine.control_groups import (
+    CGROUPS,
+    OWN_CGROUP,
+    available_memory,
+    number_in,
+    numbers_by_name,
+    own_groups,
+)
 
 _CPUS = Path("/sys/devices/system/cpu")
 
@@ -97,3 +103,21 @@ def _thermal_files(cpus: Path, numbers: frozenset[int]) -> tuple[Path, ...]:
 @cache
 def _cpu_files(cgroups: Path, own: Path) -> tuple[Path, ...]:
     return tuple(file for group in own_groups(cgroups, own) if (file := group / "cpu.stat").exists())
+
+
+@cache
+def with_siblings(processors: frozenset[int], cpus: Path = _CPUS) -> frozenset[int]:
+    """These processors, and those that share a core with one of them (`topology/thread_siblings_list`)."""
+    return processors.union(*(siblings(number, cpus) for number in processors))
+
+
+def siblings(number: int, cpus: Path = _CPUS) -> frozenset[int]:
+    """The processors of its core, with itself, and itself alone where the system does not tell."""
+    found = set()
+    try:
+        for part in (cpus / f"cpu{number}" / "topology" / "thread_siblings_list").read_text().split(","):
+            first, _, last = part.partition("-")
+            found |= set(range(int(first), int(last or first) + 1))
+    except (OSError, ValueError):
+        return frozenset({number})
+    return frozenset(found)

@@ -13,10 +13,10 @@ from frx_graph.facts.layout import StridePattern
 from frx_graph.facts.operator_signature import OperatorSignature
 from frx_graph.measure.machine.measurement_environment import measurement_environment
 from frx_graph.measure.operators.contract_cases import MEASURED_DTYPES, Case, representatives
+from frx_graph.measure.operators.operator_call import measure_operators
 from frx_graph.measure.operators.operator_contract import ContractEntry, ContractRow, OperatorContract, contract_name
 from frx_graph.measure.operators.operator_inputs import on_meta_device
 from frx_graph.measure.operators.operator_measurement import Mechanism, OperatorMeasurement, SeenCopy
-from frx_graph.measure.operators.operator_probe import measure_operators
 
 
 @dataclass(frozen=True, slots=True)

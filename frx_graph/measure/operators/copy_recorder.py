@@ -33,7 +33,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from frx_graph.errors import EvidenceError
 from frx_graph.evidence.onednn import implementations, is_log_line, parse_log
-from frx_graph.measure.console_capture import STDERR, STDOUT, CapturedText, c_library, captured
+from frx_graph.measure.console_capture import STDERR, STDOUT, CapturedText, c_library, captured, not_kineto
 from frx_graph.measure.operators.aten_copies import layout_copies
 from frx_graph.measure.operators.conversion_kernels import (
     ConvolutionOperands,
@@ -44,7 +44,6 @@ from frx_graph.measure.operators.conversion_kernels import (
 from frx_graph.measure.operators.onednn_reorders import LayoutReorder, layout_reorders
 from frx_graph.measure.operators.operator_events import OperatorEvent, operator_events
 from frx_graph.measure.operators.operator_measurement import Mechanism, SeenCopy
-from frx_graph.measure.profiler_console import not_kineto
 
 _BEGIN, _END = "frx::region#", "frx::outside"
 _MARKER = re.compile(rf"(?:{_BEGIN}(?P<region>\d+)|{_END})\r?\n?$")

@@ -14,10 +14,14 @@ from torch import nn
 from frx_graph.capture.state_snapshot import preserve_state
 from frx_graph.facts.operator_families import EXPLICIT_COPIES, WRITING_COPIES
 from frx_graph.measure.operators.copy_recorder import CopyRecorder
-from frx_graph.measure.operators.module_stack import ModuleStack
-from frx_graph.measure.operators.observed_copy import ObservedCopy, ObservedKind, ObservedRole
-from frx_graph.measure.operators.operator_measurement import Mechanism, SeenCopy
-from frx_graph.measure.operators.operator_tagger import ACCUMULATION, OperatorTagger, TaggedCall
+from frx_graph.measure.operators.operator_measurement import (
+    Mechanism,
+    ObservedCopy,
+    ObservedKind,
+    ObservedRole,
+    SeenCopy,
+)
+from frx_graph.measure.operators.operator_tagger import ACCUMULATION, ModuleStack, OperatorTagger, TaggedCall
 
 _EXPLICIT = EXPLICIT_COPIES | WRITING_COPIES
 

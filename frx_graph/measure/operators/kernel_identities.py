@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import enum
 import re
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -21,13 +22,11 @@ from torch._C._verbose import mkldnn_set_verbose
 from torch.profiler import ProfilerActivity, profile
 
 from frx_graph.errors import EvidenceError
-from frx_graph.evidence.kernel_name import device_kernel_name
+from frx_graph.evidence.kernel_name import device_kernel_name, generated_name
 from frx_graph.evidence.onednn import Primitive, is_log_line, parse_log
-from frx_graph.measure.console_capture import STDERR, STDOUT, CapturedText, captured
-from frx_graph.measure.inductor.generated_calls import counted_loops
+from frx_graph.measure.console_capture import STDERR, STDOUT, CapturedText, captured, not_kineto
 from frx_graph.measure.operators.copy_recorder import keeping_events
 from frx_graph.measure.operators.operator_events import OperatorEvent, operator_events
-from frx_graph.measure.profiler_console import not_kineto
 
 _LOG_NOTHING, _LOG_EXECUTION = 0, 1
 _LOG_PREFIXES = ("onednn_verbose,", "dnnl_verbose,")
@@ -172,3 +171,39 @@ def _device_kernels(events: Sequence[Any]) -> Counter[Kernel]:
             name = event.name()
             found[Kernel(Source.DEVICE, device_kernel_name(name))] += 1
     return found
+
+
+_PREFIX = "cpp_"
+
+
+@contextlib.contextmanager
+def counted_loops() -> Iterator[Counter[str]]:
+    """Inside, calls of every loop that has been compiled so far are counted by what it fuses: `cpp_fused_relu` → 2.
+
+    Generated programs are Python modules that call their loops by global name (`PyCodeCache.modules`, seen on 2.13
+    and 2.15); those globals are replaced for the time being. With `cpp_wrapper` the calls are C++, and are not seen.
+    Loops of graphs that are compiled inside are not counted.
+    """
+    counts: Counter[str] = Counter()
+    replaced: list[tuple[Any, str, Any]] = []
+    # Where nothing has imported Inductor, nothing has been generated.
+    cache = sys.modules.get("torch._inductor.codecache")
+    modules = () if cache is None else tuple(cache.PyCodeCache.modules)
+    try:
+        for module in modules:
+            for name, loop in list(vars(module).items()):
+                if name.startswith(_PREFIX) and callable(loop):
+                    setattr(module, name, _counting(loop, generated_name(name), counts))
+                    replaced.append((module, name, loop))
+        yield counts
+    finally:
+        for module, name, loop in replaced:
+            setattr(module, name, loop)
+
+
+def _counting(loop: Callable[..., Any], name: str, counts: Counter[str]) -> Callable[..., Any]:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        counts[name] += 1
+        return loop(*args, **kwargs)
+
+    return call

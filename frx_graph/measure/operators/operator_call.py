@@ -7,14 +7,17 @@ import itertools
 import math
 import textwrap
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
+from frx_graph.errors import EvidenceError
 from frx_graph.facts.operator_signature import OperatorSignature
+from frx_graph.measure.operators.copy_recorder import CopyRecorder
 from frx_graph.measure.operators.operator_inputs import OperandPool, build_arguments, own_overload
+from frx_graph.measure.operators.operator_measurement import OperatorMeasurement
 
 FailureReport = Callable[[OperatorSignature, str], None]
 """Called with a signature that could not be measured, and why."""
@@ -86,3 +89,47 @@ def reported(signature: OperatorSignature, on_failure: FailureReport) -> Iterato
         yield
     except Exception as error:  # noqa: BLE001
         on_failure(signature, textwrap.shorten(f"{type(error).__name__}: {error}", 200, placeholder="..."))
+
+
+def measure_operators(
+    signatures: Iterable[OperatorSignature],
+    *,
+    on_failure: FailureReport = lambda _signature, _reason: None,
+    progress: Progress = lambda _signature: None,
+) -> Mapping[OperatorSignature, OperatorMeasurement]:
+    """The copies that each call makes inside and the implementation it takes; signatures that could not be run are
+    missing from the result.
+
+    Each distinct call is run once under the recorder, on a GPU after a first run.
+    """
+    distinct = list(dict.fromkeys(signatures))
+    if not distinct:
+        return {}
+    ran: list[OperatorSignature] = []
+    recorder = CopyRecorder()
+
+    def record(signature: OperatorSignature) -> None:
+        call = callable_of(signature)
+        if any(tensor.device != "cpu" for tensor in signature.tensors):
+            call()
+        with recorder.region(signature):
+            call()
+        ran.append(signature)
+
+    try:
+        with isolated(distinct), recorder:
+            for signature in distinct:
+                progress(signature)
+                with reported(signature, on_failure):
+                    record(signature)
+    except EvidenceError as error:
+        for signature in distinct:
+            on_failure(signature, str(error))
+        return {}
+    return {
+        signature: OperatorMeasurement(
+            copies=recorder.copies(signature),
+            implementation=", ".join(recorder.implementations(signature)) or None,
+        )
+        for signature in ran
+    }

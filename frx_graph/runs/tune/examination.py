@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 
-from frx_graph.measure.machine.available_memory import available_memory
+from frx_graph.measure.machine.control_groups import available_memory
 from frx_graph.reports.render.quantities import finite
 from frx_graph.runs.tune.live_arm import ArmEndedError, ArmStart, LiveArm, ended_how
 from frx_graph.runs.tune.step_stream import EndedStep
