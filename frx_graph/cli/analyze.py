@@ -1,4 +1,4 @@
-"""`frx analyze`: what evidence alone can tell: a run, a trace, an Nsight Compute export, PTX, CUDA source."""
+"""`frx analyze`: report on a run, a trace, an Nsight Compute export, PTX or CUDA source."""
 
 from __future__ import annotations
 
@@ -68,9 +68,11 @@ def analyze(
         ),
     ] = None,
     trace: Annotated[
-        Path | None, typer.Option("--trace", help="A trace whose layout findings are wanted, and no more.")
+        Path | None, typer.Option("--trace", help="Report only the layout findings of this trace.")
     ] = None,
-    model: Annotated[str | None, typer.Option(help="Name of the program in the report; the file's otherwise.")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Name of the program in the report; default: the file's name.")
+    ] = None,
     format: Annotated[Format, typer.Option("--format", help="Output format; text or json for exports.")] = Format.TEXT,
     as_document: Annotated[bool, typer.Option("--json", "--output-json", help="Short for --format json.")] = False,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the report to this file.")] = None,
@@ -125,7 +127,7 @@ def analyze(
         )
         raise typer.Exit(0 if code == 1 and exit_zero else code)
     if (file is None) is (trace is None):
-        raise OptionError("one file is to be analysed", "frx analyze profile.json.gz, or frx analyze report.csv")
+        raise OptionError("name one file to analyse", "frx analyze profile.json.gz, or frx analyze report.csv")
     given = trace or file
     assert given is not None
     if file is not None:

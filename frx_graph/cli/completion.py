@@ -17,15 +17,15 @@ from frx_graph.support.atomic_file import write_atomically
 
 def completion(
     shell: Annotated[
-        Shell | None, typer.Argument(help="Whose; otherwise the one that SHELL names.", show_default=False)
+        Shell | None, typer.Argument(help="The shell; default: the one that SHELL names.", show_default=False)
     ] = None,
     install: Annotated[
-        bool, typer.Option("--install", help="Write it to where the shell looks for it, and print nothing.")
+        bool, typer.Option("--install", help="Write it where the shell looks for it, and print nothing.")
     ] = False,
     _quiet: QuietOption = False,
 ) -> None:
-    """Print the completion of frx for bash, zsh or fish, or install it. It is a script of its own that starts no
-    Python, so it is to be written anew after an update of frx."""
+    """Print the completion of frx for bash, zsh or fish, or install it. The script starts no Python, so print or
+    install it again after an update of frx."""
     wanted = shell or _own_shell()
     script = completion_script(wanted, list(command_tree()))
     if not install:
@@ -51,7 +51,7 @@ def _own_shell() -> Shell:
 
 
 def _places(shell: Shell) -> list[Path]:
-    """Where that shell looks for the completion of each program, in the user's own folders."""
+    """Return the user's own files in which the shell looks for the completion of each program."""
     home = Path.home()
     match shell:
         case Shell.BASH:

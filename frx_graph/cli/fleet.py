@@ -25,13 +25,13 @@ _TOP = 10
 
 
 def fleet(
-    source: Annotated[str, typer.Argument(help="A folder of runs, a zip of some, or a URL that fsspec knows.")],
+    source: Annotated[str, typer.Argument(help="A folder of runs, a zip of runs, or an fsspec URL.")],
     parquet: Annotated[Path | None, typer.Option(help="Keep the tables in this folder, as Parquet.")] = None,
     workers: Annotated[
-        int | None, typer.Option(min=1, max=256, help="Processes that read; one for each processor if it is left out.")
+        int | None, typer.Option(min=1, max=256, help="Processes that read; default: one per processor.")
     ] = None,
     engine: Annotated[
-        EngineName, typer.Option("--engine", help="Where runs are read: here, or on a Ray cluster.")
+        EngineName, typer.Option("--engine", help="Where runs are read: on this machine or a Ray cluster.")
     ] = EngineName.LOCAL,
     address: AddressOption = None,
     top: Annotated[int, typer.Option(min=1, help="Show this many rules, call sites and cards.")] = _TOP,

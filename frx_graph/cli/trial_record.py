@@ -1,4 +1,4 @@
-"""What is kept of a trial: its decisions in the ledger, written here alone, and its document."""
+"""Record trials in the ledger, and keep the fastest of several promoted plans active."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ class TrialRecord:
 
     document: TrialDocument
     error: LedgerError | None = None
-    """Why its decision is not in the ledger."""
+    """The reason why its decision is not in the ledger."""
     promoted: tuple[Decision, ...] = ()
     """One for each graph that its plan was promoted for."""
 
 
 def recorded(tried: Tried | None, job: TrialJob, place: Location, placed: Placed | None) -> TrialRecord:
-    """What is kept of a trial, kept."""
+    """Record a trial's decisions in the ledger, and return its document."""
     asked, policy = job.asked, job.policy
     if tried is None:
         target = asked.workload.target
@@ -76,13 +76,13 @@ def recorded(tried: Tried | None, job: TrialJob, place: Location, placed: Placed
 
 @dataclass(frozen=True, slots=True)
 class Promoted:
-    """What one trial of several has promoted."""
+    """A plan that one of several trials has promoted."""
 
     number: int
-    """The trial's, in the order in which they were asked for."""
+    """Number of the trial, in the order of the command line."""
     decision: Decision
     ratio: float
-    """Of the trial, time of the baseline over time of the candidate."""
+    """Baseline time over candidate time of the trial."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,14 +91,14 @@ class Again:
 
     number: int
     position: int
-    """Of that event in the ledger."""
+    """Position of that event in the ledger."""
     plans: int
-    """Of how many it is the fastest."""
+    """Number of promoted plans among which it is the fastest."""
 
 
 def fastest_promoted_again(promoted: Iterable[Promoted], place: Location) -> Iterator[Again]:
-    """For each graph in each environment, where another than the fastest plan would stand. Of two that are as fast, it
-    is the one that was asked for first. Raises `LedgerError`."""
+    """Promote the fastest plan again for each graph and environment in which another one is active. Of two equally fast
+    plans the first one takes precedence. Raises `LedgerError`."""
     by_graph: defaultdict[tuple[str, str], list[Promoted]] = defaultdict(list)
     for one in sorted(promoted, key=lambda one: one.number):
         by_graph[one.decision.signature, one.decision.environment].append(one)

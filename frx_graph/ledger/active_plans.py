@@ -1,4 +1,10 @@
-"""What the events of one graph in one environment come to: which plan stands now."""
+"""Fold the events of one graph in one environment into the state of its plans, and chain new decisions.
+
+Writers do not wait for each other, so a decision that was made without having seen another writer's event must do no
+harm. Evidence may always be added. A verdict against a plan outweighs an earlier one for it. A plan that was ever
+promoted can always be rolled back, since a process may still run with it. A trial and its verdict belong in one append,
+so that no other trial's verdict comes between them.
+"""
 
 from __future__ import annotations
 
@@ -28,18 +34,18 @@ TRANSITIONS: Mapping[Kind | None, Mapping[Kind, Kind]] = MappingProxyType(
         _E: {_P: _P, _T: _T, _B: _B, _E: _E},
     }
 )
-"""State of a plan → what may be decided → its state then. None: nothing is known of it. Two rules more stand in
-`next_state`."""
+"""State of a plan → allowed decision → its state then. None: a plan that was never proposed. `next_state` has two more
+rules."""
 
 STANDING = frozenset({Kind.PROMOTED, Kind.APPLIED})
 """The states in which a plan may be applied."""
 
 
 def next_state(state: Kind | None, kind: Kind, decided_by: str, *, was_promoted: bool) -> Kind | None:
-    """The state of a plan in `state` after a decision of this kind; None where that must not be decided.
+    """Return the state of a plan in `state` after a decision of this kind; None if it is not allowed.
 
-    What was rolled back is proposed again by the autopilot only after somebody else has: until then, not again. Only
-    what was promoted at some time can be rolled back.
+    The autopilot cannot propose a plan again that was rolled back; a person can. Only plans that were promoted at some
+    time can be rolled back.
     """
     if state is Kind.ROLLED_BACK and kind is Kind.PROPOSED and decided_by == AUTOPILOT:
         return None
@@ -50,7 +56,7 @@ def next_state(state: Kind | None, kind: Kind, decided_by: str, *, was_promoted:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What the fold needs of an event."""
+    """The fields of an event that decide the state of its plan."""
 
     position: int
     kind: Kind
@@ -60,15 +66,15 @@ class Step:
 
     @staticmethod
     def of(event: Recorded) -> Step:
-        """The event as the fold sees it."""
+        """Return the step of an event."""
         decision = event.decision
         return Step(event.position, decision.kind, decision.plan, decision.decided_by, decision.recorded_at)
 
 
 @dataclass(frozen=True, slots=True)
 class PlanState:
-    """Where one plan has come to. `last` is the step that brought it there, which may be another plan's rollback;
-    `promoted` that of its last promotion, whether or not it still stands."""
+    """State of one plan. `last` is the step that set it, which may be another plan's rollback; `promoted` is its last
+    promotion, even if it is no longer active."""
 
     plan: str
     state: Kind
@@ -77,7 +83,7 @@ class PlanState:
 
     @property
     def stands(self) -> bool:
-        """Whether the plan may be applied."""
+        """True if the plan may be applied."""
         return self.state in STANDING
 
 
@@ -95,11 +101,11 @@ class Standing:
 
     @property
     def current(self) -> PlanState | None:
-        """The plan to apply: of those that stand the last promoted. None: the baseline."""
+        """The plan to apply: the last promoted of the active ones; None for the baseline."""
         return next(iter(self.promoted), None)
 
     def objection(self, decision: Decision) -> str | None:
-        """Why this must not be decided about its plan now; None if it may."""
+        """Return why this decision is not allowed now; None if it is."""
         known = self.plans.get(decision.plan)
         if _next_state(known, decision.kind, decision.decided_by) is not None:
             return None
@@ -108,7 +114,7 @@ class Standing:
         return f"plan {decision.plan} cannot be {decision.kind.value} for {where}: there it {found}"
 
     def after(self, step: Step) -> Standing:
-        """What stands after one more step; one that must not be taken changes nothing and is kept in `illegal`."""
+        """Return the states after one more step. One that is not allowed is kept in `illegal`, and changes no state."""
         known = self.plans.get(step.plan)
         state = _next_state(known, step.kind, step.decided_by)
         if state is None:
@@ -125,11 +131,11 @@ class Standing:
 
 
 NOTHING = Standing({})
-"""What stands where nothing was ever decided."""
+"""The states before any decision."""
 
 
 def fold(steps: Iterable[Step]) -> Standing:
-    """What the steps of one graph in one environment, in their order, come to."""
+    """Return the states after the steps of one graph in one environment, given in order."""
     standing = NOTHING
     for step in steps:
         standing = standing.after(step)
@@ -137,8 +143,8 @@ def fold(steps: Iterable[Step]) -> Standing:
 
 
 def elsewhere(steps: Mapping[str, Iterable[Step]], environment: str) -> Mapping[str, tuple[PlanState, ...]]:
-    """The plans that stand in other environments than `environment`, by fingerprint: to be tried here first, never to
-    be trusted. `steps` are those of one graph, by environment."""
+    """Return the active plans of other environments than `environment`, by fingerprint. They must be tried here before
+    they are applied. `steps` are those of one graph, by environment."""
     others = {name: fold(each).promoted for name, each in steps.items() if name != environment}
     return {name: promoted for name, promoted in others.items() if promoted}
 
@@ -154,18 +160,18 @@ def _promotion(plan: PlanState) -> int:
 
 
 class Events(Protocol):
-    """What is there already, as one transaction sees it."""
+    """The events in a ledger, as one transaction sees them."""
 
     def last(self) -> tuple[int, str] | None:
-        """Position and hash of the last event."""
+        """Return the position and hash of the last event."""
 
     def steps(self, signature: str, environment: str) -> Iterable[Step]:
-        """The steps that decide what stands for one graph in one environment. Of each plan's applications only the last
-        is one: there is one more for every process that ran, and they leave a plan in the state that it is in."""
+        """Return the steps that decide the states for one graph in one environment. Of each plan's `applied` events
+        only the last is one: every process adds one, and they leave the plan's state unchanged."""
 
 
 def chained(events: Events, decisions: Sequence[Decision]) -> tuple[Recorded, ...]:
-    """The decisions as events. Raises LedgerRefusedError for one that must not follow what is there."""
+    """Return the decisions as events. Raises LedgerRefusedError for a decision that is not allowed."""
     # The last event comes first: what others append after it was read makes ours fail, and be made again.
     position, previous = events.last() or (0, NO_EVENT)
     standings: dict[tuple[str, str], Standing] = {}
@@ -185,8 +191,8 @@ def chained(events: Events, decisions: Sequence[Decision]) -> tuple[Recorded, ..
 
 
 def step_of(position: int, kind: str, plan: str, decided_by: str, recorded_at: str) -> Step:
-    """A step from the columns of its event's row. Raises LedgerError for what no event has."""
+    """Return a step from the columns of its event's row. Raises LedgerError for values that no event has."""
     try:
         return Step(position, Kind(kind), plan, decided_by, datetime.fromisoformat(recorded_at))
     except ValueError as error:
-        raise LedgerError(f"event {position} is not what it should be: {error}", "frx ledger verify") from error
+        raise LedgerError(f"event {position} is malformed: {error}", "frx ledger verify") from error

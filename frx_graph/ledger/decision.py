@@ -1,4 +1,4 @@
-"""One decision about one plan for one graph in one environment, and that decision as it stands in a ledger."""
+"""Record a decision about a plan for one graph in one environment, and decide what follows it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from frx_graph.support.plain_text import one_line
 
 @dataclass(frozen=True, slots=True)
 class Author:
-    """Somebody, or a part of the program, in one process of one machine."""
+    """The person or program part that decides, with its machine and process."""
 
     decided_by: str
     host: str
@@ -27,7 +27,7 @@ class Author:
 
 
 def this_process(decided_by: str | None = None) -> Author:
-    """`decided_by` in this process; the user whose process it is without a name."""
+    """Return the author for this process; without `decided_by`, the user who runs it."""
     return Author(decided_by or _user(), one_line(platform.node()) or "unknown host", os.getpid())
 
 
@@ -40,7 +40,7 @@ def _user() -> str:
 
 
 AUTOPILOT = "autopilot"
-"""`decided_by` of what no person asked for."""
+"""`decided_by` of decisions that no person made."""
 
 TRIAL_SCHEMA = "frx_trial_v1"
 
@@ -71,12 +71,12 @@ class Kind(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Who decided what about which plan, when, on what evidence, and why.
+    """One decision about a plan: its kind, author, time, evidence and reason.
 
-    `signature` names a graph or a workload, `environment` is the fingerprint of where it ran, `plan` the hash of a
-    `frx_graph.plan.Plan`, `policy` that of the rules that were decided by (None: a person's choice): sixteen
-    hexadecimal digits each. `trial` is the text of an `frx_trial_v1` document, which is brought into canonical form.
-    `recorded_at` has a time zone and is kept in UTC. Raises ValueError for anything else.
+    `signature` names a graph or a workload, `environment` is the fingerprint of the machine and versions, `plan` is the
+    hash of a `frx_graph.plan.Plan`, and `policy` that of the rules that were applied (None: a person's choice): sixteen
+    hexadecimal digits each. `trial` is the text of an `frx_trial_v1` document, and is stored in canonical form.
+    `recorded_at` has a time zone and is stored in UTC. Raises ValueError for anything else.
     """
 
     kind: Kind
@@ -115,7 +115,7 @@ class Decision:
             object.__setattr__(self, "trial", _canonical_trial(self.trial))
 
     def followed_by(self, kind: Kind, *, reason: str, by: Author, at: datetime, policy: str | None = None) -> Decision:
-        """What somebody decides next about the same plan, without a trial."""
+        """Return the next decision about the same plan, without a trial."""
         return replace(
             self,
             kind=kind,
@@ -163,7 +163,8 @@ def _canonical_trial(text: str) -> str:
 def rollbacks(
     promotions: Iterable[Recorded], *, reason: str, by: Author, now: datetime, policy: str | None = None
 ) -> tuple[Decision, ...]:
-    """What is to be appended, together, to withdraw these promotions; `policy` None where a person chose to."""
+    """Return the decisions that withdraw these promotions, to be appended together; `policy` is None for a person's
+    choice."""
     return tuple(
         event.decision.followed_by(Kind.ROLLED_BACK, reason=reason, by=by, at=now, policy=policy)
         for event in promotions
@@ -171,8 +172,8 @@ def rollbacks(
 
 
 def expiry(promotion: Decision, max_age: timedelta, *, now: datetime, by: Author) -> Decision | None:
-    """What is to be appended where `promotion` is older than `max_age`, before its plan is applied again; None where it
-    is not. One from the future, by another machine's clock, is not old."""
+    """Return the decision that expires a promotion older than `max_age`; None if it is not that old. A promotion from
+    the future, by another machine's clock, is not old."""
     age = now - promotion.recorded_at
     if age <= max_age:
         return None

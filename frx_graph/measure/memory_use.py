@@ -1,8 +1,8 @@
-"""How much memory a program's steps take, and what of it they do not give back.
+"""Measure the memory that a program's steps take and keep.
 
-On the CPU every allocation of torch's is replayed from the profiler's record, exactly, generated code included; what
-torch does not allocate (oneDNN's scratch pads, other libraries) shows in the process's resident memory only. On a GPU
-the caching allocator's own counters are read: bytes in use, not those that it keeps for later.
+On the CPU every allocation of torch is replayed from the profiler's record, generated code included. Memory that torch
+does not allocate (oneDNN's scratch pads, other libraries) shows in the process's resident memory only. On a GPU the
+caching allocator's counters are read: bytes in use, not bytes reserved.
 """
 
 from __future__ import annotations
@@ -57,14 +57,14 @@ class MemoryUse:
 
     @property
     def growth_bytes(self) -> int:
-        """Bytes by which what is live grows with a step: the median of the later half, since the first steps fill
-        caches and make gradients and optimizer states. Negative where it shrinks."""
+        """Bytes by which live memory grows with a step: the median of the later half, since the first steps fill caches
+        and make gradients and optimizer states. Negative if it shrinks."""
         return _late_median([step.kept_bytes for step in self.steps])
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryRecord:
-    """What `observe_memory` saw. `device` is None without a GPU in use; `resident_bytes` is the process's resident
+    """The result of `observe_memory`. `device` is None without a GPU in use; `resident_bytes` is the process's resident
     memory after each of twice as many further steps, which ran without a profiler."""
 
     host: MemoryUse
@@ -125,8 +125,8 @@ def _profiled(step: Callable[[], object], steps: int) -> tuple[tuple[StepMemory,
 
 @contextlib.contextmanager
 def _few_objects() -> Iterator[None]:
-    """Collecting garbage takes a second with all that torch has imported. Inside, it looks only at what is new, unless
-    the program has set aside objects of its own, which would be mixed up with these."""
+    """Limit garbage collection to new objects, as it takes a second with all that torch has imported. Does nothing if
+    the program has frozen objects of its own, which would be mixed up with these."""
     gc.collect()
     if gc.get_freeze_count():
         yield
@@ -218,8 +218,8 @@ def _replayed(roots: Sequence[Any]) -> Iterator[StepMemory]:
 
 
 def _of_these_steps(changes: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """What was allocated, and freed again, at one place in memory: times and bytes. Of a place that an earlier run of
-    the profiler has seen, torch keeps the size (seen on 2.13): what has come to lie there since is freed with that."""
+    """Return the allocations and frees of these steps at one address: times and bytes. Torch keeps the size that an
+    earlier run of the profiler has seen at an address (seen on 2.13), so the first free may belong to older memory."""
     allocated = [change for change in changes if change[1] >= 0]
     freed = [change for change in changes if change[1] < 0]
     if freed and (len(freed) > len(allocated) or min(freed)[0] < min(allocated)[0]):
@@ -238,7 +238,7 @@ RESIDENT_FLOOR_BYTES = 2**20
 
 
 class MemoryFault(enum.StrEnum):
-    """Kinds of what is worse."""
+    """Kinds of worse memory use."""
 
     PEAK = "higher peak"
     LEAK = "leak"
@@ -256,10 +256,10 @@ class WorseMemory:
 
 
 def worse_memory(baseline: MemoryRecord, candidate: MemoryRecord, headroom: float) -> tuple[WorseMemory, ...]:
-    """Where the candidate's peak exceeds the baseline's by more than the fraction `headroom` of it, or its memory grows
-    with every step by more than the baseline's does.
+    """Compare memory use: report a peak above the baseline's by more than the fraction `headroom`, and growth per step
+    above the baseline's.
 
-    A leak in the first steps only is part of the peak. Raises `ValueError` if not as many steps were watched.
+    A leak in the first steps only is part of the peak. Raises `ValueError` if the numbers of steps differ.
     """
     steps = [(len(side.host.steps), len(side.resident_bytes)) for side in (baseline, candidate)]
     if steps[0] != steps[1]:

@@ -1,4 +1,4 @@
-"""What `frx analyze` and `frx explain` do with the bundle of a run, a folder or a zip."""
+"""Options and exit codes of the commands that read runs, kernels and CUDA source."""
 
 from __future__ import annotations
 
@@ -15,13 +15,11 @@ from frx_graph.errors import OptionError
 from frx_graph.reports.runs.run_parts import RunResult
 
 _ZIP_MAGICS = (b"PK\x03\x04", b"PK\x05\x06")
-RunScope = Annotated[
-    Scope | None, typer.Option("--scope", help="Of a run: all steps, those in a steady state, or what there is of it.")
-]
+RunScope = Annotated[Scope | None, typer.Option("--scope", help="Steps of a run: all, the steady state, or auto.")]
 
 
 def is_bundle(path: Path) -> bool:
-    """True of a folder, and of a zip by what it begins with; whether a run is in it is seen when it is opened."""
+    """Return True for a folder or a zip file; opening it shows if it holds a run."""
     if path.is_dir():
         return True
     if not path.is_file():
@@ -34,7 +32,7 @@ def is_bundle(path: Path) -> bool:
 
 
 def run_code(result: RunResult, scope: Scope) -> int:
-    """The exit code of a scope: 0 where nothing was found, 1 where something was, 2 where the record does not tell."""
+    """Return the exit code of a scope: 0 for nothing found, 1 for findings, 2 if the record does not tell."""
     found = result.scope(scope)
     if found.diagnosis.user_facing_bottleneck == INSUFFICIENT:
         return 2
@@ -45,7 +43,7 @@ BuildFlags = Annotated[str, typer.Option(help="Flags of nvcc, as in a shell: '-O
 
 
 def flag_words(flags: str) -> tuple[str, ...]:
-    """As words. Raises `OptionError` for quotation marks that are not closed."""
+    """Split the flags like a shell. Raises `OptionError` for quotation marks that are not closed."""
     try:
         return tuple(shlex.split(flags))
     except ValueError as error:
@@ -54,12 +52,12 @@ def flag_words(flags: str) -> tuple[str, ...]:
 
 GpuModel = Annotated[
     str | None,
-    typer.Option("--gpu-model", help="Judge kernels by this GPU, H100 or sm_90, in place of the file's."),
+    typer.Option("--gpu-model", help="Judge kernels by this GPU, H100 or sm_90, instead of the file's."),
 ]
 
 
 def kernels_code(analysis: KernelAnalysis) -> int:
-    """0: nothing holds the kernels back that the metrics tell; 1: something does; 2: they tell nothing."""
+    """Return the exit code of a kernel report: 0 for no bottleneck, 1 for one, 2 if its metrics do not tell."""
     if analysis.primary is not None:
         return 1
     return 0 if analysis.tells else 2

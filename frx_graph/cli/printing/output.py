@@ -1,7 +1,7 @@
-"""What all commands do alike with what they have to say: `--format`, `--json`, `--quiet`, and who may read along.
+"""Shared output options of all commands, and the functions that print reports, documents and notices.
 
-A report goes to standard output, for people or as JSON. What is going on, and which files were written, goes to
-standard error, and so do errors, which `frx_graph.cli.main` prints, whatever was asked for.
+Reports go to standard output, as text or JSON. Progress and the names of written files go to standard error, as do
+errors, which `frx_graph.cli.main` always prints.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _QUIET: ContextVar[bool] = ContextVar("quiet", default=False)
 
 
 class TextOrJson(enum.StrEnum):
-    """How most commands print what they found."""
+    """Output formats of most commands."""
 
     TEXT = "text"
     JSON = "json"
@@ -51,30 +51,30 @@ OnlyJsonOption = Annotated[bool, typer.Option("--json", help="The report as JSON
 QuietOption = Annotated[
     bool,
     typer.Option(
-        "--quiet", "-q", callback=_silence, help="No report for people and no progress: the exit code tells, and JSON."
+        "--quiet", "-q", callback=_silence, help="Print no text report and no progress, only JSON; see the exit code."
     ),
 ]
 
 
 def is_json(format: enum.StrEnum | None, as_document: bool) -> bool:
-    """Whether JSON is wanted. Raises `OptionError` where another format is wanted, too."""
+    """Return True if JSON was requested. Raises `OptionError` if another format was requested, too."""
     if as_document and format is not None and format.value not in (TextOrJson.TEXT, TextOrJson.JSON):
         raise OptionError(f"--json and --format {format.value} are both given", "leave one of them out")
     return as_document or (format is not None and format.value == TextOrJson.JSON)
 
 
 def is_quiet() -> bool:
-    """Whether the command that runs was given `--quiet`."""
+    """Return True if the running command was given `--quiet`."""
     return _QUIET.get()
 
 
 def print_document(document: object) -> None:
-    """JSON on standard output."""
+    """Print a document as JSON on standard output."""
     typer.echo(json.dumps(document, indent=2, allow_nan=False))
 
 
 def print_report(text: str, *, color: bool) -> None:
-    """What people read, on standard output; nothing if it is quiet."""
+    """Print a text report on standard output, unless `--quiet` was given."""
     if not is_quiet():
         typer.echo(text, nl=not text.endswith("\n"), color=color)
 
@@ -89,13 +89,13 @@ def print_result(document: BaseModel, render: Callable[..., str], *, as_document
 
 
 def notice(text: str) -> None:
-    """A line on standard error that is no error; nothing if it is quiet."""
+    """Print a line that is no error on standard error, unless `--quiet` was given."""
     if not is_quiet():
         typer.echo(text, err=True)
 
 
 def stages() -> AbstractContextManager[Callable[[str], None]]:
-    """The spinner of `frx_graph.reports.progress`; silent if it is quiet."""
+    """Return the spinner of `frx_graph.reports.progress`; silent with `--quiet`."""
     return progress.stages(shown=not is_quiet())
 
 

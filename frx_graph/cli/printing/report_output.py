@@ -1,4 +1,4 @@
-"""What happens to an advice on the command line: filtered, rendered, written, and turned into an exit code."""
+"""Filter, render and write an advice, and turn it into an exit code."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class ReportOptions:
 
 
 def emit(advice: Advice, options: ReportOptions) -> int:
-    """Write the report; the command's exit code: 0 clean, 1 findings, 2 if nothing at all could be analysed."""
+    """Write the report, and return the exit code: 0 clean, 1 findings, 2 if nothing could be analysed."""
     root = checkout_root(Path.cwd())
     selection = rule_selection(options.select, options.ignore, _known_rules())
     shown = apply_suppressions(apply_selection(advice, selection))
@@ -74,7 +74,7 @@ def emit(advice: Advice, options: ReportOptions) -> int:
 
 
 def write_report(text: str, output: Path | None, *, color: bool, for_people: bool) -> None:
-    """To standard output, or whole to a file. Raises `OptionError` for one that cannot be written."""
+    """Print the text, or write it to a file atomically. Raises `OptionError` if the file cannot be written."""
     if output is None:
         if for_people:
             print_report(text, color=color)

@@ -23,7 +23,7 @@ WRITING = "frx_writing"
 
 
 class Access(enum.Enum):
-    """What an engine may do, in the words of SQLite's `mode`."""
+    """Access modes of an engine, in the words of SQLite's `mode`."""
 
     CREATE = "rwc"
     WRITE = "rw"
@@ -31,8 +31,8 @@ class Access(enum.Enum):
 
 
 def ledger_engine(location: Location, access: Access) -> Engine:
-    """An engine without a pool: decisions are rare, a connection must not be shared with a forked process, and a server
-    has a place for each. Nothing is opened yet. Raises LedgerError for a database that SQLAlchemy, or this
+    """Return an engine without a pool: decisions are rare, a connection must not be shared with a forked process, and
+    servers limit connections. Opens nothing yet. Raises LedgerError for a database that SQLAlchemy, or this
     installation, does not know."""
     if location.file is not None:
         return sqlite_engine(location.file, access)
@@ -41,7 +41,7 @@ def ledger_engine(location: Location, access: Access) -> Engine:
             return postgres_engine(location.url, access)
         return create_engine(location.url, poolclass=NullPool)
     except NoSuchModuleError as error:
-        raise LedgerError(f"the ledger {location}: SQLAlchemy knows no such database", ELSEWHERE) from error
+        raise LedgerError(f"the ledger {location}: SQLAlchemy does not know this database", ELSEWHERE) from error
     except ImportError as error:
         name = error.name or "its driver"
         wanted = "'frx-graph[postgres]'" if name == "psycopg" else name
@@ -58,8 +58,8 @@ _POSTGRES_LINK = {
     "tcp_user_timeout": 20_000,
     "application_name": "frx",
 }
-"""How long a server that does not answer is waited for: seconds, `tcp_user_timeout` milliseconds. Without these who has
-been cut off from it would wait for hours (https://www.postgresql.org/docs/current/libpq-connect.html)."""
+"""Limits for a server that does not answer, in seconds (`tcp_user_timeout` in milliseconds). Without them a lost
+connection would hang for hours (https://www.postgresql.org/docs/current/libpq-connect.html)."""
 
 _WRITE = """
 SET LOCAL lock_timeout = '2s';
@@ -67,17 +67,18 @@ SET LOCAL idle_in_transaction_session_timeout = '10s';
 SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off';
 SELECT pg_advisory_xact_lock(7382095146166544242)
 """
-"""Writers wait for each other, in the order in which they came, instead of being undone: as under SQLite the lock is
-taken before the last event is read. Whoever has it knows that no transaction of before is still being committed, so
-that what a lost connection may have left is there or will never be.
+"""Make writers wait for each other, in the order in which they came. As under SQLite, a writer takes the lock before it
+reads the last event. The holder knows that no earlier transaction is still being committed, so what a lost connection
+may have left is either there or never will be.
 
-The lock is of frx alone ("frxledgr" in ASCII), needs no right on a table, and goes with its transaction: at once where
-its writer is killed, after ten seconds where that is cut off. Who waits for two seconds asks again. What is committed
-is on disk before we are told, whatever the database's default."""
+Only frx uses this lock ("frxledgr" in ASCII). It needs no right on a table and ends with its transaction: at once if
+the writer is killed, after ten seconds if it is cut off. A waiting writer tries again after two seconds. A commit
+returns once it is on disk, whatever the database's default.
+"""
 
 
 _READ = "SET LOCAL lock_timeout = '5s'"
-"""A table that is locked, as while it is migrated, is not waited for without end; reading takes no lock besides."""
+"""Do not wait for ever for a locked table, as during a migration; reading takes no lock."""
 
 
 def postgres_engine(url: URL, access: Access) -> Engine:
@@ -112,7 +113,7 @@ def _begin_reading(connection: Connection) -> None:
 
 
 BUSY_SECONDS = 2.0
-"""How long SQLite itself waits for another process before it says so; who appends then asks again."""
+"""Seconds that SQLite waits for another process before it reports a lock; an append then tries again."""
 
 
 def holds_something_else(file: Path) -> LedgerError:
@@ -151,8 +152,8 @@ def _open_sqlite(file: Path, options: str) -> sqlite3.Connection:
 
 
 def _open_to_read(file: Path) -> sqlite3.Connection:
-    """In a folder that cannot be written SQLite reads a ledger only as one that nobody changes, which it is where
-    nothing waits in its write-ahead log."""
+    """Open a ledger for reading. In a read-only folder SQLite needs `immutable`, which is safe if nothing waits in the
+    write-ahead log."""
     connection = _open_sqlite(file, "mode=ro")
     try:
         connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
@@ -179,6 +180,7 @@ def _text(stored: bytes) -> str:
 
 
 def _begin_sqlite(connection: Connection) -> None:
-    """Who is to append takes the lock before reading the last event, so that nobody comes between."""
+    """Begin a transaction. Writers take the lock before they read the last event, so that no other writer comes
+    between."""
     writing = connection.get_execution_options().get(WRITING, False)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writing else "BEGIN")

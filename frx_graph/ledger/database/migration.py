@@ -27,9 +27,8 @@ _FOLDER = Path(__file__).parents[1] / "migrations"
 
 
 def upgrade_ledger(location: Location) -> int | None:
-    """Give the ledger there this version's tables, all of them or none; which version they had before, None where there
-    were none. Raises LedgerMissingError for a file that is not there, and LedgerError for newer tables and for what
-    goes wrong in the database."""
+    """Upgrade the ledger's tables to this version, all or none, and return their version before; None if there were
+    none. Raises LedgerMissingError for a missing file, and LedgerError for newer tables and database errors."""
     check_there(location)
 
     def upgrade(connection: Connection) -> int | None:

@@ -41,7 +41,7 @@ class _CompiledGraph:
 
 
 class ObservingBackend:
-    """What `torch.compile` gets as its backend: Inductor, with its schedules read on the way.
+    """A `torch.compile` backend: Inductor, with its schedules read on the way.
 
     Compiled graphs go on running, unwatched, after `record`. Raises `NotImplementedError` on a torch without a hook
     behind Inductor's fusion.

@@ -1,4 +1,4 @@
-"""Compiles a program with Inductor and shows the layout copies that one step of the compiled code makes.
+"""Compile a program with Inductor and return the layout copies that one step of the compiled code makes.
 
 Three things are put together. Kernels that only move data are read from Inductor's schedule, just before it becomes
 code. What library calls copy inside is recorded at run time, one recorder region per call, and found in the program

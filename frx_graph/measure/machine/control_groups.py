@@ -16,8 +16,8 @@ OWN_CGROUP = Path("/proc/self/cgroup")
 
 @cache
 def own_groups(cgroups: Path = CGROUPS, own: Path = OWN_CGROUP) -> tuple[Path, ...]:
-    """The folders of this process's group and all above it, any of which may have limits; none where there are no
-    groups. In a container its own group is the root of what it sees."""
+    """Return the folders of this process's group and all above it; none without control groups. In a container its own
+    group is the root of the visible hierarchy."""
     try:
         (path,) = (line.split(":", 2)[2] for line in own.read_text().splitlines() if line.startswith("0::"))
         group = Path(os.path.normpath(path.strip())).relative_to("/")
@@ -27,7 +27,7 @@ def own_groups(cgroups: Path = CGROUPS, own: Path = OWN_CGROUP) -> tuple[Path, .
 
 
 def numbers_by_name(file: Path) -> dict[str, int]:
-    """The lines `name number` of a file; those that it has."""
+    """Return the lines `name number` of a file as a mapping."""
     found = {}
     with contextlib.suppress(OSError):
         for line in file.read_text().splitlines():
@@ -38,7 +38,7 @@ def numbers_by_name(file: Path) -> dict[str, int]:
 
 
 def number_in(file: Path) -> int | None:
-    """The number that a file consists of; None for another text, such as "max", and where there is no file."""
+    """Return the number in a file; None for other text, such as "max", and without a file."""
     try:
         return int(file.read_text())
     except (OSError, ValueError):
@@ -46,10 +46,10 @@ def number_in(file: Path) -> int | None:
 
 
 def available_memory(cgroups: Path = CGROUPS, own: Path = OWN_CGROUP) -> int | None:
-    """Bytes that can be had now without swapping and without being killed; None where the system does not tell.
+    """Return the bytes that can be allocated now without swapping or being killed; None if unknown.
 
-    Of a control group (cgroup v2) that is its `memory.max` without what is in use, of which pages of files that nobody
-    has lately read (`inactive_file`) are given up before anything is killed.
+    In a control group (cgroup v2) that is `memory.max` minus the memory in use, where file pages not read lately
+    (`inactive_file`) count as free.
     """
     found = list(_left_in_groups(cgroups, own))
     with contextlib.suppress(OSError, psutil.Error):
@@ -66,17 +66,16 @@ def _left_in_groups(cgroups: Path, own: Path) -> Iterator[int]:
 
 
 def quota_processors(cgroups: Path = CGROUPS, own: Path = OWN_CGROUP) -> float | None:
-    """How many processors' time this process's group, and all above it, leave it (`cpu.max`); None: no quota, or
-    nobody tells."""
+    """Return how many processors' time the control groups of this process leave it (`cpu.max`); None without a quota,
+    or if it is unknown."""
     quotas = (_quota(group / "cpu.max") for group in own_groups(cgroups, own))
     return min((quota for quota in quotas if quota is not None), default=None)
 
 
 def waited_seconds(cgroups: Path = CGROUPS, own: Path = OWN_CGROUP) -> float | None:
-    """How long so far something in this process's own group could have run and waited for a processor, of the time
-    that anything in it had to do (`some` in `cpu.pressure`, which is the mean over processors:
-    https://docs.kernel.org/accounting/psi.html). Waiting since the quota is used up is in it, too. None where the
-    system does not tell."""
+    """Return the seconds for which any task of this process's own group has waited for a processor (`some` in
+    `cpu.pressure`, the mean over processors: https://docs.kernel.org/accounting/psi.html). They include waiting for an
+    exhausted quota. None if unknown."""
     try:
         group, *_ = own_groups(cgroups, own)
         lines = (line.split() for line in (group / "cpu.pressure").read_text().splitlines())

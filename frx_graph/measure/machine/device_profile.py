@@ -1,4 +1,4 @@
-"""What a device can do, as measured on it: memory bandwidth and peak arithmetic."""
+"""Describe the measured bandwidth and peak arithmetic of a device, and reject implausible values."""
 
 from __future__ import annotations
 
@@ -42,8 +42,9 @@ _FASTEST_CLOCK_HZ = 6.5e9
 _MOST_UNITS = 4
 """Vector units of a core that multiply and add (Neoverse V2: four of 128 bits, Zen 5: two of 512)."""
 _REACHED_SHARE = 0.25
-"""A quarter of one vector multiply-add a cycle, on a slow clock: half for cores whose units are half as wide as their
-registers, half for what torch's matrix product makes of a peak. One core, as the others may belong to somebody else."""
+"""A quarter of one vector multiply-add per cycle, on a slow clock: half for cores whose units are half as wide as their
+registers, half for the share of the peak that torch's matrix product reaches. Only one core counts, as other programs
+may use the rest."""
 LEAST_BALANCE = 0.25
 """fp32 FLOPs per byte of traffic. A multiply-add for each number read from memory is 0.5; no processor with caches does
 less, and the bandwidth and the peak of one machine cannot be further apart than that."""
@@ -54,7 +55,7 @@ without TF32): tensor cores are 16 times as fast on an A100, 15 times on an H100
 
 
 def implausibility(profile: DeviceProfile) -> str | None:
-    """What no device of this kind does, as a sentence; None for a profile that can be true."""
+    """Return a sentence on the value that no such device reaches; None for a plausible profile."""
     bandwidth = profile.bandwidth_bytes_per_s
     if bandwidth < LEAST_BANDWIDTH[profile.device]:
         return f"a copy at {bandwidth / 1e9:.2g} GB/s is slower than any {_kind(profile)}'s"

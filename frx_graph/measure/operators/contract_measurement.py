@@ -113,7 +113,7 @@ def _common(entries: Sequence[ContractEntry | None]) -> ContractEntry | None:
 
 
 def _entry(trial: Trial, copies: Sequence[SeenCopy]) -> ContractEntry | None:
-    """What the call did to the trial's operand, or to its results; None where the results' sizes are not known."""
+    """Return what the call did to the trial's operand, or to its results; None if the results' sizes are unknown."""
     seen = [copy for copy in copies if copy.operand == trial.operand]
     if not seen:
         return ContractEntry(copied=False)

@@ -95,7 +95,7 @@ class CopyRecorder:
             self._stack.callback(self._stop_profiler)
             with captured(STDERR, not_kineto):
                 self._profile.start()
-            self._log = self._stack.enter_context(captured(STDOUT, _not_ours))
+            self._log = self._stack.enter_context(captured(STDOUT, _drop_own_output))
             if torch._C._has_mkldnn and mkldnn_set_verbose(_LOG_EXECUTION):
                 self._stack.callback(mkldnn_set_verbose, _LOG_NOTHING)
         except BaseException:
@@ -276,11 +276,13 @@ def _converted(call: OperatorEvent, launched: Sequence[str], output: tuple[int, 
     return converted(launched, operands)
 
 
-def _not_ours(line: str) -> str:
-    """What of a line on standard output neither oneDNN nor a marker wrote."""
+def drop_onednn_log(line: str) -> str:
+    """Return the part of a line on standard output that oneDNN did not log."""
+    if not is_log_line(line):
+        return line
+    return line[: min(p for p in (line.find("onednn_verbose,"), line.find("dnnl_verbose,")) if p >= 0)]
+
+
+def _drop_own_output(line: str) -> str:
     marker = _MARKER.search(line)
-    if marker is not None:
-        return line[: marker.start()]
-    if is_log_line(line):
-        return line[: min(p for p in (line.find("onednn_verbose,"), line.find("dnnl_verbose,")) if p >= 0)]
-    return line
+    return drop_onednn_log(line) if marker is None else line[: marker.start()]

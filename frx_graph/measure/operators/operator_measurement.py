@@ -1,4 +1,4 @@
-"""What running one operator by itself showed: the copies it makes inside, the implementation it took, its times."""
+"""Records of measured operators: copies inside, implementation, times; and of copies in a real step."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from frx_graph.capture.captured_graph import Phase
 
 
 class Mechanism(enum.StrEnum):
-    """What made a copy that was seen."""
+    """Mechanisms that copy."""
 
     ATEN = "aten::copy_"
     """An `aten::copy_` inside `aten::contiguous`, `aten::clone` or `aten::reshape`."""
@@ -87,8 +87,8 @@ def _sum(first: float | None, second: float | None) -> float | None:
 
 
 ObservedKind: TypeAlias = Literal["explicit", "reshape", "operator", "reorder"]
-"""How the copy came about: the program asked for it, a reshape could not be a view, an operator copied an operand
-inside, a library converted to a format of its own."""
+"""Causes of a copy: the program asked for it, a reshape could not be a view, an operator copied an operand, a library
+converted to its own format."""
 ObservedRole: TypeAlias = Literal["input", "weight", "output"]
 OUTSIDE = "<outside of compiled graphs>"
 """The operator of copies that a compiled program makes, but none of its compiled graphs."""

@@ -8,13 +8,13 @@ import torch
 
 from frx_graph.measure.machine.device_profile import DeviceProfile, implausibility
 
-A_CPU = DeviceProfile("cpu", "a processor", 3e10, {torch.float32: 2e11, torch.bfloat16: 4e11, torch.float16: 3e9}, 64)
+CPU = DeviceProfile("cpu", "a processor", 3e10, {torch.float32: 2e11, torch.bfloat16: 4e11, torch.float16: 3e9}, 64)
 OLD_CPU = DeviceProfile("cpu", "one slow core with 128-bit vectors", 4e9, {torch.float32: 3e9}, 16)
 GPU = DeviceProfile("cuda", "a GPU", 4e12, {torch.float32: 5e13, torch.bfloat16: 7e14}, 16)
 OLD_GPU = DeviceProfile("cuda", "a small GPU", 1.5e10, {torch.float32: 1.5e11}, 16)
 
 
-@pytest.mark.parametrize("profile", [A_CPU, OLD_CPU, GPU, OLD_GPU, replace(A_CPU, peak_flops={})])
+@pytest.mark.parametrize("profile", [CPU, OLD_CPU, GPU, OLD_GPU, replace(CPU, peak_flops={})])
 def test_what_can_be_true(profile: DeviceProfile) -> None:
     assert implausibility(profile) is None
 
@@ -22,12 +22,12 @@ def test_what_can_be_true(profile: DeviceProfile) -> None:
 @pytest.mark.parametrize(
     ("profile", "reason"),
     [
-        (replace(A_CPU, peak_flops={torch.float32: 1.4e9}), "1.4 GFLOP/s in fp32 is less than 8, which any reaches"),
+        (replace(CPU, peak_flops={torch.float32: 1.4e9}), "1.4 GFLOP/s in fp32 is less than 8, which any reaches"),
         (replace(OLD_CPU, peak_flops={torch.float32: 1.4e9}), "1.4 GFLOP/s in fp32 is less than 2, which any reaches"),
-        (replace(A_CPU, bandwidth_bytes_per_s=5e8), "a copy at 0.5 GB/s is slower than any A_CPU's"),
-        (replace(A_CPU, bandwidth_bytes_per_s=4e11, peak_flops={torch.float32: 5e10}), "is too little for 400 GB/s"),
-        (replace(A_CPU, bandwidth_bytes_per_s=4.9e12), "a copy at 4.9e+03 GB/s is faster than any A_CPU's"),
-        (replace(A_CPU, peak_flops={torch.float32: 1e13 * (os.cpu_count() or 1)}), "of all its cores"),
+        (replace(CPU, bandwidth_bytes_per_s=5e8), "a copy at 0.5 GB/s is slower than any CPU's"),
+        (replace(CPU, bandwidth_bytes_per_s=4e11, peak_flops={torch.float32: 5e10}), "is too little for 400 GB/s"),
+        (replace(CPU, bandwidth_bytes_per_s=4.9e12), "a copy at 4.9e+03 GB/s is faster than any CPU's"),
+        (replace(CPU, peak_flops={torch.float32: 1e13 * (os.cpu_count() or 1)}), "of all its cores"),
         (replace(GPU, bandwidth_bytes_per_s=5e9), "a copy at 5 GB/s is slower than any GPU's"),
         (replace(GPU, peak_flops={torch.float32: 1e10}), "10 GFLOP/s in fp32 is less than 100, which any reaches"),
     ],
@@ -36,7 +36,7 @@ def test_what_cannot_be_true(profile: DeviceProfile, reason: str) -> None:
     assert reason in str(implausibility(profile))
 
 
-@pytest.mark.parametrize(("profile", "possible", "impossible"), [(A_CPU, 16, 21), (GPU, 30, 41)])
+@pytest.mark.parametrize(("profile", "possible", "impossible"), [(CPU, 16, 21), (GPU, 30, 41)])
 @pytest.mark.parametrize("half", [torch.bfloat16, torch.float16])
 def test_no_device_has_a_greater_lead(
     profile: DeviceProfile, possible: int, impossible: int, half: torch.dtype
