@@ -161,7 +161,7 @@ def test_without_ncu_or_a_gpu_it_is_said_what_to_do(
     sources = zoo("uncoalesced_access")
     monkeypatch.setattr(module, "find_ncu", lambda: None)
     assert run(["compare", *sources, "--with-ncu"]) == 2
-    assert "there is no ncu on the PATH" in capsys.readouterr().err
+    assert "ncu was not found on the PATH" in capsys.readouterr().err
     monkeypatch.setattr(module, "find_ncu", lambda: "ncu")
     monkeypatch.setattr(module, "gpu_names", lambda: ())
     assert run(["compare", *sources, "--with-ncu"]) == 2

@@ -244,7 +244,7 @@ def test_ncu_is_found_in_the_toolkit(tmp_path: Path, monkeypatch: pytest.MonkeyP
         (["--", "./nothing-there"], "./nothing-there is not an executable program (the program comes after --)"),
         ([str(PTX)], "if it is an export, frx profile --ncu"),
         (["--out", "no/folder.csv", "--", PYTHON], "its folder cannot be written to"),
-        (["--out", ".", "--", PYTHON], "is no regular file"),
+        (["--out", ".", "--", PYTHON], "is not a regular file"),
     ],
 )
 def test_errors_come_before_anything_runs(capfd: pytest.CaptureFixture[str], arguments: list[str], said: str) -> None:

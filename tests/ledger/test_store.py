@@ -136,7 +136,7 @@ def test_more_rows_than_are_read_at_once(ledger, decide, monkeypatch):
 def test_a_kind_that_this_version_does_not_know(ledger, changed_by_hand, decide):
     ledger.append([decide(Kind.PROPOSED)])
     changed_by_hand("UPDATE frx_ledger_events SET kind = 'dreamt'")
-    with pytest.raises(LedgerError, match=r"event 1 is not what it should be.*verify"):
+    with pytest.raises(LedgerError, match=r"event 1 is malformed.*verify"):
         ledger.standing(GRAPH, HERE)
 
 
@@ -188,7 +188,7 @@ def test_who_comes_second_may_find_that_it_must_not_any_more(without_locks, ledg
 
 def test_who_always_comes_second_gives_up(without_locks, ledger, decide, monkeypatch):
     interrupted_by(monkeypatch, ledger, [decide(Kind.PROPOSED, "1")])
-    with pytest.raises(LedgerError, match="appended to by others all the time"):
+    with pytest.raises(LedgerError, match="busy with other writers"):
         without_locks(patience_seconds=0).append([decide(Kind.PROPOSED, "2")])
     assert ledger.count() == 1
 

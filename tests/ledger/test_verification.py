@@ -100,7 +100,7 @@ def test_a_changed_event_with_a_new_hash_breaks_the_chain_behind_it(rows):
     ("change", "message"),
     [
         ({"schema": "frx_ledger_event_v2"}, "frx_ledger_event_v2"),
-        ({"recorded_at": "noon"}, "is not what it should be"),
+        ({"recorded_at": "noon"}, "is malformed"),
         ({"reason": ""}, "one line"),
     ],
 )
