@@ -11,7 +11,6 @@ import platform
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -251,7 +250,7 @@ _DTYPES = {str(dtype).removeprefix("torch."): dtype for dtype in CALIBRATED_DTYP
 
 
 class _StoredProfile(BaseModel):
-    model_config = ConfigDict(extra="forbid", from_attributes=True)
+    model_config = ConfigDict(extra="forbid")
 
     version: Literal["frx_device_profile_v1"] = "frx_device_profile_v1"
     device: Literal["cpu", "cuda"]
@@ -263,7 +262,7 @@ class _StoredProfile(BaseModel):
 
 def _entry_text(profile: DeviceProfile) -> str:
     peaks = {str(dtype).removeprefix("torch."): peak for dtype, peak in profile.peak_flops.items()}
-    return _StoredProfile.model_validate(replace(profile, peak_flops=peaks)).model_dump_json(indent=1)
+    return _StoredProfile.model_validate({**vars(profile), "peak_flops": peaks}).model_dump_json(indent=1)
 
 
 def _read(path: Path) -> DeviceProfile | None:
