@@ -20,8 +20,7 @@ from frx_graph.autopilot.proposals import portions
 from frx_graph.errors import FrxError, LedgerMissingError
 from frx_graph.ledger.database.opening import open_to_read
 from frx_graph.ledger.decision import Decision, Kind
-from frx_graph.ledger.default_place import LEDGER_VARIABLE
-from frx_graph.ledger.location import parse_location
+from frx_graph.ledger.location import LEDGER_VARIABLE, parse_location
 from frx_graph.records import Candidate
 from frx_graph.reports.trials.trial_document import TrialDocument, trial_document
 from frx_graph.support.supervisor.process import package_pythonpath

@@ -13,8 +13,7 @@ from pathlib import Path
 import psutil
 
 from frx_graph.autopilot.trial_decisions import decisions_about
-from frx_graph.ledger.author import this_process
-from frx_graph.ledger.decision import Decision
+from frx_graph.ledger.decision import Decision, this_process
 from frx_graph.records import Candidate
 from frx_graph.reports.render.document import to_json
 from frx_graph.reports.trials.trial_document import trial_document

@@ -87,9 +87,8 @@ def write_ledger(file: Path, arm: str) -> None:
 
     from frx_graph.autopilot.trial_decisions import decisions_without_trial
     from frx_graph.compiler.code_fingerprint import environment_key
-    from frx_graph.ledger.author import this_process
     from frx_graph.ledger.database.opening import open_ledger
-    from frx_graph.ledger.decision import AUTOPILOT, Kind
+    from frx_graph.ledger.decision import AUTOPILOT, Kind, this_process
     from frx_graph.ledger.location import parse_location
     from frx_graph.trials.environment import trial_setup
     from frx_graph.trials.policy import TrialPolicy

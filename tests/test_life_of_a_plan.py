@@ -35,12 +35,10 @@ from frx_graph.distributed.consensus import Agreement, negotiate
 from frx_graph.distributed.plan_offer import PlanOffer
 from frx_graph.distributed.voting import Voter
 from frx_graph.errors import LedgerError
-from frx_graph.ledger.author import this_process
 from frx_graph.ledger.database.opening import open_ledger
-from frx_graph.ledger.decision import AUTOPILOT, Decision, Kind
+from frx_graph.ledger.decision import AUTOPILOT, Decision, Kind, rollbacks, this_process
 from frx_graph.ledger.fast_path import append
 from frx_graph.ledger.location import parse_location
-from frx_graph.ledger.rollback import rollbacks
 from frx_graph.ledger.verification import verify
 from frx_graph.monitor.health_signals import CHECK_STEPS
 from frx_graph.monitor.monitored_program import MonitoredProgram

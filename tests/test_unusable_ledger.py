@@ -51,7 +51,7 @@ def file(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         folder.chmod(0o755)
         monkeypatch.setenv("FRX_LEDGER", str(folder / "ledger.sqlite3"))
         # Nobody has all day.
-        monkeypatch.setattr("frx_graph.ledger.database.sqlite_engine.BUSY_SECONDS", 0.05)
+        monkeypatch.setattr("frx_graph.ledger.database.engine.BUSY_SECONDS", 0.05)
         monkeypatch.setattr("frx_graph.ledger.database.opening.CHECK_SECONDS", 0.2)
         monkeypatch.setattr("frx_graph.promotion.process_record._PATIENCE_SECONDS", 0.2)
         yield folder / "ledger.sqlite3"
@@ -276,7 +276,7 @@ def test_frx_trial_prints_what_it_could_not_record(
     def lost(_place: object) -> None:
         raise LedgerUncertainError("the ledger cannot be reached")
 
-    monkeypatch.setattr("frx_graph.cli.printing.trial_record.open_ledger", lost)
+    monkeypatch.setattr("frx_graph.cli.trial_record.open_ledger", lost)
     capsys.readouterr()
     assert run(["trial", "model.py:build"]) == 2
     out = capsys.readouterr().out

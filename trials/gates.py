@@ -11,10 +11,9 @@ from dataclasses import dataclass
 
 from frx_graph.capture.capture_changes import CaptureChange, WorseCapture, worse_capture
 from frx_graph.capture.capture_facts import CaptureFacts
-from frx_graph.measure.memory_use import MemoryRecord
+from frx_graph.measure.memory_use import MemoryRecord, worse_memory
 from frx_graph.measure.operators.kernel_identities import KernelIdentities, Source
 from frx_graph.measure.operators.unexpected_dispatch import changed_kernels, unexpected_dispatch
-from frx_graph.measure.worse_memory import worse_memory
 from frx_graph.records import Candidate
 from frx_graph.trials.arm_messages import Examined, Judged, MadeGraph
 from frx_graph.trials.numerics import describe

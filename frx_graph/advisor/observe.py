@@ -11,7 +11,7 @@ from frx_graph.capture.aten_trace import run_step
 from frx_graph.errors import OptionError
 from frx_graph.measure.inductor.inductor_observer import observe_inductor
 from frx_graph.measure.operators.eager_observer import observe_eager
-from frx_graph.measure.operators.observed_copy import ObservedCopy
+from frx_graph.measure.operators.operator_measurement import ObservedCopy
 from frx_graph.records import Basis, Copy, CopyKind, OperandRole
 from frx_graph.support.torch_internals import pytree
 

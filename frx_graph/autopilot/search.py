@@ -25,8 +25,7 @@ from frx_graph.autopilot.trial_decisions import decisions_about, decisions_witho
 from frx_graph.compiler.plans import ALL_REWRITES, allowed, recorded_plan
 from frx_graph.distributed.consensus import has_several_ranks
 from frx_graph.errors import TravelError, TrialError
-from frx_graph.ledger.author import this_process
-from frx_graph.ledger.decision import AUTOPILOT, Decision, Kind
+from frx_graph.ledger.decision import AUTOPILOT, Decision, Kind, this_process
 from frx_graph.options import BackendOptions
 from frx_graph.records import Candidate
 from frx_graph.reports.render.document import to_json

@@ -14,8 +14,7 @@ from frx_graph.autopilot.proposals import choices_in, chosen, portions, proposed
 from frx_graph.autopilot.trial_decisions import decisions_about
 from frx_graph.compiler.plans import ALL_REWRITES, allowed, recorded_plan
 from frx_graph.errors import OptionError, TrialError
-from frx_graph.ledger.author import Author
-from frx_graph.ledger.decision import Decision
+from frx_graph.ledger.decision import Author, Decision
 from frx_graph.passes.inner_choice import CHOICES
 from frx_graph.records import Candidate, Risk
 from frx_graph.reports.trials.trial_report import shape_text

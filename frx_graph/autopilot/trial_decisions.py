@@ -7,8 +7,7 @@ from datetime import UTC, datetime
 
 from frx_graph.compiler.code_fingerprint import environment_key
 from frx_graph.compiler.plans import recorded_plan
-from frx_graph.ledger.author import Author
-from frx_graph.ledger.decision import Decision, Kind, as_reason
+from frx_graph.ledger.decision import Author, Decision, Kind, as_reason
 from frx_graph.passes.inner_choice import NAME as INNER_CHOICE
 from frx_graph.records import Candidate
 from frx_graph.trials.environment_record import TrialEnvironment

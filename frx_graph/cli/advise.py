@@ -25,17 +25,18 @@ def advise(
     target: Annotated[
         str, typer.Argument(help="module:callable or file.py:callable, returning (model, args[, kwargs]).")
     ],
-    train: Annotated[bool | None, typer.Option("--train/--no-train", help="Advise on the backward, too.")] = None,
+    train: Annotated[bool | None, typer.Option("--train/--no-train", help="Include the backward pass.")] = None,
     dtype: Annotated[str | None, typer.Option(help=f"Cast model and inputs: {', '.join(DTYPES)}.")] = None,
     device: Annotated[str | None, typer.Option(help="Move model and inputs: cpu, cuda, cuda:1.")] = None,
-    inner: Annotated[str | None, typer.Option(help="What runs the model: eager, inductor, aot_eager.")] = None,
+    inner: Annotated[str | None, typer.Option(help="Compiler of the model: eager, inductor, aot_eager.")] = None,
     observe: Annotated[
         bool | None, typer.Option("--observe/--no-observe", help="Run one step and show the copies it really made.")
     ] = None,
     measure: Annotated[
         bool | None,
         typer.Option(
-            "--measure/--no-measure", help="Time operators and the device, once; without, no rule rests on such times."
+            "--measure/--no-measure",
+            help="Time operators and the device once; rules that need times are skipped without.",
         ),
     ] = None,
     evidence: Annotated[

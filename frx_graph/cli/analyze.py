@@ -1,15 +1,16 @@
-"""`frx analyze`: what evidence alone can tell: a run, a trace, an Nsight Compute export, PTX, CUDA source."""
+"""`frx analyze`: report on a run, a trace, an Nsight Compute export, PTX or CUDA source."""
 
 from __future__ import annotations
 
-import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
+from pydantic import BaseModel
 
 from frx_graph.analyze.layers import analyze_cuda, analyze_ncu, analyze_ptx, analyze_run
 from frx_graph.analyze.run import analyze_bundle
@@ -32,23 +33,22 @@ from frx_graph.cli.before_after import (
     analyze_sides,
     renamed,
 )
-from frx_graph.cli.kernels_code import kernels_code
-from frx_graph.cli.options.gpu_option import GpuModel
-from frx_graph.cli.options.run_bundle import RunScope, is_bundle, run_code
+from frx_graph.cli.options.evidence_options import GpuModel, RunScope, is_bundle, kernels_code, run_code
 from frx_graph.cli.printing.output import QuietOption, is_json, stages
-from frx_graph.cli.printing.report_output import ReportOptions, emit, write_report
+from frx_graph.cli.printing.report_output import ReportOptions, document_text, emit, write_report
 from frx_graph.errors import OptionError
 from frx_graph.evidence.file_kind import FileKind, file_kind
 from frx_graph.reports.advice.render import DEFAULT_TOP
 from frx_graph.reports.advice.terminal import Format, detect_terminal
-from frx_graph.reports.kernels import cuda_document, kernel_document, ptx_document
+from frx_graph.reports.kernels.cuda_document import cuda_document
 from frx_graph.reports.kernels.cuda_report import render_cuda
+from frx_graph.reports.kernels.kernel_document import ncu_document
 from frx_graph.reports.kernels.kernel_report import render_kernels
+from frx_graph.reports.kernels.ptx_document import ptx_document
 from frx_graph.reports.kernels.ptx_report import render_ptx
-from frx_graph.reports.render.document import to_json
 from frx_graph.reports.render.source_path import checkout_root
-from frx_graph.reports.runs import trace_document
 from frx_graph.reports.runs.run_report import render_run
+from frx_graph.reports.runs.trace_document import trace_document
 from frx_graph.reports.runs.trace_report import render_trace
 from frx_graph.rules.gpu_profile import GpuProfile, cuda_gpu
 
@@ -64,9 +64,11 @@ def analyze(
         ),
     ] = None,
     trace: Annotated[
-        Path | None, typer.Option("--trace", help="A trace whose layout findings are wanted, and no more.")
+        Path | None, typer.Option("--trace", help="Report only the layout findings of this trace.")
     ] = None,
-    model: Annotated[str | None, typer.Option(help="Name of the program in the report; the file's otherwise.")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Name of the program in the report; default: the file's name.")
+    ] = None,
     format: Annotated[Format, typer.Option("--format", help="Output format; text or json for exports.")] = Format.TEXT,
     as_document: Annotated[bool, typer.Option("--json", "--output-json", help="Short for --format json.")] = False,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the report to this file.")] = None,
@@ -121,7 +123,7 @@ def analyze(
         )
         raise typer.Exit(0 if code == 1 and exit_zero else code)
     if (file is None) is (trace is None):
-        raise OptionError("one file is to be analysed", "frx analyze profile.json.gz, or frx analyze report.csv")
+        raise OptionError("name one file to analyse", "frx analyze profile.json.gz, or frx analyze report.csv")
     given = trace or file
     assert given is not None
     if file is not None:
@@ -145,44 +147,28 @@ def analyze(
 
 
 def _analyze_run(path: Path, options: ReportOptions, scope: Scope) -> int:
-    """The same codes as for other evidence."""
+    """Report on a run's bundle, and return the exit code: the same as for other evidence."""
     _check_format(options, "leave them out")
-    terminal = detect_terminal(sys.stdout, os.environ)
-    color = terminal.color and options.output is None and options.format is Format.TEXT
     with stages() as progress:
         progress(f"reading {path}")
         advice = analyze_bundle(path)
     result, code = advice.document.result, run_code(advice.document.result, scope)
-    if options.format is Format.JSON:
-        text = _json(to_json(advice.document))
-    else:
-        text = render_run(result, scope, advice.read_from, top=options.top, width=terminal.width, color=color)
-    write_report(text, options.output, color=color, for_people=options.format is Format.TEXT)
+    _write(advice.document, partial(render_run, result, scope, advice.read_from), options)
     return 0 if code == 1 and options.exit_zero else code
 
 
 def _analyze_evidence(path: Path, options: ReportOptions, gpu: GpuProfile | None) -> int:
-    """Reports on kernels and runs, and not on layouts alone: they have no rules to choose from. The code is 0
-    where nothing was found, 1 where something was, 2 where the file does not tell."""
+    """Report on kernels or a trace, and return the exit code: 0 for nothing found, 1 for findings, 2 if the file does
+    not tell. These reports have no layout rules to select."""
     kind = file_kind(path)
     if gpu is not None and kind is FileKind.TRACE:
         raise OptionError(_NO_GPU_MODEL, "leave it out")
     hint = "--trace reports the layout findings alone" if kind is FileKind.TRACE else "leave them out"
     _check_format(options, hint)
-    terminal = detect_terminal(sys.stdout, os.environ)
-    color = terminal.color and options.output is None and options.format is Format.TEXT
     with stages() as progress:
         progress(f"reading {path}")
-        match kind:
-            case FileKind.TRACE:
-                text, code = _trace(path, options, terminal.width, color)
-            case FileKind.PTX:
-                text, code = _ptx(path, gpu, options, terminal.width, color)
-            case FileKind.CUDA:
-                text, code = _cuda(path, gpu, options, terminal.width, color)
-            case FileKind.NCU_CSV | FileKind.NCU_REPORT:
-                text, code = _ncu(kind, path, gpu, options, terminal.width, color)
-    write_report(text, options.output, color=color, for_people=options.format is Format.TEXT)
+        document, render, code = _read_evidence(kind, path, gpu)
+    _write(document, render, options)
     return 0 if code == 1 and options.exit_zero else code
 
 
@@ -194,46 +180,29 @@ def _check_format(options: ReportOptions, hint: str) -> None:
         raise OptionError("--select and --ignore choose layout rules, of which kernels have none", hint)
 
 
-def _ncu(
-    kind: FileKind, path: Path, gpu: GpuProfile | None, options: ReportOptions, width: int, color: bool
-) -> tuple[str, int]:
-    """The report, and the exit code."""
-    export, analysis = analyze_ncu(path, gpu, kind)
-    document = kernel_document.ncu_document(export, analysis)
-    code = kernels_code(analysis)
-    if options.format is Format.JSON:
-        return _json(to_json(document)), code
-    return render_kernels(document.result, top=options.top, width=width, color=color), code
+def _read_evidence(kind: FileKind, path: Path, gpu: GpuProfile | None) -> tuple[BaseModel, Callable[..., str], int]:
+    """Return the document of a file, what renders it as text, and the exit code."""
+    match kind:
+        case FileKind.TRACE:
+            evidence = analyze_run(path)
+            root = checkout_root(Path.cwd())
+            trace = trace_document(evidence.trace, evidence.run, evidence.findings, root)
+            return trace, partial(render_trace, trace.result), int(evidence.run.primary is not None)
+        case FileKind.PTX:
+            ptx = ptx_document(*analyze_ptx(path, gpu))
+            return ptx, partial(render_ptx, ptx.result), int(bool(ptx.result.bottlenecks))
+        case FileKind.CUDA:
+            cuda = cuda_document(*analyze_cuda(path, gpu))
+            return cuda, partial(render_cuda, cuda.result), int(bool(cuda.result.findings))
+        case FileKind.NCU_CSV | FileKind.NCU_REPORT:
+            export, analysis = analyze_ncu(path, gpu, kind)
+            ncu = ncu_document(export, analysis)
+            return ncu, partial(render_kernels, ncu.result), kernels_code(analysis)
 
 
-def _ptx(path: Path, gpu: GpuProfile | None, options: ReportOptions, width: int, color: bool) -> tuple[str, int]:
-    """The same of PTX."""
-    document = ptx_document.ptx_document(*analyze_ptx(path, gpu))
-    code = int(bool(document.result.bottlenecks))
-    if options.format is Format.JSON:
-        return _json(to_json(document)), code
-    return render_ptx(document.result, top=options.top, width=width, color=color), code
-
-
-def _trace(path: Path, options: ReportOptions, width: int, color: bool) -> tuple[str, int]:
-    """The same of a trace."""
-    evidence = analyze_run(path)
-    root = checkout_root(Path.cwd())
-    document = trace_document.trace_document(evidence.trace, evidence.run, evidence.findings, root)
-    code = int(evidence.run.primary is not None)
-    if options.format is Format.JSON:
-        return _json(to_json(document)), code
-    return render_trace(document.result, top=options.top, width=width, color=color), code
-
-
-def _cuda(path: Path, gpu: GpuProfile | None, options: ReportOptions, width: int, color: bool) -> tuple[str, int]:
-    """The same of CUDA source."""
-    document = cuda_document.cuda_document(*analyze_cuda(path, gpu))
-    code = int(bool(document.result.findings))
-    if options.format is Format.JSON:
-        return _json(to_json(document)), code
-    return render_cuda(document.result, top=options.top, width=width, color=color), code
-
-
-def _json(document: Mapping[str, Any]) -> str:
-    return json.dumps(document, indent=2, allow_nan=False) + "\n"
+def _write(document: BaseModel, render: Callable[..., str], options: ReportOptions) -> None:
+    terminal = detect_terminal(sys.stdout, os.environ)
+    for_people = options.format is Format.TEXT
+    color = terminal.color and options.output is None and for_people
+    text = render(top=options.top, width=terminal.width, color=color) if for_people else document_text(document)
+    write_report(text, options.output, color=color, for_people=for_people)

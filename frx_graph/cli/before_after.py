@@ -1,4 +1,4 @@
-"""The half of `frx analyze` that puts files of two sides beside each other: `--before` and `--after`."""
+"""Compare files of two sides for `frx analyze`: `--before` and `--after`."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ import typer
 from frx_graph.analyze.layers import read_layers
 from frx_graph.analyzers.comparison.comparison import compare_layers
 from frx_graph.analyzers.layers import Layers
-from frx_graph.cli.printing.comparison_output import show_comparison
+from frx_graph.cli.compare import show_comparison
 from frx_graph.cli.printing.output import notice, stages
 from frx_graph.errors import OptionError
 from frx_graph.evidence.file_kind import FileKind, file_kind
 from frx_graph.reports.kernels.compare_gaps import NextCommand
 from frx_graph.rules.gpu_profile import GpuProfile
 
-Before = Annotated[Path | None, typer.Option("--before", help="Compare this file, told by its content, ...")]
+Before = Annotated[Path | None, typer.Option("--before", help="Compare this file, of any kind, ...")]
 After = Annotated[Path | None, typer.Option("--after", help="... with this one.")]
-BeforeSource = Annotated[Path | None, typer.Option(help="CUDA source of what there was.")]
-BeforePtx = Annotated[Path | None, typer.Option(help="PTX of what there was.")]
-BeforeNcu = Annotated[Path | None, typer.Option(help="What Nsight Compute has measured of it.")]
-AfterSource = Annotated[Path | None, typer.Option(help="CUDA source of what is meant to be better.")]
-AfterPtx = Annotated[Path | None, typer.Option(help="PTX of what is meant to be better.")]
-AfterNcu = Annotated[Path | None, typer.Option(help="What Nsight Compute has measured of it.")]
-BeforeLabel = Annotated[str | None, typer.Option(help="What the report calls it; the file's name otherwise.")]
-AfterLabel = Annotated[str | None, typer.Option(help="What the report calls it; the file's name otherwise.")]
+BeforeSource = Annotated[Path | None, typer.Option(help="CUDA source of the old version.")]
+BeforePtx = Annotated[Path | None, typer.Option(help="PTX of the old version.")]
+BeforeNcu = Annotated[Path | None, typer.Option(help="Nsight Compute measurement of this side.")]
+AfterSource = Annotated[Path | None, typer.Option(help="CUDA source of the new version.")]
+AfterPtx = Annotated[Path | None, typer.Option(help="PTX of the new version.")]
+AfterNcu = Annotated[Path | None, typer.Option(help="Nsight Compute measurement of this side.")]
+BeforeLabel = Annotated[str | None, typer.Option(help="Name in the report; default: the file's name.")]
+AfterLabel = Annotated[str | None, typer.Option(help="Name in the report; default: the file's name.")]
 Baseline = Annotated[Path | None, typer.Option("--baseline", help="Deprecated: --before.", hidden=True)]
 Optimized = Annotated[Path | None, typer.Option("--optimized", help="Deprecated: --after.", hidden=True)]
 
@@ -42,7 +42,7 @@ _SUFFIXES = {"ptx": ".ptx", "ncu": ".csv"}
 
 @dataclass(frozen=True, slots=True)
 class SideFiles:
-    """What was given of one side; `word` is `before` or `after`."""
+    """Files and label that the command line names for one side; `word` is `before` or `after`."""
 
     word: str
     any: Path | None
@@ -53,16 +53,16 @@ class SideFiles:
 
     @property
     def paths(self) -> tuple[Path, ...]:
-        """All of them."""
+        """The files of the side."""
         return tuple(path for _, path in self._options() if path is not None)
 
     @property
     def given(self) -> bool:
-        """Whether anything was."""
+        """True if the command line names a file or a label."""
         return bool(self.paths) or self.label is not None
 
     def typed(self) -> Iterator[str]:
-        """As they are typed."""
+        """Yield the options of this side as they are typed."""
         for option, path in self._options():
             if path is not None:
                 yield from (option, str(path))
@@ -70,8 +70,7 @@ class SideFiles:
             yield from (f"--{self.word}-label", self.label)
 
     def layers(self, gpu: GpuProfile | None) -> Layers:
-        """What the files hold. Raises `OptionError` for one that is not of the kind that its option names, and for a
-        trace."""
+        """Read the files. Raises `OptionError` for a trace, and for a file that is not of the kind its option names."""
         for kind, expected in _KINDS.items():
             path = getattr(self, kind)
             if path is not None and (told := file_kind(path)) not in expected:
@@ -90,7 +89,7 @@ class SideFiles:
 
 
 def renamed(current: Path | None, deprecated: Path | None, option: str, old: str) -> Path | None:
-    """The value of an option that had another name, which is said. Raises `OptionError` where both are given."""
+    """Return the value of a renamed option, with a notice for its old name. Raises `OptionError` if both are given."""
     if deprecated is None:
         return current
     if current is not None:
@@ -109,7 +108,7 @@ def analyze_sides(
     top: int,
     output: Path | None,
 ) -> int:
-    """Compare them and write the report; the exit code. Raises `OptionError` where one side has no file."""
+    """Compare two sides, write the report, and return the exit code. Raises `OptionError` if one side has no file."""
     for side, other in ((before, after), (after, before)):
         if not side.paths:
             raise OptionError(f"--{other.word} has nothing to be compared with", f"--{side.word} FILE")
@@ -128,6 +127,6 @@ def analyze_sides(
 
 
 def _to_add(sides: Sequence[Layers], kind: str) -> tuple[str, ...]:
-    """Options for the sides that have no such file."""
+    """Return the options to add for sides without such a file."""
     words = [word for word, layers in zip(("before", "after"), sides, strict=True) if getattr(layers, kind) is None]
     return tuple(text for word in words for text in (f"--{word}-{kind}", f"{word}{_SUFFIXES[kind]}"))

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-import os
 import re
-import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -14,16 +13,14 @@ import typer
 
 from frx_graph.analyze.program_layers import Build, compiled_program, measured_program
 from frx_graph.analyzers.comparison.ncu_diff import NcuDiff, match_measured, ncu_diff
-from frx_graph.cli.options.build_option import BuildFlags, flag_words
-from frx_graph.cli.printing.output import QuietOption, notice, print_document, print_report, stages
+from frx_graph.cli.options.evidence_options import BuildFlags, flag_words
+from frx_graph.cli.printing.output import QuietOption, notice, print_result, stages
 from frx_graph.errors import EvidenceError, FrxError, OptionError
 from frx_graph.evidence.ncu.profiler import find_ncu
-from frx_graph.measure.machine.gpus_present import gpu_names
+from frx_graph.measure.machine.device_state import gpu_names
 from frx_graph.measure.nvcc import Nvcc, find_nvcc
-from frx_graph.reports.advice.terminal import detect_terminal
 from frx_graph.reports.kernels.bench_document import BenchDocument, bench_document
 from frx_graph.reports.kernels.bench_report import render_bench
-from frx_graph.reports.render.document import to_json
 from frx_graph.rules.gpu_profile import cuda_gpu
 from frx_graph.support.supervisor.process import cleaned_up_when_terminated
 from frx_graph.trials.program_bench import BenchOptions, BenchRun, bench_programs
@@ -34,16 +31,18 @@ _ARCH = re.compile(r"sm_\d{2,3}[af]?")
 
 def bench(
     before: Annotated[Path, typer.Argument(help="A CUDA source with a main.")],
-    after: Annotated[Path, typer.Argument(help="What is meant to be faster.")],
+    after: Annotated[Path, typer.Argument(help="A CUDA source that should be faster.")],
     runs: Annotated[int, typer.Option(min=FEWEST_RUNS, help="Measured runs of each program; even.")] = 20,
-    warmup: Annotated[int, typer.Option(min=0, help="Runs of each before, which do not count.")] = 5,
+    warmup: Annotated[int, typer.Option(min=0, help="Warmup runs of each program, which do not count.")] = 5,
     build_flags: BuildFlags = "",
-    arch: Annotated[str | None, typer.Option(help="sm_90, ...; otherwise the GPUs that are here.")] = None,
-    gpu_model: Annotated[str | None, typer.Option(help="Compile for this GPU: H100. The same as its --arch.")] = None,
+    arch: Annotated[str | None, typer.Option(help="sm_90, ...; default: the GPUs of this machine.")] = None,
+    gpu_model: Annotated[
+        str | None, typer.Option(help="Compile for this GPU, such as H100, instead of --arch.")
+    ] = None,
     with_ncu: Annotated[
-        bool, typer.Option("--with-ncu", help="Run both once more under Nsight Compute, and say what it tells.")
+        bool, typer.Option("--with-ncu", help="Run both once more under Nsight Compute, and report its metrics.")
     ] = False,
-    time_limit: Annotated[float, typer.Option(min=0.1, help="Seconds that one run may take.")] = 120.0,
+    time_limit: Annotated[float, typer.Option(min=0.1, help="Time limit of one run, in seconds.")] = 120.0,
     as_document: Annotated[bool, typer.Option("--json", help="As JSON: frx_bench_v0.")] = False,
     _quiet: QuietOption = False,
 ) -> None:
@@ -51,7 +50,7 @@ def bench(
     is slower, or prints something else; 2: an error, or they could not be run, as without a GPU."""
     gpu = cuda_gpu(gpu_model)
     if gpu is not None and arch is not None:
-        raise OptionError("--gpu-model and --arch both say what to compile for", "take one of them")
+        raise OptionError("--gpu-model and --arch both choose the GPU to compile for", "take one of them")
     options = BenchOptions(
         runs=_even(runs),
         warmup=warmup,
@@ -61,7 +60,7 @@ def bench(
     )
     program = find_nvcc()
     if program is None:
-        raise EvidenceError("there is no nvcc", "install the CUDA toolkit, or set CUDA_HOME")
+        raise EvidenceError("nvcc was not found", "install the CUDA toolkit, or set CUDA_HOME")
     ncu = _ncu() if with_ncu else None
     with (
         cleaned_up_when_terminated(),
@@ -73,24 +72,20 @@ def bench(
         # No spinner is in the way of what the programs print.
         diff = None if ncu is None or run.wall is None else _measured(run, build, ncu)
     document = bench_document(run, diff)
-    if as_document:
-        print_document(to_json(document))
-    else:
-        terminal = detect_terminal(sys.stdout, os.environ)
-        print_report(render_bench(document, width=terminal.width, color=terminal.color), color=terminal.color)
+    print_result(document, partial(render_bench, document), as_document=as_document)
     raise typer.Exit(_exit_code(document))
 
 
 def _ncu() -> str:
     program = find_ncu()
     if program is None:
-        raise EvidenceError("there is no ncu on the PATH, nor under CUDA_HOME", "leave --with-ncu out, or install it")
+        raise EvidenceError("ncu was not found on the PATH or under CUDA_HOME", "leave --with-ncu out, or install it")
     return program
 
 
 def _measured(run: BenchRun, build: Build, ncu: str) -> NcuDiff | str:
-    """What Nsight Compute says of a run of each, or why it says nothing: the times are there whatever it does. The
-    programs are compiled anew, with a runtime that is found without help."""
+    """Return what Nsight Compute measures of one run of each program, or the reason why it measured nothing. The
+    programs are compiled again, with a statically linked runtime."""
     layers = []
     try:
         for side, word in ((run.before, "before"), (run.after, "after")):
@@ -118,7 +113,7 @@ def _even(runs: int) -> int:
 
 def _finite(seconds: float) -> float:
     if not math.isfinite(seconds):
-        raise OptionError(f"--time-limit {seconds} is no time", "a number of seconds")
+        raise OptionError(f"--time-limit must be finite, not {seconds}", "a number of seconds")
     return seconds
 
 

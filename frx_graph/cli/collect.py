@@ -1,4 +1,4 @@
-"""`frx collect`: runs a program and keeps what is to be known of its run in a bundle."""
+"""`frx collect`: run a program and record it in a bundle."""
 
 from __future__ import annotations
 
@@ -23,27 +23,25 @@ from frx_graph.runs.workload.workload import STDERR, STDOUT
 from frx_graph.support.plain_text import encodable
 
 _FASTEST_MS, _SLOWEST_MS = 10, 24 * 3600 * 1000
-"""Of sampling: devices count their utilisation over a sixth of a second at least; and whoever waits for a day has the
-samples of the beginning and the end."""
+"""Limits of the sampling interval: devices average utilisation over 1/6 s; beyond a day only the first and last samples
+remain."""
 
 
 def collect(
     command: Annotated[list[str] | None, typer.Argument(help="The program: frx collect -- python train.py")] = None,
-    name: Annotated[str, typer.Option(help="The job's name, for people.")] = DEFAULT_NAME,
-    out: Annotated[Path, typer.Option(help="Where folders of runs are.")] = DEFAULT_OUT,
-    run_id: Annotated[str | None, typer.Option(help="The run's name, and its folder's, instead of a new one.")] = None,
+    name: Annotated[str, typer.Option(help="Name of the job in reports.")] = DEFAULT_NAME,
+    out: Annotated[Path, typer.Option(help="Folder in which the run's folder is made.")] = DEFAULT_OUT,
+    run_id: Annotated[str | None, typer.Option(help="Name of the run and its folder; default: a new one.")] = None,
     artifact_dir: Annotated[
         list[Path] | None,
-        typer.Option(help="Import the profiler's traces from here in the end; may be repeated. Default: frx-job-run."),
+        typer.Option(help="Import profiler traces from here at the end; may be repeated. Default: frx-job-run."),
     ] = None,
     no_profiler_import: Annotated[
         bool, typer.Option("--no-profiler-import", help="Import no traces from artifact folders.")
     ] = False,
     sample_interval_ms: Annotated[
         int,
-        typer.Option(
-            min=_FASTEST_MS, max=_SLOWEST_MS, help="Between samples of devices and of the program's processes."
-        ),
+        typer.Option(min=_FASTEST_MS, max=_SLOWEST_MS, help="Milliseconds between samples of devices and processes."),
     ] = DEFAULT_INTERVAL_MS,
     config: Annotated[Path | None, typer.Option(help="YAML that is merged into the bundle's run_config.yaml.")] = None,
     explain: Annotated[bool, typer.Option("--explain", help="Put the files of `frx explain` into the bundle.")] = False,

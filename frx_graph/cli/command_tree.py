@@ -16,8 +16,8 @@ from frx_graph.cli.commands import COMMANDS, app, load_command
 
 @dataclass(frozen=True, slots=True)
 class DescribedOption:
-    """An option, by all its names. `negations` switch it off. `choices` are its values, where they are few; `default`
-    is what is taken without it, None where that is nothing, or is said in `help`."""
+    """An option by all its names. `negations` switch it off. `choices` are its values, if they are few; `default` is
+    None if there is none, or if `help` names it."""
 
     names: tuple[str, ...]
     negations: tuple[str, ...]
@@ -30,7 +30,7 @@ class DescribedOption:
 
 @dataclass(frozen=True, slots=True)
 class DescribedArgument:
-    """What is typed without a name; `rest` is whatever follows, as a program and its arguments."""
+    """A positional argument; `rest` collects everything that follows, such as a program and its arguments."""
 
     name: str
     required: bool
@@ -62,7 +62,7 @@ def command_tree() -> Iterator[DescribedCommand]:
 
 
 def _described(path: tuple[str, ...], command: Any, below: tuple[str, ...]) -> DescribedCommand:
-    """Of one of typer's commands."""
+    """Describe one of typer's commands."""
     assert isinstance(command, (TyperCommand, TyperGroup))
     arguments = tuple(_argument(each) for each in command.params if isinstance(each, TyperArgument))
     options = tuple(_option(each) for each in command.params if isinstance(each, TyperOption) and not each.hidden)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """Where a command is defined, `module:function` within `frx_graph.cli`, and what it is for, in one short line."""
+    """The function that defines a command, `module:function` within `frx_graph.cli`, and a one-line summary."""
 
     at: str
     summary: str
@@ -49,11 +49,11 @@ COMMANDS: Mapping[str, Home] = {
     "ncu-command": Home("ncu_command:ncu_command", "Print the ncu command of a preset."),
     "completion": Home("completion:completion", "Print or install completion for a shell."),
 }
-"""In the order in which `frx --help` lists them."""
+"""The commands in the order of `frx --help`."""
 
 
 class CommandGroup(TyperGroup):
-    """Loads a command when it is asked for, and lists them without."""
+    """A group that imports a command when it is used, and lists all without."""
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -13,18 +15,22 @@ import typer
 
 from frx_graph.analyze.layers import read_layers
 from frx_graph.analyze.program_layers import Build, compiled_program, compiled_ptx, measured_program, source_layer
-from frx_graph.analyzers.comparison.comparison import compare_layers
+from frx_graph.analyzers.comparison.comparison import Comparison, compare_layers
+from frx_graph.analyzers.comparison.matching import Winner
 from frx_graph.analyzers.layers import Layers
-from frx_graph.cli.options.build_option import BuildFlags, flag_words
-from frx_graph.cli.options.gpu_option import GpuModel
-from frx_graph.cli.printing.comparison_output import show_comparison
+from frx_graph.cli.options.evidence_options import BuildFlags, GpuModel, flag_words
 from frx_graph.cli.printing.output import QuietOption, notice, stages
+from frx_graph.cli.printing.report_output import document_text, write_report
 from frx_graph.errors import EvidenceError, OptionError
 from frx_graph.evidence.file_kind import FileKind, file_kind
 from frx_graph.evidence.ncu.profiler import find_ncu
-from frx_graph.measure.machine.gpus_present import gpu_names
+from frx_graph.measure.machine.device_state import gpu_names
 from frx_graph.measure.nvcc import Nvcc, find_nvcc
+from frx_graph.reports.advice.render import DEFAULT_TOP
+from frx_graph.reports.advice.terminal import detect_terminal
+from frx_graph.reports.kernels.compare_document import compare_document
 from frx_graph.reports.kernels.compare_gaps import NextCommand
+from frx_graph.reports.kernels.compare_report import render_comparison
 from frx_graph.rules.gpu_profile import GpuProfile, cuda_gpu
 from frx_graph.support.plain_text import one_line
 from frx_graph.support.supervisor.process import cleaned_up_when_terminated
@@ -33,14 +39,14 @@ _ELSEWHERE = "measure where there is one, and give the exports: --ncu-a a.csv --
 
 
 def compare(
-    a: Annotated[Path, typer.Argument(help="A CUDA source: what there is.")],
-    b: Annotated[Path, typer.Argument(help="What is meant to be better.")],
+    a: Annotated[Path, typer.Argument(help="A CUDA source: the old version.")],
+    b: Annotated[Path, typer.Argument(help="A CUDA source: the new version.")],
     with_ptx: Annotated[bool, typer.Option("--with-ptx", help="Compile both to PTX: registers, spills.")] = False,
     with_ncu: Annotated[
         bool, typer.Option("--with-ncu", help="Compile and run both under Nsight Compute; needs a GPU.")
     ] = False,
-    ncu_a: Annotated[Path | None, typer.Option(help="What Nsight Compute has measured of A; nothing is run.")] = None,
-    ncu_b: Annotated[Path | None, typer.Option(help="The same of B.")] = None,
+    ncu_a: Annotated[Path | None, typer.Option(help="Nsight Compute measurement of A; nothing is run.")] = None,
+    ncu_b: Annotated[Path | None, typer.Option(help="Nsight Compute measurement of B.")] = None,
     build_flags: BuildFlags = "",
     gpu_model: GpuModel = None,
     as_document: Annotated[bool, typer.Option("--json", help="As JSON: frx_compare_v1.")] = False,
@@ -49,13 +55,13 @@ def compare(
     """Compare two CUDA sources: what changed, which is better, by which evidence, and what is not known. Exit code 0: B
     is not worse; 1: B is worse, or has regressions; 2: an error, or the evidence does not tell."""
     if with_ncu and (ncu_a is not None or ncu_b is not None):
-        raise OptionError("--with-ncu measures, --ncu-a and --ncu-b are measured already", "take one of both")
+        raise OptionError("--with-ncu measures again what --ncu-a and --ncu-b hold", "take one of both")
     flags = flag_words(build_flags)
     if flags and not (with_ptx or with_ncu):
-        raise OptionError("--build-flags is for what is compiled", "--with-ptx or --with-ncu")
+        raise OptionError("--build-flags needs something to compile", "--with-ptx or --with-ncu")
     for path in (a, b):
         if (kind := file_kind(path)) is not FileKind.CUDA:
-            raise OptionError(f"{path} is no CUDA source but {kind.value}", f"frx analyze --before {a} --after {b}")
+            raise OptionError(f"{path} is not CUDA source but {kind.value}", f"frx analyze --before {a} --after {b}")
     gpu = cuda_gpu(gpu_model)
     ncu = _ncu() if with_ncu else None
     with contextlib.ExitStack() as stack:
@@ -81,16 +87,16 @@ def compare(
 
 
 def _for_ncu(ncu_a: Path | None, ncu_b: Path | None) -> tuple[tuple[str, ...], ...]:
-    """What to add: to run them, or to take what was measured elsewhere."""
+    """Return the options to add: to measure both programs here, or to name existing exports."""
     files = (*(("--ncu-a", "a.csv") if ncu_a is None else ()), *(("--ncu-b", "b.csv") if ncu_b is None else ()))
     return (("--with-ncu",), files) if ncu_a is None and ncu_b is None else (files,)
 
 
 def _ncu() -> str:
-    """The profiler. Raises `EvidenceError` where there is none, or nothing that it could measure."""
+    """Return the path of ncu. Raises `EvidenceError` if there is none, or no GPU to measure on."""
     program = find_ncu()
     if program is None:
-        raise EvidenceError("there is no ncu on the PATH, nor under CUDA_HOME", _ELSEWHERE)
+        raise EvidenceError("ncu was not found on the PATH or under CUDA_HOME", _ELSEWHERE)
     if not gpu_names():
         raise EvidenceError("there is no NVIDIA GPU here that ncu could measure on", _ELSEWHERE)
     return program
@@ -98,14 +104,14 @@ def _ncu() -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """One side before anything runs; `program` is None where nothing is to."""
+    """One side before any program runs; `program` is None if none is to run."""
 
     source: Path
     layers: Layers
     program: Path | None
 
     def measured(self, ncu: str, gpu: GpuProfile | None) -> Layers:
-        """With what its program measures."""
+        """Return the layers with the measurement of the program."""
         assert self.program is not None
         notice(f"frx: measuring {one_line(str(self.source))} with ncu, which runs each kernel several times")
         return replace(self.layers, ncu=measured_program(self.source, self.program, ncu, gpu))
@@ -121,7 +127,7 @@ class _Side:
     build: Build | None
 
     def read(self, with_ptx: bool, with_ncu: bool, progress: Callable[[str], None], gpu: GpuProfile | None) -> _Read:
-        """All that can be had of it without running it."""
+        """Read everything about a side that needs no run."""
         progress(f"reading {self.path}")
         source = source_layer(self.path, gpu)
         given = Layers() if self.export is None else read_layers([self.export], gpu)
@@ -139,5 +145,23 @@ class _Side:
 def _nvcc() -> str:
     program = find_nvcc()
     if program is None:
-        raise EvidenceError("there is no nvcc", "install the CUDA toolkit, or set CUDA_HOME")
+        raise EvidenceError("nvcc was not found", "install the CUDA toolkit, or set CUDA_HOME")
     return program
+
+
+def show_comparison(
+    found: Comparison, again: NextCommand, *, as_document: bool, top: int = DEFAULT_TOP, output: Path | None = None
+) -> int:
+    """Write the comparison, and return the exit code: 0 if B is not worse; 1 if B is worse, or has regressions; 2 if
+    the evidence does not tell."""
+    document = compare_document(found, again)
+    terminal = detect_terminal(sys.stdout, os.environ)
+    color = terminal.color and output is None and not as_document
+    if as_document:
+        text = document_text(document)
+    else:
+        text = render_comparison(document.result, top=top, width=terminal.width, color=color)
+    write_report(text, output, color=color, for_people=not as_document)
+    if found.verdict.winner is Winner.A or found.regressions:
+        return 1
+    return 2 if found.verdict.winner is Winner.UNKNOWN else 0

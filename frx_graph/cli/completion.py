@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from frx_graph.cli.command_tree import DescribedCommand, command_tree
-from frx_graph.cli.completion_script import PROGRAMS, Completable, Shell, completion_script
+from frx_graph.cli.command_tree import command_tree
+from frx_graph.cli.completion_script import PROGRAMS, Shell, completion_script
 from frx_graph.cli.printing.output import QuietOption, notice
 from frx_graph.errors import OptionError
 from frx_graph.support.atomic_file import write_atomically
@@ -18,17 +17,17 @@ from frx_graph.support.atomic_file import write_atomically
 
 def completion(
     shell: Annotated[
-        Shell | None, typer.Argument(help="Whose; otherwise the one that SHELL names.", show_default=False)
+        Shell | None, typer.Argument(help="The shell; default: the one that SHELL names.", show_default=False)
     ] = None,
     install: Annotated[
-        bool, typer.Option("--install", help="Write it to where the shell looks for it, and print nothing.")
+        bool, typer.Option("--install", help="Write it where the shell looks for it, and print nothing.")
     ] = False,
     _quiet: QuietOption = False,
 ) -> None:
-    """Print the completion of frx for bash, zsh or fish, or install it. It is a script of its own that starts no
-    Python, so it is to be written anew after an update of frx."""
+    """Print the completion of frx for bash, zsh or fish, or install it. The script starts no Python, so print or
+    install it again after an update of frx."""
     wanted = shell or _own_shell()
-    script = completion_script(wanted, completable(command_tree()))
+    script = completion_script(wanted, list(command_tree()))
     if not install:
         typer.echo(script, nl=False)
         return
@@ -44,21 +43,6 @@ def completion(
         notice("frx: ~/.zshrc needs, before compinit: fpath+=~/.zfunc")
 
 
-def completable(commands: Iterable[DescribedCommand]) -> dict[tuple[str, ...], Completable]:
-    """What may follow `frx` (the empty tuple), and each of its commands."""
-    return {each.path: _of(each) for each in commands}
-
-
-def _of(command: DescribedCommand) -> Completable:
-    names = {name: option for option in command.options for name in (*option.names, *option.negations)}
-    return Completable(
-        words=(*command.below, *(choice for each in command.arguments for choice in each.choices)),
-        options=(*names, "--help"),
-        switches=frozenset({name for name, option in names.items() if option.switch} | {"--help"}),
-        choices={name: option.choices for name, option in names.items() if option.choices},
-    )
-
-
 def _own_shell() -> Shell:
     name = Path(os.environ.get("SHELL", "")).name
     if name not in set(Shell):
@@ -67,7 +51,7 @@ def _own_shell() -> Shell:
 
 
 def _places(shell: Shell) -> list[Path]:
-    """Where that shell looks for the completion of each program, in the user's own folders."""
+    """Return the user's own files in which the shell looks for the completion of each program."""
     home = Path.home()
     match shell:
         case Shell.BASH:

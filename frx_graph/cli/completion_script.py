@@ -1,68 +1,21 @@
-"""Completion of a shell's command line as a script that holds all names: no Python is started when Tab is pressed,
-which would import torch to know the options of a command. The script is printed anew after an update."""
+"""Write shell completion as a script that holds all names, so that pressing Tab starts no Python.
+
+Loading the options of a command would import torch. The script must be printed again after an update.
+"""
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+
+from frx_graph.cli.command_tree import DescribedCommand, DescribedOption
 
 PROGRAMS = ("frx", "frx-graph")
 """The names under which the command is installed."""
 
-
-class Shell(enum.StrEnum):
-    """Whose completion is known."""
-
-    BASH = "bash"
-    ZSH = "zsh"
-    FISH = "fish"
-
-
-@dataclass(frozen=True, slots=True)
-class Completable:
-    """What may follow a command: `words`, which are commands below it or the choices of an argument, options, and after
-    an option one of its choices, where it has any. `switches` are the options that take no value."""
-
-    words: tuple[str, ...]
-    options: tuple[str, ...]
-    switches: frozenset[str]
-    choices: Mapping[str, tuple[str, ...]]
-
-
-def completion_script(shell: Shell, table: Mapping[tuple[str, ...], Completable]) -> str:
-    """The script for that shell. `table` says what follows `frx` (the empty tuple), `frx ledger`, `frx ledger list`.
-    All names in it are plain: letters, digits, hyphens."""
-    match shell:
-        case Shell.BASH:
-            return _bash(table)
-        case Shell.ZSH:
-            return _zsh(table)
-        case Shell.FISH:
-            return "\n".join(_fish(table)) + "\n"
-
-
-def _cases(table: Mapping[tuple[str, ...], Completable]) -> tuple[str, str, str]:
-    """Three tables of bash and zsh: which words go on with the command, which options have choices, what may follow."""
-    paths = "|".join(" ".join(("frx", *path)).replace(" ", "\\ ") for path in table if path)
-    choices = "\n".join(
-        f"        {_key(path, option)}) words='{' '.join(values)}' ;;"
-        for path, at in table.items()
-        for option, values in at.choices.items()
-    )
-    names = "\n".join(
-        f"        {_key(path)}) words='{' '.join((*at.words, *at.options))}' ;;" for path, at in table.items()
-    )
-    return paths, choices, names
-
-
-def _key(path: tuple[str, ...], *more: str) -> str:
-    return "\\ ".join(("frx", *path, *more))
-
-
-_COMMON = """    local command=frx word words=
+_TABLES = """    local command=frx word words=
     for word in {before}; do
-        [ "$word" = -- ] && {{ {program}; return; }}
+        [ "$word" = -- ] && {{ {behind_dashes}; return; }}
         case "$command $word" in
             {paths}) command="$command $word" ;;
         esac
@@ -78,40 +31,93 @@ _COMMON = """    local command=frx word words=
 """
 
 
-def _bash(table: Mapping[tuple[str, ...], Completable]) -> str:
-    paths, choices, names = _cases(table)
-    common = _COMMON.format(
+class Shell(enum.StrEnum):
+    """The shells that have completion."""
+
+    BASH = "bash"
+    ZSH = "zsh"
+    FISH = "fish"
+
+
+def completion_script(shell: Shell, commands: Sequence[DescribedCommand]) -> str:
+    """Return the script for a shell. All names in it are plain: letters, digits and hyphens."""
+    match shell:
+        case Shell.BASH:
+            return _write_bash(commands)
+        case Shell.ZSH:
+            return _write_zsh(commands)
+        case Shell.FISH:
+            return "\n".join(_fish_lines(commands)) + "\n"
+
+
+def _words(command: DescribedCommand) -> list[str]:
+    """Return the subcommands, and the choices of the arguments."""
+    return [*command.below, *(choice for each in command.arguments for choice in each.choices)]
+
+
+def _options(command: DescribedCommand) -> Iterator[tuple[str, DescribedOption | None]]:
+    """Yield each name of an option with the option; None for `--help`."""
+    for option in command.options:
+        for name in (*option.names, *option.negations):
+            yield name, option
+    yield "--help", None
+
+
+def _write_tables(commands: Sequence[DescribedCommand], *, before: str, last: str, behind_dashes: str) -> str:
+    """Return the `case` tables of bash and zsh: words that extend the command, options with choices, what may follow.
+
+    The arguments are shell expressions: the words before the cursor, the last of them, and what to do behind `--`.
+    """
+
+    def case(command: DescribedCommand, words: Sequence[str], *more: str) -> str:
+        key = "\\ ".join(("frx", *command.path, *more))
+        return f"        {key}) words='{' '.join(words)}' ;;"
+
+    choices = [
+        case(command, option.choices, name)
+        for command in commands
+        for name, option in _options(command)
+        if option is not None and option.choices
+    ]
+    names = [case(command, [*_words(command), *(name for name, _ in _options(command))]) for command in commands]
+    return _TABLES.format(
+        before=before,
+        last=last,
+        behind_dashes=behind_dashes,
+        paths="|".join("\\ ".join(("frx", *command.path)) for command in commands if command.path),
+        choices="\n".join(choices),
+        names="\n".join(names),
+    )
+
+
+def _write_bash(commands: Sequence[DescribedCommand]) -> str:
+    tables = _write_tables(
+        commands,
         before='"${COMP_WORDS[@]:1:COMP_CWORD-1}"',
         last="${COMP_WORDS[COMP_CWORD-1]}",
-        paths=paths,
-        choices=choices,
-        names=names,
-        program="COMPREPLY=()",
+        behind_dashes="COMPREPLY=()",
     )
     return (
         "# Completion of frx for bash, printed by `frx completion bash`.\n"
-        f"_frx() {{\n{common}"
+        f"_frx() {{\n{tables}"
         '    COMPREPLY=($(compgen -W "$words" -- "${COMP_WORDS[COMP_CWORD]}"))\n'
         "}\n"
         f"complete -o default -F _frx {' '.join(PROGRAMS)}\n"
     )
 
 
-def _zsh(table: Mapping[tuple[str, ...], Completable]) -> str:
-    paths, choices, names = _cases(table)
-    common = _COMMON.format(
+def _write_zsh(commands: Sequence[DescribedCommand]) -> str:
+    tables = _write_tables(
+        commands,
         before='"${(@)words_typed[2,CURRENT-1]}"',
         last="${words_typed[CURRENT-1]}",
-        paths=paths,
-        choices=choices,
-        names=names,
-        program="_files",
+        behind_dashes="_files",
     )
     return (
         f"#compdef {' '.join(PROGRAMS)}\n"
         "# Completion of frx for zsh, printed by `frx completion zsh`.\n"
         '_frx() {\n    local -a words_typed=("${words[@]}")\n'
-        f"{common}"
+        f"{tables}"
         "    compadd -- ${=words}\n"
         "    [[ $PREFIX == -* ]] || _files\n"
         "}\n"
@@ -119,19 +125,19 @@ def _zsh(table: Mapping[tuple[str, ...], Completable]) -> str:
     )
 
 
-def _fish(table: Mapping[tuple[str, ...], Completable]) -> Iterator[str]:
+def _fish_lines(commands: Sequence[DescribedCommand]) -> Iterator[str]:
     yield "# Completion of frx for fish, printed by `frx completion fish`."
     for program in PROGRAMS:
-        for path, at in table.items():
-            deeper = " ".join(at.words)
-            seen = " and ".join(f"__fish_seen_subcommand_from {word}" for word in path)
-            unseen = f"not __fish_seen_subcommand_from {deeper}" if deeper else ""
-            condition = "; and ".join(filter(None, (seen.replace(" and ", "; and "), unseen)))
-            when = f" -n '{condition}'" if condition else ""
-            if at.words:
-                yield f"complete -c {program}{when} -a '{deeper}'"
-            for option in at.options:
-                takes = "" if option in at.switches else " -r"
-                values = f" -f -a '{' '.join(at.choices[option])}'" if option in at.choices else ""
-                kind = f"-l {option[2:]}" if option.startswith("--") else f"-s {option[1:]}"
+        for command in commands:
+            words = " ".join(_words(command))
+            conditions = [f"__fish_seen_subcommand_from {word}" for word in command.path]
+            if words:
+                conditions.append(f"not __fish_seen_subcommand_from {words}")
+            when = f" -n '{'; and '.join(conditions)}'" if conditions else ""
+            if words:
+                yield f"complete -c {program}{when} -a '{words}'"
+            for name, option in _options(command):
+                takes = "" if option is None or option.switch else " -r"
+                values = f" -f -a '{' '.join(option.choices)}'" if option is not None and option.choices else ""
+                kind = f"-l {name[2:]}" if name.startswith("--") else f"-s {name[1:]}"
                 yield f"complete -c {program}{when} {kind}{takes}{values}"

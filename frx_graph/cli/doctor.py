@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from frx_graph.cli.printing.checks_table import print_checks
 from frx_graph.cli.printing.output import (
     FormatOption,
     JsonOption,
@@ -15,6 +14,7 @@ from frx_graph.cli.printing.output import (
     TextOrJson,
     is_json,
     is_quiet,
+    print_checks,
     print_document,
 )
 from frx_graph.doctor.installation import check_installation, usable_devices

@@ -1,4 +1,4 @@
-"""`frx explain`: from a file of evidence to a brief for whoever mends the kernel, people or a language model."""
+"""`frx explain`: turn evidence into a brief for a developer or a language model."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from frx_graph.analyze.run import analyze_bundle
 from frx_graph.analyzers.layers import Layers, SourceLayer
 from frx_graph.analyzers.reconcile.reconciliation import reconcile
 from frx_graph.analyzers.run.steps import Scope
-from frx_graph.cli.options.run_bundle import RunScope, is_bundle
+from frx_graph.cli.options.evidence_options import RunScope, is_bundle
 from frx_graph.cli.printing.explanation_files import Explanations
 from frx_graph.cli.printing.output import QuietOption, stages
 from frx_graph.errors import EvidenceError, OptionError
@@ -31,15 +31,17 @@ def explain(
         Path, typer.Argument(help="A run's folder or zip, report.csv of `ncu --csv`, report.ncu-rep, or kernel.ptx.")
     ],
     source: Annotated[
-        Path | None, typer.Option(help="The kernel's CUDA source, looked at, and quoted in the prompt.")
+        Path | None, typer.Option(help="The kernel's CUDA source, to analyse and to quote in the prompt.")
     ] = None,
-    out: Annotated[Path, typer.Option(help="Folder of the files; the current one if it is left out.")] = Path(),
+    out: Annotated[Path, typer.Option(help="Folder of the files; default: the current one.")] = Path(),
     scope: RunScope = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace files of these names that others wrote.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace files of these names that frx did not write.")
+    ] = False,
     _quiet: QuietOption = False,
 ) -> None:
-    """Write frx_summary.txt, frx_llm_prompt.txt and frx_evidence.json: what holds kernels or a run back, and how to
-    mend it."""
+    """Write frx_summary.txt, frx_llm_prompt.txt and frx_evidence.json: what slows kernels or a run down, and how to fix
+    it."""
     files = Explanations(out, force)
     files.check()
     if is_bundle(report):
@@ -63,7 +65,7 @@ def explain(
 
 
 def _layers(report: Path) -> Layers:
-    """What the report is, read. Raises `EvidenceError` for what is no report on kernels."""
+    """Read the report. Raises `EvidenceError` if it is not a report on kernels."""
     kind = file_kind(report)
     if kind not in (FileKind.NCU_CSV, FileKind.NCU_REPORT, FileKind.PTX):
         what = (
@@ -82,7 +84,7 @@ def _explanation(layers: Layers) -> ExplainDocument:
 
 
 def _with_source(document: ExplainDocument, layers: Layers, path: Path) -> ExplainDocument:
-    """With the text at `path`, and what it says if it is CUDA source: that of a Triton kernel is quoted alone."""
+    """Add the source at `path`, with its findings if it is CUDA; a Triton kernel is only quoted."""
     quoted = quote_source(path, [kernel.kernel_name for kernel in document.top_kernels])
     try:
         source = SourceLayer(*analyze_cuda(path))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import sys
 from collections.abc import Iterator
@@ -15,25 +14,24 @@ import typer
 
 from frx_graph.cli.options.engine_option import AddressOption, check_engine
 from frx_graph.cli.printing.output import OnlyJsonOption, QuietOption, stages
-from frx_graph.cli.printing.report_output import write_report
+from frx_graph.cli.printing.report_output import document_text, write_report
 from frx_graph.engines.engine import EngineName
 from frx_graph.errors import OptionError
 from frx_graph.fleet.fleet import Reading, read_here, summarise
 from frx_graph.reports.advice.terminal import detect_terminal
-from frx_graph.reports.render.document import to_json
 from frx_graph.reports.runs.fleet_report import render_fleet
 
 _TOP = 10
 
 
 def fleet(
-    source: Annotated[str, typer.Argument(help="A folder of runs, a zip of some, or a URL that fsspec knows.")],
+    source: Annotated[str, typer.Argument(help="A folder of runs, a zip of runs, or an fsspec URL.")],
     parquet: Annotated[Path | None, typer.Option(help="Keep the tables in this folder, as Parquet.")] = None,
     workers: Annotated[
-        int | None, typer.Option(min=1, max=256, help="Processes that read; one for each processor if it is left out.")
+        int | None, typer.Option(min=1, max=256, help="Processes that read; default: one per processor.")
     ] = None,
     engine: Annotated[
-        EngineName, typer.Option("--engine", help="Where runs are read: here, or on a Ray cluster.")
+        EngineName, typer.Option("--engine", help="Where runs are read: on this machine or a Ray cluster.")
     ] = EngineName.LOCAL,
     address: AddressOption = None,
     top: Annotated[int, typer.Option(min=1, help="Show this many rules, call sites and cards.")] = _TOP,
@@ -53,7 +51,7 @@ def fleet(
     terminal = detect_terminal(sys.stdout, os.environ)
     color = terminal.color and output is None and not as_document
     if as_document:
-        text = json.dumps(to_json(document), indent=2, allow_nan=False) + "\n"
+        text = document_text(document)
     else:
         text = render_fleet(document, top=top, width=terminal.width, color=color)
     write_report(text, output, color=color, for_people=not as_document)

@@ -1,4 +1,4 @@
-"""`frx init`: what is here, which script trains, what to type next; and the script told to record its run, or not."""
+"""`frx init`: check this machine, find training scripts, and instrument one on request."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import typer
 from rich.console import Console
 
 from frx_graph.cli.interrupt import ended_at_once
-from frx_graph.cli.printing.checks_table import print_checks
 from frx_graph.cli.printing.output import (
     OnlyJsonOption,
     QuietOption,
     is_quiet,
     notice,
+    print_checks,
     print_document,
     print_report,
     stages,
@@ -46,16 +46,16 @@ MOST_SHOWN = 10
 _LONGEST = 4000
 """Characters of a path."""
 _FOR_SOURCES = ("nvcc", "ptxas")
-"""Tools that nobody needs at first."""
+"""Tools that first steps do not need."""
 
 
 def init(
     patch: Annotated[
         Path | None,
-        typer.Option("--patch", metavar="FILE", help="Put what records the run into this training script."),
+        typer.Option("--patch", metavar="FILE", help="Instrument this training script to record its run."),
     ] = None,
     unpatch: Annotated[
-        Path | None, typer.Option("--unpatch", metavar="FILE", help="Take out again what --patch has put in.")
+        Path | None, typer.Option("--unpatch", metavar="FILE", help="Remove what --patch has added.")
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Write the script without asking.")] = False,
     as_document: OnlyJsonOption = False,
@@ -133,14 +133,16 @@ def _named(path: Path) -> str:
 
 
 def _written(script: Script, text: str, *, yes: bool, as_document: bool) -> None:
-    """Show what changes, ask, and write it. Raises `OptionError` where nobody can be asked."""
+    """Show the changes, ask, and write the script. Raises `OptionError` if there is no terminal to ask on."""
     changes = difference(str(script.path), script.text, text)
     if not as_document:
         terminal = detect_terminal(sys.stdout, os.environ)
         print_report(render_diff(changes, color=terminal.color), color=terminal.color)
     if not yes:
         if is_quiet() or as_document or not (sys.stdin.isatty() and sys.stdout.isatty()):
-            raise OptionError(f"{script.path} was not written: nobody can be asked here", "--yes writes it unasked")
+            raise OptionError(
+                f"{script.path} was not written: there is no terminal to ask on", "--yes writes it without asking"
+            )
         if not typer.confirm(f"Write {_named(script.path)}?", err=True):
             notice(f"frx: {_named(script.path)} was left as it is")
             return

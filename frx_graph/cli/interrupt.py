@@ -10,15 +10,15 @@ from collections.abc import Iterator
 from types import FrameType
 
 EXIT_INTERRUPTED = 130
-"""What a shell reports for a program that SIGINT ended: 128 + 2."""
+"""Exit code that shells report for a program ended by SIGINT: 128 + 2."""
 
 _SHOW_CURSOR = b"\r\x1b[K\x1b[?25h"
 """Undoes what a spinner has done to a terminal: to the start of the line, the rest of it deleted, the cursor shown."""
 
 
 class Interrupts:
-    """Handles SIGINT as Python does, and remembers that it came: what a model or a half imported module makes of
-    `KeyboardInterrupt` is then known not to be an error of theirs."""
+    """Handle SIGINT as Python does, and remember it: exceptions that a model or a half-imported module raises after it
+    are then known not to be their own errors."""
 
     def __init__(self) -> None:
         self.came = False
@@ -31,7 +31,7 @@ class Interrupts:
 
 @contextlib.contextmanager
 def interrupts() -> Iterator[Interrupts]:
-    """Interrupts from now on. Not noticed where somebody else handles them, or outside the main thread."""
+    """Watch for SIGINT inside the block. Does nothing if another handler is set, or outside the main thread."""
     handler = Interrupts()
     ours = _in_main_thread() and signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if ours:
@@ -45,8 +45,8 @@ def interrupts() -> Iterator[Interrupts]:
 
 @contextlib.contextmanager
 def ended_at_once() -> Iterator[None]:
-    """Within `interrupts`, around the import of torch: an interrupt ends the process. An exception would be taken for a
-    module that is missing, or printed by an extension that goes on without (torch 2.15 without numpy)."""
+    """Let an interrupt end the process while torch is imported, within `watch_interrupts`. An exception would be taken
+    for a missing module, or printed by an extension that goes on without it (torch 2.15 without numpy)."""
     handler = signal.getsignal(signal.SIGINT) if _in_main_thread() else None
     if not isinstance(handler, Interrupts):
         yield

@@ -25,13 +25,11 @@ from frx_graph.cli.printing.output import (
 from frx_graph.config import advise_config
 from frx_graph.errors import LedgerMissingError, OptionError
 from frx_graph.ledger.active_plans import Standing, fold
-from frx_graph.ledger.author import this_process
 from frx_graph.ledger.database.opening import open_ledger, open_to_read
-from frx_graph.ledger.decision import Kind, Recorded
-from frx_graph.ledger.export import exported_lines
+from frx_graph.ledger.decision import Kind, Recorded, rollbacks, this_process
+from frx_graph.ledger.event_document import exported_lines
 from frx_graph.ledger.location import Location, choose_location
 from frx_graph.ledger.plain_file import TABLES_VERSION
-from frx_graph.ledger.rollback import rollbacks
 from frx_graph.ledger.schema import ledger_document
 from frx_graph.ledger.store import EventFilter, Ledger
 from frx_graph.ledger.verification import verify as verify_ledger
@@ -52,7 +50,7 @@ _HASH = re.compile(r"[0-9a-f]{8,64}")
 
 LedgerOption = Annotated[
     str | None,
-    typer.Option("--ledger", help="A file or SQLAlchemy URL; otherwise FRX_LEDGER, [tool.frx], the data folder."),
+    typer.Option("--ledger", help="A file or SQLAlchemy URL; default: FRX_LEDGER, [tool.frx], or the data folder."),
 ]
 
 ledger = typer.Typer(rich_markup_mode=None, add_completion=False)
@@ -60,7 +58,7 @@ ledger = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 @ledger.callback(invoke_without_command=True)
 def _ledger(context: typer.Context) -> None:
-    """What was decided about layouts, when, by whom, on what evidence, and why."""
+    """Show and change the ledger of layout decisions."""
     if context.invoked_subcommand is None:
         typer.echo(context.get_help(), err=True)
         raise typer.Exit(2)
@@ -68,10 +66,10 @@ def _ledger(context: typer.Context) -> None:
 
 @ledger.command("list")
 def list_events(
-    signature: Annotated[str | None, typer.Option(help="Only this graph or workload, and what stands for it.")] = None,
+    signature: Annotated[str | None, typer.Option(help="Only this graph or workload, with its active plans.")] = None,
     environment: Annotated[str | None, typer.Option(help="Only this fingerprint.")] = None,
     kind: Annotated[list[str] | None, typer.Option(help="Only these: promoted, rolled-back; may be repeated.")] = None,
-    limit: Annotated[int, typer.Option(min=1, help="The last so many.")] = DEFAULT_LIMIT,
+    limit: Annotated[int, typer.Option(min=1, help="Show at most this many, the last.")] = DEFAULT_LIMIT,
     format: FormatOption = TextOrJson.TEXT,
     as_document: JsonOption = False,
     at: LedgerOption = None,
@@ -125,11 +123,11 @@ def rollback(
         str, typer.Argument(metavar="SIGNATURE|EVENT", help="A graph, in all environments, or one event's plan.")
     ],
     environment: Annotated[str | None, typer.Option(help="Only in this environment.")] = None,
-    reason: Annotated[str, typer.Option(help="Why; one line.")] = "rolled back by hand",
+    reason: Annotated[str, typer.Option(help="The reason, in one line.")] = "rolled back by hand",
     at: LedgerOption = None,
     _quiet: QuietOption = False,
 ) -> None:
-    """Go back to the baseline: what is promoted is not applied any more, nor tried again until somebody asks."""
+    """Go back to the baseline: promoted plans are no longer applied, and not tried again until you ask for it."""
     why = " ".join(one_line(reason, 1000).split())
     if not why:
         raise OptionError("--reason is empty", "say why in a line")
@@ -184,8 +182,8 @@ def verify(at: LedgerOption = None, _quiet: QuietOption = False) -> None:
 
 @ledger.command()
 def upgrade(at: LedgerOption = None, _quiet: QuietOption = False) -> None:
-    """Give a ledger that an earlier version made this version's tables; earlier versions cannot use it any more. A file
-    is upgraded by whoever appends to it; a database on a server only by this."""
+    """Upgrade the tables of an older ledger; earlier versions cannot use it any more. Appending upgrades a file by
+    itself; a database on a server is only upgraded by this command."""
     from frx_graph.ledger.database.migration import upgrade_ledger  # Alembic takes long to import
 
     place = _place(at)
@@ -208,7 +206,7 @@ def _place(option: str | None) -> Location:
 
 
 def _to_read(place: Location) -> Ledger | None:
-    """The ledger; None for the default where there is none yet. One that somebody named has to be there."""
+    """Open the ledger for reading; None if the default ledger does not exist yet. A named ledger must exist."""
     try:
         return open_to_read(place)
     except LedgerMissingError:
@@ -225,7 +223,7 @@ def _standings(source: Ledger | None, signature: str, environment: str | None) -
 
 
 def _promotions(source: Ledger, what: str, environment: str | None) -> list[Recorded]:
-    """The promotions that stand for a graph, or for the plan of an event where it was decided about."""
+    """Return the active promotions of a graph, or of the plan of an event."""
     if _SIGNATURE.fullmatch(what) and (environments := source.steps_by_environment(what)):
         names = [name for name in environments if environment in (None, name)]
         found = [event for name in names for event in source.promotions(what, name)]
@@ -251,7 +249,7 @@ def _find(source: Ledger, name: str) -> Recorded:
         found = source.with_hash(name)
     else:
         hint = "its number, or the first 8 digits or more of its hash"
-        raise OptionError(f"{one_line(name, 80)!r} is no event's name", hint)
+        raise OptionError(f"{one_line(name, 80)!r} is not the name of an event", hint)
     if found is None:
         raise OptionError(f"there is no event {name}", "frx ledger list shows them")
     return found

@@ -1,5 +1,5 @@
-"""The `frx` command. Exit code 0: nothing found; 1: findings; 2: an error, said in one line; 130: interrupted; 141:
-nobody reads on. What takes long to import is imported in `run`."""
+"""The `frx` command. Exit code 0: nothing found; 1: findings; 2: an error, printed as one line; 130: interrupted; 141:
+the reader of the output has gone. Slow imports are made in `run`."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from frx_graph.support.plain_text import one_line
 
 EXIT_CLEAN, EXIT_FINDINGS, EXIT_ERROR = 0, 1, 2
 EXIT_BROKEN_PIPE = 141
-"""What a shell reports for a program that SIGPIPE ended: 128 + 13."""
+"""Exit code that shells report for a program ended by SIGPIPE: 128 + 13."""
 _LONGEST = 4000
 """Characters of an error that are printed."""
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """The exit code of `frx` with these arguments; every error becomes one line on standard error."""
+    """Run `frx` with these arguments, and return its exit code; every error becomes one line on standard error."""
     with interrupts() as interrupted:
         try:
             with ended_at_once():
@@ -39,7 +39,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def _explained(error: BaseException) -> int:
-    """The exit code for this error, which is said; an exit that is nobody's broken pipe is let through."""
+    """Print this error, and return its exit code; an exit that no broken pipe has caused is raised again."""
     import typer
     from typer.exceptions import TyperException
 
@@ -66,7 +66,7 @@ def _explained(error: BaseException) -> int:
 
 
 def _usage(said: str, error: BaseException) -> str:
-    """Typer's words without pydantic's, and of the options that it takes to be meant the nearest, if one is near."""
+    """Return Typer's message without pydantic's words, with the nearest option as the hint."""
     name, possible = getattr(error, "option_name", None), getattr(error, "possibilities", None)
     hint = f"{_command(error)} --help lists what it takes"
     if isinstance(name, str) and possible:
@@ -77,7 +77,7 @@ def _usage(said: str, error: BaseException) -> str:
 
 
 def _command(error: BaseException) -> str:
-    """The command that was meant, without `python -m`."""
+    """Return the command that was typed, without `python -m`."""
     words, context = [], getattr(error, "ctx", None)
     while context is not None and context.parent is not None:
         words.append(str(context.info_name))
@@ -92,8 +92,8 @@ def _fail(message: str, code: int = EXIT_ERROR) -> int:
 
 
 def _open_what_is_closed() -> None:
-    """Standard streams that whoever started us has closed lead nowhere from now on: else the next file that is opened
-    would get the descriptor, and what is printed would be written into it."""
+    """Open closed standard streams as /dev/null. The next file to be opened would otherwise get their descriptor, and
+    output would be written into it."""
     for descriptor in range(3):
         try:
             os.fstat(descriptor)

@@ -19,7 +19,7 @@ def ncu_command(
     output: Annotated[str, typer.Option("--output", "-o", help="File that ncu writes.")] = "ncu_report.csv",
     kernel_name: Annotated[str | None, typer.Option(help="Only kernels of this name; regex:... for a pattern.")] = None,
     launch_skip: Annotated[int | None, typer.Option(min=0, help="Leave the first launches out.")] = None,
-    launch_count: Annotated[int | None, typer.Option(min=1, help="Measure so many launches.")] = None,
+    launch_count: Annotated[int | None, typer.Option(min=1, help="Measure this many launches.")] = None,
     listed: Annotated[bool, typer.Option("--list", help="List the presets.")] = False,
     as_document: OnlyJsonOption = False,
 ) -> None:

@@ -35,7 +35,7 @@ from frx_graph.support.atomic_file import write_atomically
 
 
 class ProbeDevice(enum.StrEnum):
-    """Where the operators are run."""
+    """Devices that run the operators."""
 
     CPU = "cpu"
     CUDA = "cuda"
@@ -57,7 +57,7 @@ def probe(
 ) -> None:
     """Measure which operators copy which operands, by class of strides: the operator layout contract."""
     if device is ProbeDevice.CUDA and not torch.cuda.is_available():
-        raise OptionError("this machine has no CUDA device that torch can use", "frx doctor says why")
+        raise OptionError("this machine has no CUDA device that torch can use", "see frx doctor")
     if output is not None and not output.absolute().parent.is_dir():
         raise OptionError(f"no such folder: {output.absolute().parent}", "create it first")
     cases = select_cases(only)
@@ -117,7 +117,7 @@ def _write(contract: OperatorContract, output: Path | None, *, whole: bool) -> P
 
 
 def _progress() -> Progress:
-    """On standard error, and only where that is a terminal."""
+    """Return a progress bar on standard error; it is hidden if that is no terminal."""
     console = Console(stderr=True)
     return Progress(
         TextColumn("measuring"),

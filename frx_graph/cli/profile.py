@@ -1,4 +1,4 @@
-"""`frx profile`: measures a program with Nsight Compute, or takes what was measured, and reports what to mend first."""
+"""`frx profile`: measure a program with Nsight Compute, or read a measurement, and report what to fix first."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -15,22 +16,19 @@ import typer
 from frx_graph.analyze.layers import analyze_ncu, analyze_ptx
 from frx_graph.analyze.program_layers import Filters, measure_kernels
 from frx_graph.analyzers.kernels.analysis import KernelAnalysis
-from frx_graph.cli.kernels_code import kernels_code
-from frx_graph.cli.options.gpu_option import GpuModel
+from frx_graph.cli.options.evidence_options import GpuModel, kernels_code
 from frx_graph.cli.printing.explanation_files import Explanations
-from frx_graph.cli.printing.output import QuietOption, notice, print_document, print_report, stages
+from frx_graph.cli.printing.output import QuietOption, notice, print_result, stages
 from frx_graph.errors import EvidenceError, OptionError
 from frx_graph.evidence.file_kind import FileKind, file_kind
 from frx_graph.evidence.ncu.launch import NcuExport
 from frx_graph.evidence.ncu.presets import Preset, preset_named, shell_line
 from frx_graph.evidence.ncu.profiler import find_ncu
 from frx_graph.reports.advice.render import DEFAULT_TOP
-from frx_graph.reports.advice.terminal import detect_terminal
 from frx_graph.reports.kernels import kernel_document, ptx_document
 from frx_graph.reports.kernels.explanation import explain_ncu, explain_ptx
 from frx_graph.reports.kernels.kernel_report import render_kernels
 from frx_graph.reports.kernels.ptx_report import render_ptx
-from frx_graph.reports.render.document import to_json
 from frx_graph.reports.render.recommendation_part import YOUR_PROGRAM
 from frx_graph.rules.gpu_profile import GpuProfile, cuda_gpu
 
@@ -41,15 +39,15 @@ _STDERR = 2
 
 def profile(
     command: Annotated[list[str] | None, typer.Argument(help="The program: frx profile -- python train.py")] = None,
-    ncu: Annotated[Path | None, typer.Option(help="Report what Nsight Compute has written here; run nothing.")] = None,
-    ptx: Annotated[Path | None, typer.Option(help="Report this PTX file; run nothing.")] = None,
+    ncu: Annotated[Path | None, typer.Option(help="Report on this Nsight Compute file; run nothing.")] = None,
+    ptx: Annotated[Path | None, typer.Option(help="Report on this PTX file; run nothing.")] = None,
     preset: Annotated[
         str | None, typer.Option(help="What to measure: memory, tensor, occupancy, stalls or full (the default).")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Keep what ncu has exported in this file.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Keep ncu's export in this file.")] = None,
     kernel_name: Annotated[str | None, typer.Option(help="Only kernels of this name; regex:... for a pattern.")] = None,
     launch_skip: Annotated[int | None, typer.Option(min=0, help="Leave the first launches out.")] = None,
-    launch_count: Annotated[int | None, typer.Option(min=1, help="Measure so many launches.")] = None,
+    launch_count: Annotated[int | None, typer.Option(min=1, help="Measure this many launches.")] = None,
     gpu_model: GpuModel = None,
     explain: Annotated[
         bool, typer.Option("--explain", help="Write the files of `frx explain` too, beside --out or here.")
@@ -63,7 +61,7 @@ def profile(
 ) -> None:
     """Measure a program's kernels with Nsight Compute, and print what holds them back and what to do about it."""
     if sum(given is not None for given in (command or None, ncu, ptx)) != 1:
-        raise OptionError("one thing is to be profiled", "-- PROGRAM, or --ncu FILE, or --ptx FILE")
+        raise OptionError("name one program or file to profile", "-- PROGRAM, or --ncu FILE, or --ptx FILE")
     filters = Filters(kernel_name, launch_skip, launch_count)
     if not command and (out is not None or preset is not None or filters != Filters()):
         raise OptionError("--out, --preset and filters are for programs that are run", "leave them out")
@@ -97,25 +95,25 @@ def profile(
 
 
 def _kind(path: Path) -> FileKind:
-    """A binary report where it is one; whatever else it is, reading it as an export says what was expected."""
+    """Return the kind of report that a file holds. Reading anything else as an export explains what was expected."""
     return FileKind.NCU_REPORT if file_kind(path) is FileKind.NCU_REPORT else FileKind.NCU_CSV
 
 
 def _ncu_for(command: Sequence[str], preset: Preset, filters: Filters, out: Path | None) -> str:
-    """The path of ncu; without one it is said what to do elsewhere. Raises `FrxError`, also for what would be an error
-    only when the program has run."""
+    """Return the path of ncu. Without one, print the command to run elsewhere. Raises `FrxError`, also for errors that
+    would otherwise show only after the program has run."""
     program = find_ncu()
     if program is None:
         export = str(out or _EXPORT)
         typer.echo(shell_line(filters.ncu_arguments(preset, command, export)), err=True)
         install = "install Nsight Compute, or run the command above where there is one, then here"
-        raise EvidenceError("there is no ncu on the PATH, nor under CUDA_HOME", f"{install} frx profile --ncu {export}")
+        raise EvidenceError("ncu was not found on the PATH or under CUDA_HOME", f"{install} frx profile --ncu {export}")
     if shutil.which(command[0]) is None:
         is_file = Path(command[0]).is_file()
         hint = f"if it is an export, frx profile --ncu {command[0]}" if is_file else "the program comes after --"
-        raise OptionError(f"{command[0]} is no program that can be run", hint)
+        raise OptionError(f"{command[0]} is not an executable program", hint)
     if out is not None and out.exists() and not out.is_file():
-        raise OptionError(f"--out {out} is no regular file", "choose another")
+        raise OptionError(f"--out {out} is not a regular file", "choose another")
     if out is not None and not os.access(out.absolute().parent, os.W_OK):
         raise OptionError(f"--out {out}: its folder cannot be written to", "create it first")
     return program
@@ -131,31 +129,20 @@ class _Shown:
     explanations: Explanations | None
 
     def ncu(self, export: NcuExport, analysis: KernelAnalysis, measured: Sequence[str]) -> int:
-        """The exit code for an export; `measured` is how it comes to another one."""
+        """Print an export's report, and return the exit code; `measured` are the arguments that measure it again."""
         document = kernel_document.ncu_document(export, analysis)
-        if self.as_document:
-            print_document(to_json(document))
-        else:
-            terminal = detect_terminal(sys.stdout, os.environ)
-            text = render_kernels(
-                document.result, top=self.top, width=terminal.width, color=terminal.color, measured=measured
-            )
-            print_report(text, color=terminal.color)
+        render = partial(render_kernels, document.result, top=self.top, measured=measured)
+        print_result(document, render, as_document=self.as_document)
         if self.explanations is not None:
             self.explanations.write(explain_ncu(document.result, measured=measured))
         return self._exit_code(kernels_code(analysis))
 
     def ptx(self, path: Path, gpu: GpuProfile | None) -> int:
-        """The exit code for a PTX file."""
+        """Print the report on a PTX file, and return the exit code."""
         with stages() as progress:
             progress(f"reading {path}")
             document = ptx_document.ptx_document(*analyze_ptx(path, gpu))
-        if self.as_document:
-            print_document(to_json(document))
-        else:
-            terminal = detect_terminal(sys.stdout, os.environ)
-            text = render_ptx(document.result, top=self.top, width=terminal.width, color=terminal.color)
-            print_report(text, color=terminal.color)
+        print_result(document, partial(render_ptx, document.result, top=self.top), as_document=self.as_document)
         if self.explanations is not None:
             self.explanations.write(explain_ptx(document.result))
         return self._exit_code(int(bool(document.result.bottlenecks)))

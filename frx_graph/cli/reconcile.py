@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import sys
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -11,14 +10,12 @@ import typer
 
 from frx_graph.analyze.layers import read_layers
 from frx_graph.analyzers.reconcile.reconciliation import reconcile as reconciled
-from frx_graph.cli.options.gpu_option import GpuModel
-from frx_graph.cli.printing.output import QuietOption, print_document, print_report, stages
+from frx_graph.cli.options.evidence_options import GpuModel
+from frx_graph.cli.printing.output import QuietOption, print_result, stages
 from frx_graph.errors import OptionError
 from frx_graph.reports.advice.render import DEFAULT_TOP
-from frx_graph.reports.advice.terminal import detect_terminal
 from frx_graph.reports.kernels.reconcile_document import reconcile_document
 from frx_graph.reports.kernels.reconcile_report import render_reconciliation
-from frx_graph.reports.render.document import to_json
 from frx_graph.rules.gpu_profile import cuda_gpu
 
 
@@ -40,10 +37,5 @@ def reconcile(
     if gpu is not None and layers.source is None and layers.ptx is None and layers.ncu is None:
         raise OptionError("--gpu-model is for kernels: a trace names its own device", "leave it out")
     document = reconcile_document(layers, reconciled(layers))
-    if as_document:
-        print_document(to_json(document))
-    else:
-        terminal = detect_terminal(sys.stdout, os.environ)
-        text = render_reconciliation(document.result, top=top, width=terminal.width, color=terminal.color)
-        print_report(text, color=terminal.color)
+    print_result(document, partial(render_reconciliation, document.result, top=top), as_document=as_document)
     raise typer.Exit(1 if document.result.diagnoses else 0)

@@ -20,29 +20,27 @@ from frx_graph.ledger.location import choose_location
 from frx_graph.service.settings import MEGABYTE, TOKEN_VARIABLE, ServiceSettings, usual_workers
 
 _BODIES_AT_ONCE = 8
-"""Of the largest size, before more of them are told to come back."""
+"""Request bodies of the largest size that are held at once; more are answered with 503."""
 
 
 def serve(
-    host: Annotated[str, typer.Option(help="Address to listen on; others than this machine's need a token.")] = (
-        "127.0.0.1"
-    ),
+    host: Annotated[str, typer.Option(help="Address to listen on; any but loopback needs a token.")] = ("127.0.0.1"),
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0: any free one.")] = 8787,
     token_file: Annotated[
         Path | None, typer.Option(help=f"File whose first line is the token; otherwise {TOKEN_VARIABLE}.")
     ] = None,
     allow_host: Annotated[
-        list[str] | None, typer.Option(help="A name that the service is also asked by; may be repeated.")
+        list[str] | None, typer.Option(help="A further host name of the service; may be repeated.")
     ] = None,
     workers: Annotated[
-        int | None, typer.Option(min=1, max=256, help="Analyses at once. Default: 4, or one a core.")
+        int | None, typer.Option(min=1, max=256, help="Concurrent analyses. Default: 4, or one per core.")
     ] = None,
-    queue: Annotated[int, typer.Option(min=0, help="Analyses that may wait; more are told to come back.")] = 64,
-    max_upload_mb: Annotated[int, typer.Option(min=1, help="Of a body with files.")] = 512,
-    max_memory_mb: Annotated[int, typer.Option(min=64, help="That one analysis may allocate.")] = 2048,
-    time_limit_s: Annotated[float, typer.Option(min=0.1, help="That one analysis may take.")] = 60.0,
-    shutdown_s: Annotated[float, typer.Option(min=0.1, help="In which accepted requests may be finished.")] = 30.0,
-    ledger: Annotated[str | None, typer.Option(help="The ledger that is shown; otherwise as for frx ledger.")] = None,
+    queue: Annotated[int, typer.Option(min=0, help="Analyses that may wait; more get an error to try again.")] = 64,
+    max_upload_mb: Annotated[int, typer.Option(min=1, help="Largest request body, in megabytes.")] = 512,
+    max_memory_mb: Annotated[int, typer.Option(min=64, help="Memory limit of one analysis, in megabytes.")] = 2048,
+    time_limit_s: Annotated[float, typer.Option(min=0.1, help="Time limit of one analysis, in seconds.")] = 60.0,
+    shutdown_s: Annotated[float, typer.Option(min=0.1, help="Seconds for accepted requests to finish.")] = 30.0,
+    ledger: Annotated[str | None, typer.Option(help="The ledger to show; default: as for frx ledger.")] = None,
     _quiet: QuietOption = False,
 ) -> None:
     """Serve the analyses over HTTP, with a page for people. Stops at Ctrl-C or SIGTERM, when what was accepted is done.
@@ -79,12 +77,12 @@ def serve(
         with _raised_again_for_nothing(), contextlib.suppress(SystemExit):
             server.run(sockets=[opened])
     if not server.started:
-        raise OptionError("the service could not start", "look at what is said above")
+        raise OptionError("the service could not start", "see the messages above")
 
 
 @contextlib.contextmanager
 def _raised_again_for_nothing() -> Iterator[None]:
-    """The server handles signals, and raises again what it has handled: it has stopped then, and all is well."""
+    """Ignore the signals that the server raises again after it has handled them and stopped."""
     before = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
@@ -94,7 +92,7 @@ def _raised_again_for_nothing() -> Iterator[None]:
 
 
 def listening(host: str, port: int) -> socket.socket:
-    """A socket there. Raises `OptionError` where there can be none."""
+    """Return a listening socket. Raises `OptionError` if it cannot be opened."""
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         return socket.create_server((host.strip("[]"), port), family=family, backlog=2048)
@@ -105,7 +103,7 @@ def listening(host: str, port: int) -> socket.socket:
 
 
 def _token(file: Path | None) -> SecretStr | None:
-    """The token, which no argument holds, since those of processes can be read by others."""
+    """Return the token, from a file or the environment: other users can read a process's arguments."""
     if file is None:
         given = os.environ.get(TOKEN_VARIABLE)
         return SecretStr(given) if given else None

@@ -4,16 +4,14 @@ on the nodes of a cluster."""
 from __future__ import annotations
 
 import contextlib
-import os
-import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from frx_graph.autopilot.target_trial import TrialJob, Tried, matrix
-from frx_graph.cli.fastest_promotion import Promoted, fastest_promoted_again
 from frx_graph.cli.ledger import LedgerOption
 from frx_graph.cli.options.engine_option import (
     AddressOption,
@@ -30,19 +28,16 @@ from frx_graph.cli.printing.output import (
     TextOrJson,
     is_json,
     notice,
-    print_document,
-    print_report,
+    print_result,
     stages,
 )
-from frx_graph.cli.printing.trial_record import recorded
+from frx_graph.cli.trial_record import Promoted, fastest_promoted_again, recorded
 from frx_graph.config import advise_config, policy_of
 from frx_graph.engines.engine import EngineName, Finished, Holding
 from frx_graph.errors import FrxError, LedgerError, OptionError
 from frx_graph.ledger.database.opening import check_writable
 from frx_graph.ledger.location import Location, choose_location
 from frx_graph.options import PLANNED, check_inner
-from frx_graph.reports.advice.terminal import detect_terminal
-from frx_graph.reports.render.document import to_json
 from frx_graph.reports.trials.trial_document import NOTHING_TRIED, MatrixEntry, TrialDocument, matrix_document
 from frx_graph.reports.trials.trial_report import render_matrix, render_trial
 from frx_graph.support.plain_text import one_line
@@ -64,16 +59,18 @@ def trial(
     candidate: Annotated[
         list[str] | None,
         typer.Option(
-            help="Only this rewrite, or this way to compile; else all that pay, together. May be repeated: each by a "
+            help="Only this rewrite or compiler setting; default: all that pay, together. May be repeated: each by a "
             "trial of its own."
         ),
     ] = None,
-    aa: Annotated[bool, typer.Option("--aa", help="Try the baseline against itself: it should not win.")] = False,
-    policy: Annotated[Path | None, typer.Option(help="YAML; otherwise [tool.frx.policy], or the defaults.")] = None,
-    inner: Annotated[str, typer.Option(help="What compiles both: inductor, eager, aot_eager.")] = "inductor",
+    aa: Annotated[bool, typer.Option("--aa", help="Try the baseline against itself, to check the method.")] = False,
+    policy: Annotated[
+        Path | None, typer.Option(help="YAML file; default: [tool.frx.policy], or the built-in policy.")
+    ] = None,
+    inner: Annotated[str, typer.Option(help="Compiler of both arms: inductor, eager, aot_eager.")] = "inductor",
     device: Annotated[
         str | None,
-        typer.Option(help="Move model and inputs: cpu, cuda, cuda:1. On a cluster no GPU is seen without cuda."),
+        typer.Option(help="Move model and inputs: cpu, cuda, cuda:1. On a cluster, GPUs need cuda."),
     ] = None,
     dtype: Annotated[
         list[str] | None, typer.Option(help="Cast model and inputs: float32, bfloat16, ... May be repeated.")
@@ -133,16 +130,17 @@ def trial(
             # Also where somebody ends it before all have ended: what was promoted until then stays.
             kept.settle()
     as_asked = is_json(format, as_document)
-    if len(jobs) == 1:
-        _print_one(kept, as_json=as_asked)
-    else:
-        _print_all(kept, as_json=as_asked)
+    if len(jobs) > 1:
+        table = matrix_document(kept.entries)
+        print_result(table, partial(render_matrix, table), as_document=as_asked)
+    elif as_asked or not kept.untried:
+        print_result(kept.only, partial(render_trial, kept.only), as_document=as_asked)
     kept.raise_errors()
     raise typer.Exit(0 if all(kept.good) else 1)
 
 
 class _Kept:
-    """What became of the jobs so far, each recorded as soon as it is known."""
+    """Results of the jobs so far; each is recorded as soon as it is known."""
 
     def __init__(self, jobs: Sequence[TrialJob], place: Location) -> None:
         self._jobs = jobs
@@ -152,12 +150,12 @@ class _Kept:
         self._documents: dict[int, TrialDocument] = {}
         self._promoted: list[Promoted] = []
         self.good: list[bool] = []
-        """Of each that came to something: promoted, or nothing to try."""
+        """One entry per finished job: True if it was promoted or had nothing to try."""
         self.untried: set[int] = set()
         """Jobs with nothing to try."""
 
     def keep(self, one: Finished[Tried | None]) -> None:
-        """Record it."""
+        """Record the result of one job in the ledger."""
         if isinstance(one.result, FrxError):
             self._failed[one.number] = one.result
             return
@@ -173,7 +171,7 @@ class _Kept:
             self._errors.append(record.error)
 
     def settle(self) -> None:
-        """No more is to come: where several plans were promoted for one graph, the fastest stands."""
+        """Promote the fastest plan again, for each graph that several plans were promoted for."""
         try:
             for again in fastest_promoted_again(self._promoted, self._place):
                 document = self._documents[again.number]
@@ -184,14 +182,14 @@ class _Kept:
 
     @property
     def only(self) -> TrialDocument:
-        """Of the only job. Raises why there is none."""
+        """Document of the only job. Raises the error of a job that failed."""
         for error in self._failed.values():
             raise error
         return self._documents[0]
 
     @property
     def entries(self) -> tuple[MatrixEntry, ...]:
-        """In the order of the jobs."""
+        """One entry per job, in their order."""
         return tuple(
             MatrixEntry(
                 target=job.asked.workload.target,
@@ -205,37 +203,18 @@ class _Kept:
         )
 
     def raise_errors(self) -> None:
-        """Raises the first of what was not recorded, or came to nothing."""
+        """Raise the first error of a trial that failed or was not recorded."""
         for error in (*self._errors, *self._failed.values()):
             raise error
 
 
-def _print_one(kept: _Kept, *, as_json: bool) -> None:
-    document = kept.only
-    if as_json:
-        print_document(to_json(document))
-    elif not kept.untried:
-        terminal = detect_terminal(sys.stdout, os.environ)
-        print_report(render_trial(document, width=terminal.width, color=terminal.color), color=terminal.color)
-
-
-def _print_all(kept: _Kept, *, as_json: bool) -> None:
-    document = matrix_document(kept.entries)
-    if as_json:
-        print_document(to_json(document))
-    else:
-        terminal = detect_terminal(sys.stdout, os.environ)
-        print_report(render_matrix(document, width=terminal.width, color=terminal.color), color=terminal.color)
-
-
 def _holding(engine: EngineName, device: str | None) -> Holding:
-    """What a trial on this device has for itself. Raises `OptionError` for a device that cannot be, here or there."""
+    """Return the resources that a trial on this device reserves. Raises `OptionError` for a device that is not
+    available."""
     if engine is EngineName.LOCAL:
         check_device(device)
     elif device not in (None, "cpu", "cuda"):
-        raise OptionError(
-            f"--device {device} on a Ray cluster", "cpu or cuda: which one of a node's GPUs is Ray's to say"
-        )
+        raise OptionError(f"--device {device} on a Ray cluster", "cpu or cuda: Ray chooses the GPU of a node")
     return Holding.GPU if device == "cuda" else Holding.CORES
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import re
 import secrets
-import sys
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -19,17 +18,15 @@ from frx_graph.cli.options.engine_option import (
     check_engine,
     opened_cluster,
 )
-from frx_graph.cli.printing.output import QuietOption, notice, print_document, print_report, stages
+from frx_graph.cli.printing.output import QuietOption, notice, print_result, stages
 from frx_graph.engines.engine import EngineName, Holding
 from frx_graph.errors import OptionError
-from frx_graph.reports.advice.terminal import detect_terminal
-from frx_graph.reports.render.document import to_json
 from frx_graph.reports.trials.tune_report import render_tune
 from frx_graph.runs.tune.examination import diagnose
 from frx_graph.runs.tune.families import FAMILIES
 from frx_graph.runs.tune.families.custom import NAME as CUSTOM
 from frx_graph.runs.tune.settings import TuneSettings
-from frx_graph.runs.tune.tune_folder import TuneFolder, new_folder, resumed_folder
+from frx_graph.runs.tune.tune_folder import new_folder, resumed_folder
 from frx_graph.runs.tune.tune_run import MARKDOWN, REPORT, TuneRun
 from frx_graph.support.plain_text import one_line
 from frx_graph.support.supervisor.process import cleaned_up_when_terminated
@@ -42,50 +39,54 @@ _NEXT = re.compile(r",(?=[^,]*=)")
 def tune(
     command: Annotated[list[str], typer.Argument(help="The program and its arguments, behind -- .")],
     name: Annotated[str, typer.Option(help="Job name.")] = "frx-tune",
-    out: Annotated[Path, typer.Option(help="Where the folder tune-<id> is made.")] = Path("runs"),
-    max_trials: Annotated[int, typer.Option(min=1, help="Candidates that are tried at most.")] = 12,
-    safe: Annotated[bool, typer.Option("--safe/--no-safe", help="Tier 0 only, or what changes the model, too.")] = True,
+    out: Annotated[Path, typer.Option(help="Folder in which tune-<id> is made.")] = Path("runs"),
+    max_trials: Annotated[int, typer.Option(min=1, help="Most candidates to try.")] = 12,
+    safe: Annotated[
+        bool, typer.Option("--safe/--no-safe", help="Only tier 0, or also candidates that change the model.")
+    ] = True,
     allow_risky_actions: Annotated[bool, typer.Option("--allow-risky-actions", help="Tier 2 as well.")] = False,
-    time_budget_s: Annotated[float, typer.Option(help="Seconds that one process may run.")] = 60.0,
-    warmup_steps: Annotated[int, typer.Option(min=1, help="Steps that do not count, in each process.")] = 5,
+    time_budget_s: Annotated[float, typer.Option(help="Time limit of one process, in seconds.")] = 60.0,
+    warmup_steps: Annotated[int, typer.Option(min=1, help="Warmup steps of each process, which do not count.")] = 5,
     measure_steps: Annotated[int, typer.Option(min=2, help="Steps of each arm in a quad, and of a whole run.")] = 20,
     repeat_count: Annotated[int, typer.Option(min=1, help="Times the process pairs of a trial.")] = 1,
     race: Annotated[bool, typer.Option("--race/--no-race", help="A quick screening before full trials.")] = True,
-    race_promote_count: Annotated[int, typer.Option(min=1, help="How many of a stage get a full trial.")] = 3,
+    race_promote_count: Annotated[int, typer.Option(min=1, help="Candidates per stage that get a full trial.")] = 3,
     race_warmup_steps: Annotated[int, typer.Option(min=1, help="As --warmup-steps, in a race.")] = 1,
     race_measure_steps: Annotated[int, typer.Option(min=2, help="Steps of a block in a race.")] = 5,
     bottleneck: Annotated[str | None, typer.Option(help="Focus on this label instead of the diagnosis'.")] = None,
     family: Annotated[list[str] | None, typer.Option(help="Only this family; may be repeated.")] = None,
     candidate: Annotated[
-        list[str] | None, typer.Option(help="NAME=VALUE[,NAME=VALUE]: one of your own; may be repeated.")
+        list[str] | None, typer.Option(help="NAME=VALUE[,NAME=VALUE]: a candidate of your own; may be repeated.")
     ] = None,
     min_speedup: Annotated[float, typer.Option(help="Smallest gain worth a change: 0.08 is 8 %.")] = 0.08,
     quality_checks: Annotated[
         bool,
         typer.Option(
             "--quality-checks/--no-quality-checks",
-            help="Whether outputs may not drift, and precision needs a loss to go by.",
+            help="Reject drifting outputs, and precision changes without a loss.",
         ),
     ] = True,
-    max_final_loss_regression: Annotated[float, typer.Option(help="Beyond the baseline's final loss.")] = 0.05,
+    max_final_loss_regression: Annotated[
+        float, typer.Option(help="Largest rise over the baseline's final loss.")
+    ] = 0.05,
     max_loss_divergence: Annotated[
-        float, typer.Option(help="Of the loss, from a run's first quarter to its last.")
+        float, typer.Option(help="Largest rise of the loss, from a run's first quarter to its last.")
     ] = 0.5,
-    output_abs_tolerance: Annotated[float, typer.Option(help="Of metrics named output...")] = 0.005,
-    allow_nonfinite_loss: Annotated[bool, typer.Option("--allow-nonfinite-loss", help="NaN passes.")] = False,
-    sample_interval_ms: Annotated[int, typer.Option(min=10, help="Between samples of memory.")] = 1000,
+    output_abs_tolerance: Annotated[float, typer.Option(help="Absolute tolerance of metrics named output...")] = 0.005,
+    allow_nonfinite_loss: Annotated[
+        bool, typer.Option("--allow-nonfinite-loss", help="Accept losses that are NaN.")
+    ] = False,
+    sample_interval_ms: Annotated[int, typer.Option(min=10, help="Milliseconds between samples of memory.")] = 1000,
     one_at_a_time: Annotated[
-        bool, typer.Option("--one-at-a-time", help="Never two processes alive: takes longer.")
+        bool, typer.Option("--one-at-a-time", help="Run one process at a time; takes longer.")
     ] = False,
     ignore_load: Annotated[
-        bool, typer.Option("--ignore-load", help="Count what was measured beside other programs.")
+        bool, typer.Option("--ignore-load", help="Use measurements taken beside other programs.")
     ] = False,
     engine: EngineOption = EngineName.LOCAL,
     address: AddressOption = None,
     working_dir: WorkingDirOption = None,
-    resume: Annotated[
-        Path | None, typer.Option(help="Go on with this tune's folder, under the same arguments.")
-    ] = None,
+    resume: Annotated[Path | None, typer.Option(help="Resume this tune's folder, with the same arguments.")] = None,
     as_document: Annotated[bool, typer.Option("--json", help="As JSON: frx_tune_v1.")] = False,
     _quiet: QuietOption = False,
 ) -> None:
@@ -127,25 +128,24 @@ def tune(
     _check_families(settings)
     _check_bottleneck(bottleneck)
     check_engine(engine, address, working_dir)
-    folder = _folder(resume, out, settings)
+    if resume is not None:
+        folder = resumed_folder(resume, settings)
+    else:
+        folder = new_folder(out, f"tune-{secrets.token_hex(4)}", settings)
     # A signal ends the process where this block ends: what is said of the report is said within.
     with folder.held(), cleaned_up_when_terminated():
-        _said(f"frx autopilot — {'going on with' if resume else 'starting'} tune run {folder.name}")
-        _said(f"Workload : {one_line(' '.join(command))}")
-        _said(f"Max trials: {max_trials} | Time budget: {time_budget_s:g}s/trial")
+        _print_line(f"frx autopilot — {'going on with' if resume else 'starting'} tune run {folder.name}")
+        _print_line(f"Workload : {one_line(' '.join(command))}")
+        _print_line(f"Max trials: {max_trials} | Time budget: {time_budget_s:g}s/trial")
         try:
             with stages() as progress, opened_cluster(engine, address, working_dir, Holding.NODE) as cluster:
                 document = TuneRun(
-                    settings, folder, diagnose=diagnose, say=_said, progress=progress, cluster=cluster
+                    settings, folder, diagnose=diagnose, say=_print_line, progress=progress, cluster=cluster
                 ).run()
         finally:
-            _said(f"Report saved: {folder.path / REPORT}")
-            _said(f"Markdown report saved: {folder.path / MARKDOWN}")
-    if as_document:
-        print_document(to_json(document))
-    else:
-        terminal = detect_terminal(sys.stdout, os.environ)
-        print_report(render_tune(document, width=terminal.width, color=terminal.color), color=terminal.color)
+            _print_line(f"Report saved: {folder.path / REPORT}")
+            _print_line(f"Markdown report saved: {folder.path / MARKDOWN}")
+    print_result(document, partial(render_tune, document), as_document=as_document)
     raise typer.Exit(0 if document.winner is not None else 1)
 
 
@@ -175,17 +175,7 @@ def _check_bottleneck(label: str | None) -> None:
         raise OptionError(f"no family helps against {one_line(label)}", f"one of {', '.join(sorted(known))}")
 
 
-def _folder(resume: Path | None, out: Path, settings: TuneSettings) -> TuneFolder:
-    if resume is not None:
-        return resumed_folder(resume, settings)
-    return new_folder(out, f"tune-{secrets.token_hex(4)}", settings)
-
-
-def _said(text: str) -> None:
-    notice(one_line_kept(text))
-
-
-def one_line_kept(text: str) -> str:
-    """One printable line, with its indentation."""
+def _print_line(text: str) -> None:
+    """Print a line on standard error, with its indentation."""
     indent = len(text) - len(text.lstrip(" "))
-    return " " * indent + one_line(text, 400)
+    notice(" " * indent + one_line(text, 400))

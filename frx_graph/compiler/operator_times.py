@@ -10,7 +10,7 @@ import torch
 from frx_graph.errors import EvidenceError
 from frx_graph.facts.graph_facts import GraphFacts
 from frx_graph.facts.operator_signature import OperatorSignature
-from frx_graph.measure.inductor.generated_cache import generated_seconds
+from frx_graph.measure.inductor.generated_timing import generated_seconds
 from frx_graph.measure.machine.device_calibration import device_profile
 from frx_graph.measure.measurement_cache import MeasuredOperators
 from frx_graph.passes.layouts.dimension_map import Order

@@ -21,7 +21,7 @@ from frx_graph.config import AdviseConfig, advise_config, policy_of
 from frx_graph.distributed.consensus import Agreement, agree, has_several_ranks
 from frx_graph.distributed.plan_offer import describe_options, find_difference
 from frx_graph.errors import AgreementError, FrxError
-from frx_graph.ledger.default_place import may_be_there
+from frx_graph.ledger.location import may_be_there
 from frx_graph.options import BackendOptions
 from frx_graph.trials.policy import TrialPolicy
 
@@ -133,7 +133,7 @@ class _Greeting(BaseModel):
 def _read_promoted_signatures(config: AdviseConfig) -> tuple[str, ...]:
     if not may_be_there(config.ledger):
         return ()
-    from frx_graph.ledger.promoted_signatures import promoted_signatures
+    from frx_graph.ledger.fast_path import promoted_signatures
 
     return promoted_signatures(config.ledger)
 

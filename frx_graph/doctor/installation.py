@@ -1,4 +1,4 @@
-"""What this installation can and cannot do: versions, device, compilers, caches, and whether evidence can be had."""
+"""Check this installation: versions, devices, compilers, caches, and whether evidence can be collected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What this machine has of what measurements need: Python, torch, GPUs, and NVIDIA's tools."""
+"""Check this machine: Python, torch, GPUs, and NVIDIA's tools."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ _PARTS = {
     "SDK": ("frx_graph.runs.sdk.session",),
     "analysis": ("frx_graph.analyze.layers", "frx_graph.analyze.layers", "frx_graph.analyzers.run"),
 }
-"""Which modules record a run, and which read what was recorded."""
+"""Modules that record a run, and modules that read a record."""
 
 
 def python_check() -> Iterator[Check]:
-    """Its version, and which one it is."""
+    """Report the version and path of Python."""
     yield Check("python", f"{platform.python_version()} ({sys.executable})")
 
 
 def torch_check() -> Iterator[Check]:
-    """An error where it is older than what is supported."""
+    """Check that torch is not older than the oldest supported version."""
     version = str(torch.__version__)
     major, minor = (int(part) for part in version.split(".")[:2])
     old = (major, minor) < OLDEST_TORCH
@@ -41,7 +41,7 @@ def torch_check() -> Iterator[Check]:
 
 
 def cuda_check() -> Iterator[Check]:
-    """Which GPUs torch can use, each name with its number. None is no fault: all works on the CPU, too."""
+    """Check which GPUs torch can use. None is no error: everything works on the CPU, too."""
     names = _gpu_names()
     if names:
         yield Check("CUDA available", ", ".join(f"{name} x{count}" for name, count in Counter(names).items()))
@@ -53,7 +53,7 @@ def cuda_check() -> Iterator[Check]:
 
 
 def gpu_model_check() -> Iterator[Check]:
-    """By which of the profiles kernels are judged; nothing where there is no GPU."""
+    """Check which GPU profile kernels are judged by; yields nothing without a GPU."""
     for name in dict.fromkeys(_gpu_names()):
         profile = find_gpu(name)
         if profile is None:
@@ -69,7 +69,7 @@ def gpu_model_check() -> Iterator[Check]:
 
 
 def driver_check() -> Iterator[Check]:
-    """Whether devices can be sampled while a program runs."""
+    """Check that GPUs can be sampled while a program runs."""
     nvml = loaded_nvml()
     if nvml is not None:
         try:
@@ -89,7 +89,7 @@ def driver_check() -> Iterator[Check]:
 
 
 def tools_check() -> Iterator[Check]:
-    """What `frx profile`, `compare`, `bench` and `analyze` run. None of them is needed for anything else."""
+    """Check for the tools that `frx profile`, `compare`, `bench` and `analyze` run. Nothing else needs them."""
     for name, path, needed_for in (
         ("ncu", find_ncu(), "frx profile, --with-ncu"),
         ("nvcc", find_nvcc(), "frx bench, --with-ptx"),
@@ -99,7 +99,7 @@ def tools_check() -> Iterator[Check]:
 
 
 def parts_check() -> Iterator[Check]:
-    """Whether the parts of frx that record a run and read it can be imported."""
+    """Check that the parts of frx that record and read runs can be imported."""
     for name, modules in _PARTS.items():
         try:
             for module in modules:

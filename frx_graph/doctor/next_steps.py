@@ -1,4 +1,4 @@
-"""What somebody who has just installed frx should know of this machine, and do next."""
+"""Suggest the next commands after an installation."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from frx_graph.support.check import Check
 
 @dataclass(frozen=True, slots=True)
 class NextCommand:
-    """What to type, and what it is good for."""
+    """A command to run next, and its purpose."""
 
     command: str
     does: str
 
 
 def next_commands(checks: Sequence[Check], scripts: ScriptsFound) -> tuple[NextCommand, ...]:
-    """For the likeliest script; without one, for a model."""
+    """Return the commands for the likeliest training script, or for a model if there is no script."""
     commands = []
     if scripts.scripts:
         script = scripts.scripts[0]
@@ -38,7 +38,7 @@ def _there(checks: Sequence[Check], name: str) -> bool:
 
 
 def describe(script: FoundScript) -> str:
-    """What was found in it, in a line."""
+    """Return one line about a script: the training loop that was found in it."""
     if script.line is None:
         return script.note
     return f"line {script.line}: for ... in {script.over}"

@@ -24,7 +24,7 @@ from pathlib import Path
 import frx_graph.trials
 from frx_graph.compiler.code_fingerprint import code_hash
 from frx_graph.errors import first_line
-from frx_graph.measure.machine.processor_siblings import siblings
+from frx_graph.measure.machine.processor_state import siblings
 from frx_graph.support.supervisor.lines import OutputTail
 from frx_graph.support.supervisor.process import package_pythonpath, supervise, wait_for_exit
 from frx_graph.trials.decisive_variables import decisive_variables

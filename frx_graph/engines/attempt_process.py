@@ -65,7 +65,7 @@ def node_environment() -> str:
     import torch
 
     from frx_graph.compiler.code_fingerprint import environment_key
-    from frx_graph.measure.machine.gpus_present import gpu_names
+    from frx_graph.measure.machine.device_state import gpu_names
     from frx_graph.trials.environment import trial_setup
 
     setup = environment_key(trial_setup(torch.device("cpu")))

@@ -1,1 +1,1 @@
-"""What was decided about layouts, when, by whom and on what evidence: an append-only chain of events."""
+"""Record layout decisions in an append-only chain of events."""

@@ -1,18 +1,62 @@
-"""What the events of one graph in one environment come to: which plan stands now."""
+"""Fold the events of one graph in one environment into the state of its plans, and chain new decisions.
+
+Writers do not wait for each other, so a decision that was made without having seen another writer's event must do no
+harm. Evidence may always be added. A verdict against a plan outweighs an earlier one for it. A plan that was ever
+promoted can always be rolled back, since a process may still run with it. A trial and its verdict belong in one append,
+so that no other trial's verdict comes between them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from types import MappingProxyType
+from typing import Protocol
 
-from frx_graph.ledger.decision import Decision, Kind, Recorded
-from frx_graph.ledger.transitions import STANDING, next_state
+from frx_graph.errors import LedgerError, LedgerRefusedError
+from frx_graph.ledger.decision import AUTOPILOT, Decision, Kind, Recorded
+from frx_graph.ledger.event_document import NO_EVENT, record
+
+_P, _T, _I, _R = Kind.PROPOSED, Kind.TRIED, Kind.INCONCLUSIVE, Kind.REJECTED
+_M, _A, _B, _E = Kind.PROMOTED, Kind.APPLIED, Kind.ROLLED_BACK, Kind.EXPIRED
+
+TRANSITIONS: Mapping[Kind | None, Mapping[Kind, Kind]] = MappingProxyType(
+    {
+        None: {_P: _P},
+        _P: {_P: _P, _T: _T, _B: _B},
+        _T: {_P: _T, _T: _T, _I: _I, _R: _R, _M: _M, _B: _B},
+        _I: {_P: _P, _T: _T, _B: _B},
+        _R: {_P: _P, _T: _R, _I: _R, _R: _R, _B: _B},
+        _M: {_P: _M, _T: _M, _I: _M, _R: _R, _M: _M, _A: _A, _B: _B, _E: _E},
+        _A: {_P: _A, _T: _A, _I: _A, _R: _R, _M: _A, _A: _A, _B: _B, _E: _E},
+        _B: {_P: _P, _T: _B, _I: _B, _R: _B, _B: _B},
+        _E: {_P: _P, _T: _T, _B: _B, _E: _E},
+    }
+)
+"""State of a plan → allowed decision → its state then. None: a plan that was never proposed. `next_state` has two more
+rules."""
+
+STANDING = frozenset({Kind.PROMOTED, Kind.APPLIED})
+"""The states in which a plan may be applied."""
+
+
+def next_state(state: Kind | None, kind: Kind, decided_by: str, *, was_promoted: bool) -> Kind | None:
+    """Return the state of a plan in `state` after a decision of this kind; None if it is not allowed.
+
+    The autopilot cannot propose a plan again that was rolled back; a person can. Only plans that were promoted at some
+    time can be rolled back.
+    """
+    if state is Kind.ROLLED_BACK and kind is Kind.PROPOSED and decided_by == AUTOPILOT:
+        return None
+    if kind is Kind.ROLLED_BACK and not was_promoted:
+        return None
+    return TRANSITIONS[state].get(kind)
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What the fold needs of an event."""
+    """The fields of an event that decide the state of its plan."""
 
     position: int
     kind: Kind
@@ -22,15 +66,15 @@ class Step:
 
     @staticmethod
     def of(event: Recorded) -> Step:
-        """The event as the fold sees it."""
+        """Return the step of an event."""
         decision = event.decision
         return Step(event.position, decision.kind, decision.plan, decision.decided_by, decision.recorded_at)
 
 
 @dataclass(frozen=True, slots=True)
 class PlanState:
-    """Where one plan has come to. `last` is the step that brought it there, which may be another plan's rollback;
-    `promoted` that of its last promotion, whether or not it still stands."""
+    """State of one plan. `last` is the step that set it, which may be another plan's rollback; `promoted` is its last
+    promotion, even if it is no longer active."""
 
     plan: str
     state: Kind
@@ -39,7 +83,7 @@ class PlanState:
 
     @property
     def stands(self) -> bool:
-        """Whether the plan may be applied."""
+        """True if the plan may be applied."""
         return self.state in STANDING
 
 
@@ -57,22 +101,22 @@ class Standing:
 
     @property
     def current(self) -> PlanState | None:
-        """The plan to apply: of those that stand the last promoted. None: the baseline."""
+        """The plan to apply: the last promoted of the active ones; None for the baseline."""
         return next(iter(self.promoted), None)
 
     def objection(self, decision: Decision) -> str | None:
-        """Why this must not be decided about its plan now; None if it may."""
+        """Return why this decision is not allowed now; None if it is."""
         known = self.plans.get(decision.plan)
-        if _next(known, decision.kind, decision.decided_by) is not None:
+        if _next_state(known, decision.kind, decision.decided_by) is not None:
             return None
         where = f"{decision.signature} in environment {decision.environment}"
         found = f"is {known.state.value} since event {known.last.position}" if known else "was never proposed"
         return f"plan {decision.plan} cannot be {decision.kind.value} for {where}: there it {found}"
 
     def after(self, step: Step) -> Standing:
-        """What stands after one more step; one that must not be taken changes nothing and is kept in `illegal`."""
+        """Return the states after one more step. One that is not allowed is kept in `illegal`, and changes no state."""
         known = self.plans.get(step.plan)
-        state = _next(known, step.kind, step.decided_by)
+        state = _next_state(known, step.kind, step.decided_by)
         if state is None:
             return Standing(self.plans, (*self.illegal, step))
         plans = dict(self.plans)
@@ -87,11 +131,11 @@ class Standing:
 
 
 NOTHING = Standing({})
-"""What stands where nothing was ever decided."""
+"""The states before any decision."""
 
 
 def fold(steps: Iterable[Step]) -> Standing:
-    """What the steps of one graph in one environment, in their order, come to."""
+    """Return the states after the steps of one graph in one environment, given in order."""
     standing = NOTHING
     for step in steps:
         standing = standing.after(step)
@@ -99,13 +143,13 @@ def fold(steps: Iterable[Step]) -> Standing:
 
 
 def elsewhere(steps: Mapping[str, Iterable[Step]], environment: str) -> Mapping[str, tuple[PlanState, ...]]:
-    """The plans that stand in other environments than `environment`, by fingerprint: to be tried here first, never to
-    be trusted. `steps` are those of one graph, by environment."""
+    """Return the active plans of other environments than `environment`, by fingerprint. They must be tried here before
+    they are applied. `steps` are those of one graph, by environment."""
     others = {name: fold(each).promoted for name, each in steps.items() if name != environment}
     return {name: promoted for name, promoted in others.items() if promoted}
 
 
-def _next(known: PlanState | None, kind: Kind, decided_by: str) -> Kind | None:
+def _next_state(known: PlanState | None, kind: Kind, decided_by: str) -> Kind | None:
     if known is None:
         return next_state(None, kind, decided_by, was_promoted=False)
     return next_state(known.state, kind, decided_by, was_promoted=known.promoted is not None)
@@ -113,3 +157,42 @@ def _next(known: PlanState | None, kind: Kind, decided_by: str) -> Kind | None:
 
 def _promotion(plan: PlanState) -> int:
     return plan.promoted.position if plan.promoted is not None else 0
+
+
+class Events(Protocol):
+    """The events in a ledger, as one transaction sees them."""
+
+    def last(self) -> tuple[int, str] | None:
+        """Return the position and hash of the last event."""
+
+    def steps(self, signature: str, environment: str) -> Iterable[Step]:
+        """Return the steps that decide the states for one graph in one environment. Of each plan's `applied` events
+        only the last is one: every process adds one, and they leave the plan's state unchanged."""
+
+
+def chained(events: Events, decisions: Sequence[Decision]) -> tuple[Recorded, ...]:
+    """Return the decisions as events. Raises LedgerRefusedError for a decision that is not allowed."""
+    # The last event comes first: what others append after it was read makes ours fail, and be made again.
+    position, previous = events.last() or (0, NO_EVENT)
+    standings: dict[tuple[str, str], Standing] = {}
+    recorded = []
+    for decision in decisions:
+        key = (decision.signature, decision.environment)
+        if key not in standings:
+            standings[key] = fold(events.steps(*key))
+        if (objection := standings[key].objection(decision)) is not None:
+            raise LedgerRefusedError(objection, "read what stands there, and decide again")
+        position += 1
+        event = record(decision, position, previous)
+        previous = event.hash
+        standings[key] = standings[key].after(Step.of(event))
+        recorded.append(event)
+    return tuple(recorded)
+
+
+def step_of(position: int, kind: str, plan: str, decided_by: str, recorded_at: str) -> Step:
+    """Return a step from the columns of its event's row. Raises LedgerError for values that no event has."""
+    try:
+        return Step(position, Kind(kind), plan, decided_by, datetime.fromisoformat(recorded_at))
+    except ValueError as error:
+        raise LedgerError(f"event {position} is malformed: {error}", "frx ledger verify") from error

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 
 def canonical(document: Any) -> str:
-    """`document` as text, equal for equal documents. Raises ValueError for what JSON cannot hold."""
+    """Return `document` as text, equal for equal documents. Raises ValueError for values that JSON cannot hold."""
     try:
         return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
     except RecursionError as error:
@@ -16,7 +16,7 @@ def canonical(document: Any) -> str:
 
 
 def parsed(text: str) -> Any:
-    """The document that `text` holds. Raises ValueError for what is not JSON; NaN and infinities are not."""
+    """Parse `text`. Raises ValueError for anything but JSON; NaN and infinities are not JSON."""
     try:
         return json.loads(text, parse_constant=_refuse)
     except RecursionError as error:
@@ -24,7 +24,7 @@ def parsed(text: str) -> Any:
 
 
 def content_hash(text: str) -> str:
-    """SHA-256 in 64 hexadecimal digits."""
+    """Return the SHA-256 of `text` in 64 hexadecimal digits."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 

@@ -1,20 +1,46 @@
-"""One decision about one plan for one graph in one environment, and that decision as it stands in a ledger."""
+"""Record a decision about a plan for one graph in one environment, and decide what follows it."""
 
 from __future__ import annotations
 
 import enum
+import getpass
 import math
+import os
+import platform
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
-from frx_graph.ledger.author import Author
 from frx_graph.ledger.canonical_json import canonical, parsed
 from frx_graph.records import Candidate
 from frx_graph.support.plain_text import one_line
 
+
+@dataclass(frozen=True, slots=True)
+class Author:
+    """The person or program part that decides, with its machine and process."""
+
+    decided_by: str
+    host: str
+    process_id: int
+
+
+def this_process(decided_by: str | None = None) -> Author:
+    """Return the author for this process; without `decided_by`, the user who runs it."""
+    return Author(decided_by or _user(), one_line(platform.node()) or "unknown host", os.getpid())
+
+
+def _user() -> str:
+    try:
+        name = getpass.getuser()
+    except (KeyError, OSError):  # OSError since Python 3.13; a container's user may have no name
+        name = ""
+    return one_line(name) or f"user {os.getuid()}"
+
+
 AUTOPILOT = "autopilot"
-"""`decided_by` of what no person asked for."""
+"""`decided_by` of decisions that no person made."""
 
 TRIAL_SCHEMA = "frx_trial_v1"
 
@@ -45,12 +71,12 @@ class Kind(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Who decided what about which plan, when, on what evidence, and why.
+    """One decision about a plan: its kind, author, time, evidence and reason.
 
-    `signature` names a graph or a workload, `environment` is the fingerprint of where it ran, `plan` the hash of a
-    `frx_graph.plan.Plan`, `policy` that of the rules that were decided by (None: a person's choice): sixteen
-    hexadecimal digits each. `trial` is the text of an `frx_trial_v1` document, which is brought into canonical form.
-    `recorded_at` has a time zone and is kept in UTC. Raises ValueError for anything else.
+    `signature` names a graph or a workload, `environment` is the fingerprint of the machine and versions, `plan` is the
+    hash of a `frx_graph.plan.Plan`, and `policy` that of the rules that were applied (None: a person's choice): sixteen
+    hexadecimal digits each. `trial` is the text of an `frx_trial_v1` document, and is stored in canonical form.
+    `recorded_at` has a time zone and is stored in UTC. Raises ValueError for anything else.
     """
 
     kind: Kind
@@ -89,7 +115,7 @@ class Decision:
             object.__setattr__(self, "trial", _canonical_trial(self.trial))
 
     def followed_by(self, kind: Kind, *, reason: str, by: Author, at: datetime, policy: str | None = None) -> Decision:
-        """What somebody decides next about the same plan, without a trial."""
+        """Return the next decision about the same plan, without a trial."""
         return replace(
             self,
             kind=kind,
@@ -132,3 +158,28 @@ def _canonical_trial(text: str) -> str:
     if found != TRIAL_SCHEMA:
         raise ValueError(f"the trial is no {TRIAL_SCHEMA} document: its schema is {str(found)[:40]!r}")
     return canonical_text
+
+
+def rollbacks(
+    promotions: Iterable[Recorded], *, reason: str, by: Author, now: datetime, policy: str | None = None
+) -> tuple[Decision, ...]:
+    """Return the decisions that withdraw these promotions, to be appended together; `policy` is None for a person's
+    choice."""
+    return tuple(
+        event.decision.followed_by(Kind.ROLLED_BACK, reason=reason, by=by, at=now, policy=policy)
+        for event in promotions
+    )
+
+
+def expiry(promotion: Decision, max_age: timedelta, *, now: datetime, by: Author) -> Decision | None:
+    """Return the decision that expires a promotion older than `max_age`; None if it is not that old. A promotion from
+    the future, by another machine's clock, is not old."""
+    age = now - promotion.recorded_at
+    if age <= max_age:
+        return None
+    reason = f"promoted {_days(age)} ago, which is more than {_days(max_age)}"
+    return promotion.followed_by(Kind.EXPIRED, reason=reason, by=by, at=now, policy=promotion.policy)
+
+
+def _days(span: timedelta) -> str:
+    return f"{span / timedelta(days=1):.1f} days"

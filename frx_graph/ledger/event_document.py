@@ -1,7 +1,8 @@
-"""An event as text: what is hashed, stored and exported; and back."""
+"""Write an event as the text that is hashed, stored and exported, and read it back."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
@@ -11,20 +12,21 @@ from frx_graph.errors import LedgerError
 from frx_graph.ledger.canonical_json import canonical, content_hash, parsed
 from frx_graph.ledger.decision import Decision, Kind, Recorded
 from frx_graph.records import Candidate
+from frx_graph.support.plain_text import encodable
 
 EVENT_SCHEMA = "frx_ledger_event_v1"
 
 NO_EVENT = "0" * 64
-"""What stands for the event before the first."""
+"""The hash of the event before the first."""
 
 _Name = Annotated[str, Field(pattern="^[0-9a-f]{16}$")]
 _Hash = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
 class LedgerModel(BaseModel):
-    """What the parts of a ledger's documents have in common: readers pass over fields that they do not know.
+    """Base of the parts of a ledger's documents; readers ignore fields that they do not know.
 
-    Fields are described by `Field`, not by docstrings, for which pydantic would read this file's source whenever a
+    Fields are described by `Field`, not by docstrings: for those pydantic would read this file's source whenever a
     program starts.
     """
 
@@ -70,7 +72,7 @@ class EventModel(HashedEvent):
 
 
 def record(decision: Decision, position: int, previous: str) -> Recorded:
-    """`decision` as the event at `position`, behind the one whose hash is `previous`."""
+    """Return `decision` as the event at `position`, behind the event with the hash `previous`."""
     document = canonical(
         {
             "schema": EVENT_SCHEMA,
@@ -94,8 +96,8 @@ def record(decision: Decision, position: int, previous: str) -> Recorded:
 
 
 def read_event(document: str, stored_hash: str) -> Recorded:
-    """The event that `document` holds. Raises LedgerError for what is no event that this version understands; whether
-    the hash is the document's is for `verify` to say."""
+    """Return the event that `document` holds. Raises LedgerError for one that this version does not understand.
+    `verify` checks the hash."""
     try:
         fields = parsed(document)
         schema = fields.get("schema") if isinstance(fields, dict) else None
@@ -119,19 +121,19 @@ def read_event(document: str, stored_hash: str) -> Recorded:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(str(part) for part in first["loc"]) or "all of it"
-        raise LedgerError(f"an event is not what it should be: {where}: {first['msg']}") from error
+        raise LedgerError(f"an event is malformed: {where}: {first['msg']}") from error
     except ValueError as error:
-        raise LedgerError(f"an event is not what it should be: {error}") from error
+        raise LedgerError(f"an event is malformed: {error}") from error
     return Recorded(event.position, stored_hash, event.previous, decision, document)
 
 
 def exported(event: Recorded) -> dict[str, Any]:
-    """The event as `EventModel` describes it, with whatever else was stored."""
+    """Return the event as `EventModel` describes it, with all other fields that were stored."""
     return {**parsed(event.document), "hash": event.hash}
 
 
 def time_text(at: datetime) -> str:
-    """A time in UTC as text whose order is that of the times."""
+    """Return a time in UTC as text that sorts in order of time."""
     return at.isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
@@ -143,3 +145,31 @@ def _candidate_document(candidate: Candidate) -> dict[str, Any]:
         "choices": list(candidate.choices),
         "predicted_seconds": candidate.predicted_seconds,
     }
+
+
+def event_row(event: Recorded) -> dict[str, object]:
+    """Return the event's row, by column."""
+    decision = event.decision
+    return {
+        "position": event.position,
+        "hash": event.hash,
+        "previous": event.previous,
+        "kind": decision.kind.value,
+        "signature": decision.signature,
+        "environment": decision.environment,
+        "plan": decision.plan,
+        "decided_by": encodable(decision.decided_by),
+        "recorded_at": time_text(decision.recorded_at),
+        "document": event.document,
+    }
+
+
+def exported_lines(rows: Iterable[Mapping[str, object]]) -> Iterator[str]:
+    """Yield a JSON line for each stored row, oldest first. Raises LedgerError, with its number, for a row that is no
+    event."""
+    for row in rows:
+        try:
+            event = read_event(str(row["document"]), str(row["hash"]))
+        except LedgerError as error:
+            raise LedgerError(f"event {row['position']}: {error.message}", "frx ledger verify") from error
+        yield canonical(exported(event))

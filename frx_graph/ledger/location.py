@@ -1,4 +1,4 @@
-"""Where a ledger is: a SQLAlchemy URL, or the path of a SQLite file."""
+"""Locate a ledger: a SQLAlchemy URL, or the path of a SQLite file."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from frx_graph.errors import LedgerError, LedgerMissingError
-from frx_graph.ledger.default_place import LEDGER_VARIABLE, default_file
 from frx_graph.support.plain_text import one_line
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import URL
+
+
+import platformdirs
 
 ELSEWHERE = "name another ledger with --ledger or FRX_LEDGER"
 _HINT = "name a file, or a SQLAlchemy URL such as postgresql://user@host/database"
@@ -30,7 +32,7 @@ class Location:
 
     @property
     def url(self) -> URL:
-        """Of the server, or of the file."""
+        """The URL of the server, or of the file."""
         # A path is understood without SQLAlchemy, whose import takes longer than all that a warm start does.
         from sqlalchemy.engine import URL
 
@@ -43,7 +45,7 @@ class Location:
 
 
 def choose_location(option: str | None, configured: str | None, environ: Mapping[str, str] = os.environ) -> Location:
-    """The ledger that the command line names, else `FRX_LEDGER`, else the configuration, else the default."""
+    """Return the ledger that the command line names, else `FRX_LEDGER`, else the configuration, else the default."""
     for text in (option, environ.get(LEDGER_VARIABLE), configured):
         if text:
             return parse_location(text)
@@ -51,8 +53,8 @@ def choose_location(option: str | None, configured: str | None, environ: Mapping
 
 
 def parse_location(text: str) -> Location:
-    """The ledger that `text` names: a URL where it holds `://`, else a path. Raises LedgerError, without repeating what
-    may be a password, for what is neither."""
+    """Return the ledger that `text` names: a URL if it holds `://`, else a path. Raises LedgerError for anything else,
+    without repeating what may be a password."""
     if "://" not in text:
         return _file(text)
     from sqlalchemy.engine import make_url
@@ -79,7 +81,7 @@ def parse_location(text: str) -> Location:
 
 
 def check_there(location: Location) -> None:
-    """Raises LedgerMissingError where there is certainly no ledger, and LedgerError where that cannot be told."""
+    """Raise LedgerMissingError if there certainly is no ledger, and LedgerError if that cannot be checked."""
     if location.file is None:
         return
     try:
@@ -91,12 +93,12 @@ def check_there(location: Location) -> None:
 
 
 def missing(location: Location) -> LedgerMissingError:
-    """The error for a place where there is no ledger."""
+    """Return the error for a place without a ledger."""
     return LedgerMissingError(f"there is no ledger at {location}", "the first trial makes it")
 
 
 def without_secrets(url: URL) -> str:
-    """The URL without password, and without its options, which some drivers take passwords in."""
+    """Return the URL without its password and options, some of which hold passwords."""
     return url.set(query={}).render_as_string(hide_password=True)
 
 
@@ -108,3 +110,16 @@ def _file(text: str) -> Location:
     except RuntimeError as error:
         raise LedgerError(f"the ledger's path {text!r}: {error}", _HINT) from error
     return Location(file)
+
+
+LEDGER_VARIABLE = "FRX_LEDGER"
+
+
+def default_file() -> Path:
+    """Return the path of the ledger in the user's data folder."""
+    return Path(platformdirs.user_data_dir("frx-graph")) / "ledger.sqlite3"
+
+
+def may_be_there(configured: str | None, environ: Mapping[str, str] = os.environ) -> bool:
+    """Return False if no ledger was named and there is none at the default place."""
+    return bool(environ.get(LEDGER_VARIABLE) or configured) or default_file().exists()

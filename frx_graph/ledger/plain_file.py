@@ -1,9 +1,8 @@
-"""What a program that starts needs of a SQLite ledger, without SQLAlchemy, whose import takes longer than all of it.
+"""Read and append to a SQLite ledger without SQLAlchemy, whose import takes longer than all of it.
 
-The rows, the order of events and what may follow what are those of `store`; only the way to them is another. Whatever
-is out of the ordinary here (no tables yet, another version's, a lock, a read-only folder, a damaged file) raises
-`NotPlainError`, and nothing was changed: whoever asks then goes the ledger's own way, which waits or says what is
-wrong.
+Rows, order and rules are those of `store`. Anything unusual (no tables, another version's tables, a lock, a read-only
+folder, a damaged file) raises `NotPlainError` and changes nothing. Callers then use `store`, which waits or explains
+the error.
 """
 
 from __future__ import annotations
@@ -16,17 +15,15 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from frx_graph.ledger.active_plans import PlanState, Step, fold
-from frx_graph.ledger.chain import chained, step_of
+from frx_graph.ledger.active_plans import PlanState, Step, chained, fold, step_of
 from frx_graph.ledger.decision import Decision, Recorded
-from frx_graph.ledger.event_document import read_event
-from frx_graph.ledger.event_row import event_row
+from frx_graph.ledger.event_document import event_row, read_event
 
 TABLES_VERSION = 1
 """Changes with any change of the tables that an older version could not read."""
 
 _PATIENCE_SECONDS = 0.5
-"""For a lock: the ledger's own way waits longer."""
+"""Seconds to wait for a lock; `store` waits longer."""
 
 _STEPS = """
 SELECT position, kind, plan, decided_by, recorded_at FROM frx_ledger_events
@@ -57,7 +54,7 @@ _INSERT = f"INSERT INTO frx_ledger_events ({', '.join(_COLUMNS)}) VALUES ({', '.
 
 
 class NotPlainError(Exception):
-    """The ledger has to be asked in its own way."""
+    """The ledger must be opened by `store`."""
 
 
 class PlainFile:
@@ -67,37 +64,37 @@ class PlainFile:
         self._connection = connection
 
     def promotions(self, signature: str, environment: str) -> tuple[Recorded, ...]:
-        """The promotions that stand for one graph in one environment, the last first: what may be applied. Raises
-        LedgerError for events that are not what they should be."""
+        """Return the active promotions for one graph in one environment, the last first. Raises LedgerError for
+        malformed events."""
         with self._transaction("BEGIN"):
             standing = fold(self.steps(signature, environment))
             found = [self._at(plan.promoted.position) for plan in standing.promoted if plan.promoted is not None]
         return tuple(read_event(document, stored_hash) for document, stored_hash in found)
 
     def decided(self, signature: str, environment: str) -> tuple[tuple[PlanState, Recorded], ...]:
-        """Where each plan for one graph in one environment has come to, and by which event. Raises LedgerError for
-        events that are not what they should be."""
+        """Return the state of each plan for one graph in one environment, with the event that set it. Raises
+        LedgerError for malformed events."""
         with self._transaction("BEGIN"):
             plans = fold(self.steps(signature, environment)).plans.values()
             found = [(plan, self._at(plan.last.position)) for plan in plans]
         return tuple((plan, read_event(document, stored_hash)) for plan, (document, stored_hash) in found)
 
     def steps_by_environment(self, signature: str) -> Mapping[str, tuple[Step, ...]]:
-        """The steps that decide what stands for one graph, by environment."""
+        """Return the steps that decide the states for one graph, by environment."""
         with self._transaction("BEGIN"):
             names = [name for (name,) in self._connection.execute(_ENVIRONMENTS, (signature,))]
             return {name: tuple(self.steps(signature, name)) for name in names}
 
     def evidence(self, event: Recorded) -> Recorded | None:
-        """The last trial of the event's plan before it, or it itself."""
+        """Return the last trial of the event's plan before it, or the event itself."""
         one = event.decision
         found = self._connection.execute(_EVIDENCE, (one.signature, one.environment, one.plan, event.position))
         row = found.fetchone()
         return None if row is None else read_event(*row)
 
     def append(self, decisions: Sequence[Decision]) -> tuple[Recorded, ...]:
-        """Add all of `decisions`, in their order, or none; when this returns they are on disk. Raises LedgerError for a
-        decision that must not follow what is there."""
+        """Append all of `decisions` in their order, or none; when this returns they are on disk. Raises LedgerError for
+        a decision that is not allowed."""
         # A committed event survives the end of the process, and of the power.
         self._connection.execute("PRAGMA synchronous=FULL")
         with self._transaction("BEGIN IMMEDIATE"):
@@ -112,7 +109,7 @@ class PlainFile:
         return found
 
     def steps(self, signature: str, environment: str) -> Iterator[Step]:
-        """What decides what stands for one graph in one environment."""
+        """Yield the steps that decide the states for one graph in one environment."""
         for row in self._connection.execute(_STEPS, {"signature": signature, "environment": environment}):
             yield step_of(*row)
 
@@ -150,8 +147,8 @@ def plain_file(file: Path) -> Iterator[PlainFile]:
 
 
 def _close(connection: sqlite3.Connection) -> None:
-    """What was appended is on disk. Whoever closes last brings it from the log into the database, too, which takes
-    about as long again, and which nobody has to wait for: without it the next one who opens the ledger does so."""
+    """Close the connection. The last process to close copies the write-ahead log into the database, which takes about
+    as long as the append, so a thread does it. If that does not run, the next process to open the ledger does it."""
     if connection.total_changes:
         with contextlib.suppress(RuntimeError):  # no thread begins any more when the interpreter ends
             threading.Thread(target=connection.close, name="frx-ledger").start()

@@ -10,25 +10,23 @@ from sqlalchemy import ColumnElement, Connection, Engine, func, insert, not_, or
 from sqlalchemy.exc import SQLAlchemyError
 
 from frx_graph.errors import LedgerError
-from frx_graph.ledger.active_plans import PlanState, Standing, Step, fold
-from frx_graph.ledger.chain import chained, step_of
+from frx_graph.ledger.active_plans import PlanState, Standing, Step, chained, fold, step_of
 from frx_graph.ledger.database.database_errors import damage, explained
 from frx_graph.ledger.database.tables import EVENTS
 from frx_graph.ledger.database.transaction import in_turn
 from frx_graph.ledger.decision import Decision, Kind, Recorded
-from frx_graph.ledger.event_document import read_event
-from frx_graph.ledger.event_row import event_row
+from frx_graph.ledger.event_document import event_row, read_event
 from frx_graph.ledger.location import Location
 
 PATIENCE_SECONDS = 30.0
-"""How long an append goes on when other writers are always first."""
+"""Seconds for which an append tries again while other writers come first."""
 
 _BATCH = 500
 
 
 @dataclass(frozen=True, slots=True)
 class EventFilter:
-    """Which events are wanted; None, and no kinds: any."""
+    """A filter for events; None, and no kinds, match any."""
 
     signature: str | None = None
     environment: str | None = None
@@ -54,9 +52,9 @@ class Ledger:
         self._patience_seconds = patience_seconds
 
     def append(self, decisions: Sequence[Decision]) -> tuple[Recorded, ...]:
-        """Add all of `decisions`, in their order, or none; when this returns they are on disk.
+        """Append all of `decisions` in their order, or none; when this returns they are on disk.
 
-        Raises LedgerError, too, for a decision that must not follow what is there: see `transitions`.
+        Also raises LedgerError for a decision that is not allowed: see `active_plans.TRANSITIONS`.
         """
         if not decisions:
             return ()
@@ -76,56 +74,56 @@ class Ledger:
         return in_turn(self._engine, self.location, add, self._patience_seconds)
 
     def standing(self, signature: str, environment: str) -> Standing:
-        """What all that was decided about one graph in one environment comes to."""
+        """Return the state of all plans for one graph in one environment."""
         with self._reading() as connection:
             return fold(_EventsThere(connection).steps(signature, environment))
 
     def promotions(self, signature: str, environment: str) -> tuple[Recorded, ...]:
-        """The promotions that stand for one graph in one environment, the last first: what may be applied."""
+        """Return the active promotions for one graph in one environment, the last first."""
         with self._reading() as connection:
             promoted = [plan.promoted for plan in fold(_EventsThere(connection).steps(signature, environment)).promoted]
             found = [_one(connection, EVENTS.c.position == step.position) for step in promoted if step is not None]
         return tuple(event for event in found if event is not None)
 
     def decided(self, signature: str, environment: str) -> tuple[tuple[PlanState, Recorded], ...]:
-        """Where each plan for one graph in one environment has come to, and by which event."""
+        """Return the state of each plan for one graph in one environment, with the event that set it."""
         with self._reading() as connection:
             plans = fold(_EventsThere(connection).steps(signature, environment)).plans.values()
             found = [(plan, _one(connection, EVENTS.c.position == plan.last.position)) for plan in plans]
         return tuple((plan, event) for plan, event in found if event is not None)
 
     def steps_by_environment(self, signature: str) -> Mapping[str, tuple[Step, ...]]:
-        """The steps that decide what stands for one graph, by environment: what `elsewhere` reads."""
+        """Return the steps that decide the states for one graph, by environment; `elsewhere` reads them."""
         environments = select(EVENTS.c.environment).where(EVENTS.c.signature == signature).distinct()
         with self._reading() as connection:
             names = sorted(connection.execute(environments).scalars())
             return {name: tuple(_EventsThere(connection).steps(signature, name)) for name in names}
 
     def events(self, wanted: EventFilter = ALL, *, newest: int | None = None) -> tuple[Recorded, ...]:
-        """The events that are wanted, oldest first; with `newest` only that many of the last."""
+        """Return the matching events, oldest first; with `newest`, only the last that many."""
         query = select(EVENTS.c.document, EVENTS.c.hash).where(*_conditions(wanted))
         with self._reading() as connection:
             rows = connection.execute(query.order_by(EVENTS.c.position.desc()).limit(newest)).all()
         return tuple(read_event(row.document, row.hash) for row in reversed(rows))
 
     def count(self, wanted: EventFilter = ALL) -> int:
-        """How many events there are of those wanted."""
+        """Return the number of matching events."""
         query = select(func.count()).select_from(EVENTS).where(*_conditions(wanted))
         with self._reading() as connection:
             return connection.execute(query).scalar_one()
 
     def at(self, position: int) -> Recorded | None:
-        """The event at this place, from 1."""
+        """Return the event at this position, from 1."""
         with self._reading() as connection:
             return _one(connection, EVENTS.c.position == position)
 
     def with_hash(self, prefix: str) -> Recorded | None:
-        """The event whose hash begins with `prefix`. Raises LedgerError where several do."""
+        """Return the event whose hash begins with `prefix`. Raises LedgerError if several do."""
         with self._reading() as connection:
             return _one(connection, EVENTS.c.hash.startswith(prefix, autoescape=True))
 
     def evidence(self, event: Recorded) -> Recorded | None:
-        """The last trial of the event's plan before it, or it itself."""
+        """Return the last trial of the event's plan before it, or the event itself."""
         decision = event.decision
         trials = select(func.max(EVENTS.c.position)).where(
             EVENTS.c.signature == decision.signature,
@@ -138,7 +136,7 @@ class Ledger:
             return _one(connection, EVENTS.c.position == trials.scalar_subquery())
 
     def rows(self) -> Iterator[Mapping[str, object]]:
-        """The rows as they are stored, in their order, unread: for checks and for export."""
+        """Yield the rows as stored, in order and unparsed, for checks and exports."""
         position = 0
         with self._reading() as connection:
             while True:
@@ -150,7 +148,7 @@ class Ledger:
                 position = rows[-1]["position"]
 
     def engine_complaint(self) -> str | None:
-        """The first thing that the database's own check finds wrong; None also where it has no such check."""
+        """Return the first error that the database's own check finds; None also if it has no such check."""
         if self._engine.dialect.name != "sqlite":
             return None
         try:

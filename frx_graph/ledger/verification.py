@@ -1,4 +1,4 @@
-"""Whether a ledger is what was appended: every hash, the chain, every event's form, and that each was allowed."""
+"""Verify a ledger: every hash, the chain, each event's form, and that each decision was allowed."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ from frx_graph.errors import LedgerError
 from frx_graph.ledger.active_plans import NOTHING, Standing, Step
 from frx_graph.ledger.canonical_json import content_hash
 from frx_graph.ledger.decision import Recorded
-from frx_graph.ledger.event_document import NO_EVENT, read_event
-from frx_graph.ledger.event_row import event_row
+from frx_graph.ledger.event_document import NO_EVENT, event_row, read_event
 from frx_graph.ledger.store import Ledger
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What is wrong, and at which event from 1; None where the file itself is damaged."""
+    """A problem and the position of its event, from 1; None if the file itself is damaged."""
 
     position: int | None
     what: str
@@ -24,7 +23,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """How many events were found right, and the first problem: what comes behind it rests on it."""
+    """The number of sound events, and the first problem; later events depend on it."""
 
     sound: int
     problem: Problem | None
@@ -58,7 +57,8 @@ def verify_rows(rows: Iterable[Mapping[str, object]]) -> Verification:
 
 
 def _read(row: Mapping[str, object], position: int, previous: str) -> Recorded:
-    """The row's event, if it is the one at `position` behind the one with the hash `previous`, and unchanged."""
+    """Return the row's event. Raises LedgerError if it is not the one at `position` behind the hash `previous`, or was
+    changed."""
     document, stored_hash = row["document"], row["hash"]
     if row["position"] != position:
         raise LedgerError(f"it is missing: the next one is event {row['position']}")

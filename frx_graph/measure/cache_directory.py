@@ -1,4 +1,4 @@
-"""Where measurements of this machine are kept between runs, and how they are written there."""
+"""Locate and write the cache of this machine's measurements."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CACHE_VARIABLE = "FRX_CACHE_DIR"
 
 
 def cache_directory() -> Path:
-    """The directory that `FRX_CACHE_DIR` names, else the platform's cache directory for `frx-graph`."""
+    """Return the directory that `FRX_CACHE_DIR` names, else the platform's cache directory for `frx-graph`."""
     named = os.environ.get(CACHE_VARIABLE)
     return Path(named).expanduser() if named else Path(platformdirs.user_cache_dir("frx-graph"))
 

@@ -1,11 +1,11 @@
-"""Takes what native code prints on a file descriptor, and hands what is not wanted back to where it was going; or sends
-it elsewhere."""
+"""Capture or redirect what native code prints on a file descriptor."""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -15,7 +15,7 @@ STDERR = 2
 
 
 class CapturedText:
-    """What was printed; complete once the capture is over."""
+    """The printed text; complete once the capture has ended."""
 
     def __init__(self) -> None:
         self.text = ""
@@ -53,9 +53,8 @@ def captured(descriptor: int, foreign: Callable[[str], str]) -> Iterator[Capture
 
 @contextlib.contextmanager
 def redirected(descriptor: int, to: int) -> Iterator[None]:
-    """Whatever is written to file descriptor `descriptor` goes to descriptor `to`: from C, from Python, and from child
-    processes that are started inside. Where `to` is closed it goes nowhere. The descriptor is restored whatever happens
-    inside; one that was closed is closed again."""
+    """Redirect file descriptor `descriptor` to descriptor `to`, for C, Python, and child processes started inside. If
+    `to` is closed, the output is dropped. The descriptor is always restored; one that was closed is closed again."""
     flush_streams()
     original = _duplicate(descriptor)
     target = _duplicate(to)
@@ -101,3 +100,11 @@ def _write(descriptor: int, text: str) -> None:
     with contextlib.suppress(OSError):
         while rest:
             rest = rest[os.write(descriptor, rest) :]
+
+
+_KINETO_CHATTER = re.compile(r"^(USDT|STAGE|INFO|WARNING|ERROR):\d{4}-\d\d-\d\d .*\.cpp:\d+\] .*\n?$")
+
+
+def not_kineto(line: str) -> str:
+    """Return `line`, or nothing if Kineto wrote it."""
+    return "" if _KINETO_CHATTER.match(line) else line

@@ -1,6 +1,6 @@
-"""How long the kernels of a program ran, by CUDA events around each launch, of a program that is left as it is.
+"""Measure the time of a program's kernels with CUDA events around each launch, without changing the program.
 
-`kernel_clock.cpp` says how: a library that is preloaded into the program.
+`kernel_clock.cpp` is the library that is preloaded into the program.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ Programming Guide), between the events, and would be timed with it."""
 
 @dataclass(frozen=True, slots=True)
 class KernelTime:
-    """Of one run."""
+    """Kernel times of one run."""
 
     launches: int
-    """Of kernels, and of graphs, which count as one each."""
+    """Launches of kernels, and of graphs, which count as one each."""
     timed: int
     """Launches whose time is known."""
     seconds: float
@@ -45,7 +45,7 @@ class KernelClock:
         return {**others, "LD_PRELOAD": preloaded, _FILE: str(self.times), **_EAGER}
 
     def read(self) -> KernelTime | None:
-        """What the last program wrote, once; None where it wrote nothing, as one that did not end by `exit`."""
+        """Return and delete the last program's times; None if it wrote none, as one that did not end by `exit`."""
         try:
             launches, timed, milliseconds = self.times.read_text(encoding="ascii").split()
             found = KernelTime(int(launches), int(timed), float(milliseconds) / 1e3)
@@ -56,7 +56,8 @@ class KernelClock:
 
 
 def build_kernel_clock(nvcc: Nvcc, folder: Path) -> KernelClock | str:
-    """The clock, its library compiled into `folder` for the CUDA toolkit at hand; or why that failed."""
+    """Compile the clock's library into `folder` for the CUDA toolkit at hand; return the clock, or the reason for a
+    failure."""
     source = folder / "kernel_clock.cpp"
     text = resources.files("frx_graph.measure").joinpath("kernel_clock.cpp").read_text(encoding="utf-8")
     source.write_text(text, encoding="utf-8")

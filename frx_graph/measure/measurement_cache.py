@@ -1,8 +1,7 @@
-"""Keeps measurements of operators on disk, one file per environment, and measures what is not there yet.
+"""Keep measurements of operators on disk, one file per environment, and measure what is missing.
 
-The file is only ever replaced as a whole, and merged under a lock, so that processes that measure at the same time lose
-nothing and read nothing torn. A file that cannot be understood is started afresh; a folder that cannot be written makes
-every run measure for itself.
+The file is replaced as a whole and merged under a lock, so that concurrent processes lose nothing and never read a torn
+file. A malformed file is started again; without a writable folder every run measures for itself.
 """
 
 from __future__ import annotations
@@ -21,9 +20,8 @@ from frx_graph.facts.operator_signature import OperatorSignature, SpecArgument, 
 from frx_graph.measure.cache_directory import cache_directory, remember
 from frx_graph.measure.machine.disturbance import disturbance
 from frx_graph.measure.machine.measurement_environment import measurement_environment
-from frx_graph.measure.operators.operator_call import Progress
-from frx_graph.measure.operators.operator_measurement import LayoutTimes, Mechanism, OperatorMeasurement, SeenCopy
-from frx_graph.measure.operators.operator_probe import measure_operators
+from frx_graph.measure.operators.operator_call import Progress, measure_operators
+from frx_graph.measure.operators.operator_measurement import LayoutTimes, OperatorMeasurement
 from frx_graph.measure.operators.operator_timing import time_layouts, time_variants
 
 _LOCK_SECONDS = 10.0
@@ -34,39 +32,17 @@ _Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 _Value = TypeVar("_Value")
 
 
-class _Stored(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+class _StoredFile(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
-
-class _StoredCopy(_Stored):
-    mechanism: Mechanism
-    shape: tuple[Annotated[int, Field(ge=0)], ...]
-    itemsize: Annotated[int, Field(ge=1)]
-    source: str
-    target: str
-    role: Literal["input", "weight", "output"]
-    operand: Annotated[int, Field(ge=0)] | None
-
-
-class _StoredMeasurement(_Stored):
-    copies: tuple[_StoredCopy, ...]
-    implementation: str | None
-
-
-class _StoredTimes(_Stored):
-    plain_seconds: _Seconds | None
-    channels_last_seconds: _Seconds | None
-
-
-class _StoredFile(_Stored):
     version: Literal[3] = 3
-    measurements: dict[str, _StoredMeasurement] = {}
-    layout_times: dict[str, _StoredTimes] = {}
+    measurements: dict[str, OperatorMeasurement] = {}
+    layout_times: dict[str, LayoutTimes] = {}
     seconds: dict[str, _Seconds] = {}
 
 
 class MeasuredOperators:
-    """What is known of operators on this machine: from the cache, and measured where it was missing.
+    """Measurements of operators on this machine, from the cache or taken now.
 
     `failures` holds the calls that could not be measured, and why. `directory` replaces `cache_directory()`.
     """
@@ -96,10 +72,10 @@ class MeasuredOperators:
         stored = _read(self._path)
         for signature, key in calls.items():
             if (measurement := stored.measurements.get(key)) is not None:
-                self._measurements[signature] = _measurement(measurement)
+                self._measurements[signature] = measurement
         for signature, key in timed.items():
             if (times := stored.layout_times.get(key)) is not None:
-                self._times[signature] = LayoutTimes(**times.model_dump())
+                self._times[signature] = times
         new_measurements = measure_operators(
             [s for s in calls if s not in self._measurements], on_failure=self._failed, progress=progress
         )
@@ -114,16 +90,16 @@ class MeasuredOperators:
             new_times = {}
         if new_measurements or new_times:
             new = _StoredFile(
-                measurements={calls[s]: _stored_measurement(m) for s, m in new_measurements.items()},
-                layout_times={timed[s]: _stored_times(t) for s, t in new_times.items()},
+                measurements={calls[s]: m for s, m in new_measurements.items()},
+                layout_times={timed[s]: t for s, t in new_times.items()},
             )
             _merge(self._path, new)
 
     def time(
         self, groups: Iterable[Sequence[OperatorSignature]], *, progress: Progress = lambda _signature: None
     ) -> None:
-        """Make the seconds of all calls in `groups` known, as `measure` does. Those of one group are to be compared:
-        where one is missing, all are measured, and told on the scale of those that were known."""
+        """Make the seconds of all calls in `groups` known, as `measure` does. Calls of a group are compared: if one is
+        missing, all are measured, and scaled to those that were known."""
         keys = {tuple(group): [signature_key(signature) for signature in group] for group in groups}
         wanted = {group: names for group, names in keys.items() if not all(s in self._seconds for s in group)}
         if not wanted:
@@ -147,15 +123,15 @@ class MeasuredOperators:
             _merge(self._path, _StoredFile(seconds={signature_key(s): seconds for s, seconds in new.items()}))
 
     def measurement(self, signature: OperatorSignature) -> OperatorMeasurement | None:
-        """What the call does inside; None if it was not, or could not be, measured."""
+        """Return the copies and implementation of a call; None if it was not measured."""
         return self._measurements.get(signature)
 
     def layout_times(self, signature: OperatorSignature) -> LayoutTimes | None:
-        """The call's time in each layout; None if it was not, or could not be, measured."""
+        """Return the call's time in each layout; None if it was not measured."""
         return self._times.get(signature)
 
     def seconds(self, signature: OperatorSignature) -> float | None:
-        """How long the call takes by itself; None if it was not, or could not be, timed."""
+        """Return the seconds that the call takes by itself; None if it was not timed."""
         return self._seconds.get(signature)
 
     def _failed(self, signature: OperatorSignature, reason: str) -> None:
@@ -167,8 +143,8 @@ def on_one_scale(
     taken: Mapping[OperatorSignature, float],
     known: Mapping[OperatorSignature, float],
 ) -> Mapping[OperatorSignature, float]:
-    """The seconds `taken` now, each group as fast as when those of it that are `known` were taken, which stay: a
-    machine is faster at one time than at another, and calls are compared across groups too."""
+    """Scale the seconds `taken` now to the speed at which the `known` ones of each group were taken, which stay. A
+    machine changes its speed, and calls are compared across groups, too."""
     seconds: dict[OperatorSignature, float] = {}
     for group in groups:
         ratios = [taken[s] / known[s] for s in group if s in taken and known.get(s)]
@@ -180,14 +156,14 @@ def on_one_scale(
 
 
 def measured_operators_path(device_type: str, directory: Path | None = None) -> Path:
-    """The file for operators on `device_type` in this process's environment; `directory` replaces
+    """Return the file for operators on `device_type` in this process's environment; `directory` replaces
     `cache_directory()`."""
     environment = measurement_environment(device_type)
     return (directory or cache_directory()) / f"operators-{device_type}-{environment.fingerprint}.json"
 
 
 def stored_seconds(path: Path) -> Mapping[str, float]:
-    """The seconds in the file, by key; none where it cannot be read."""
+    """Return the seconds in the file, by key; none if it cannot be read."""
     return _read(path).seconds
 
 
@@ -197,7 +173,7 @@ def store_seconds(path: Path, seconds: Mapping[str, float]) -> None:
 
 
 def signature_key(signature: OperatorSignature) -> str:
-    """A signature as text, different for different signatures and the same in every process."""
+    """Return a signature as text, different for different signatures and the same in every process."""
     arguments = [_argument_key(argument) for argument in signature.args]
     named = [f"{name}={_argument_key(argument)}" for name, argument in signature.kwargs]
     return f"{signature.target}({', '.join([*arguments, *named])})"
@@ -215,7 +191,7 @@ def _argument_key(argument: SpecArgument) -> str:
 
 
 def _read(path: Path) -> _StoredFile:
-    """The file's contents; nothing where it is missing, unreadable or not what it should be."""
+    """Return the file's contents; nothing if it is missing, unreadable or malformed."""
     try:
         return _StoredFile.model_validate_json(path.read_bytes())
     except (OSError, ValidationError):
@@ -246,21 +222,3 @@ def _locked(path: Path) -> Iterator[None]:
             path.parent.mkdir(parents=True, exist_ok=True)
             stack.enter_context(FileLock(path.with_suffix(".lock"), timeout=_LOCK_SECONDS))
         yield
-
-
-def _measurement(stored: _StoredMeasurement) -> OperatorMeasurement:
-    return OperatorMeasurement(
-        copies=tuple(SeenCopy(**copy.model_dump()) for copy in stored.copies),
-        implementation=stored.implementation,
-    )
-
-
-def _stored_measurement(measurement: OperatorMeasurement) -> _StoredMeasurement:
-    return _StoredMeasurement(
-        copies=tuple(_StoredCopy.model_validate(copy, from_attributes=True) for copy in measurement.copies),
-        implementation=measurement.implementation,
-    )
-
-
-def _stored_times(times: LayoutTimes) -> _StoredTimes:
-    return _StoredTimes.model_validate(times, from_attributes=True)

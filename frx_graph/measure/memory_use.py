@@ -1,13 +1,14 @@
-"""How much memory a program's steps take, and what of it they do not give back.
+"""Measure the memory that a program's steps take and keep.
 
-On the CPU every allocation of torch's is replayed from the profiler's record, exactly, generated code included; what
-torch does not allocate (oneDNN's scratch pads, other libraries) shows in the process's resident memory only. On a GPU
-the caching allocator's own counters are read: bytes in use, not those that it keeps for later.
+On the CPU every allocation of torch is replayed from the profiler's record, generated code included. Memory that torch
+does not allocate (oneDNN's scratch pads, other libraries) shows in the process's resident memory only. On a GPU the
+caching allocator's counters are read: bytes in use, not bytes reserved.
 """
 
 from __future__ import annotations
 
 import contextlib
+import enum
 import gc
 import itertools
 from collections.abc import Callable, Iterator, Sequence
@@ -20,9 +21,8 @@ from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
 from frx_graph.errors import EvidenceError
-from frx_graph.measure.console_capture import STDERR, captured
+from frx_graph.measure.console_capture import STDERR, captured, not_kineto
 from frx_graph.measure.operators.copy_recorder import keeping_events
-from frx_graph.measure.profiler_console import not_kineto
 from frx_graph.support.garbage_collection import instances
 from frx_graph.support.torch_internals import EventType, RecordFunctionFast, is_profiler_enabled
 
@@ -56,14 +56,14 @@ class MemoryUse:
 
     @property
     def growth_bytes(self) -> int:
-        """Bytes by which what is live grows with a step: the median of the later half, since the first steps fill
-        caches and make gradients and optimizer states. Negative where it shrinks."""
+        """Bytes by which live memory grows with a step: the median of the later half, since the first steps fill caches
+        and make gradients and optimizer states. Negative if it shrinks."""
         return _late_median([step.kept_bytes for step in self.steps])
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryRecord:
-    """What `observe_memory` saw. `device` is None without a GPU in use; `resident_bytes` is the process's resident
+    """The result of `observe_memory`. `device` is None without a GPU in use; `resident_bytes` is the process's resident
     memory after each of twice as many further steps, which ran without a profiler."""
 
     host: MemoryUse
@@ -124,8 +124,8 @@ def _profiled(step: Callable[[], object], steps: int) -> tuple[tuple[StepMemory,
 
 @contextlib.contextmanager
 def _few_objects() -> Iterator[None]:
-    """Collecting garbage takes a second with all that torch has imported. Inside, it looks only at what is new, unless
-    the program has set aside objects of its own, which would be mixed up with these."""
+    """Limit garbage collection to new objects, as it takes a second with all that torch has imported. Does nothing if
+    the program has frozen objects of its own, which would be mixed up with these."""
     gc.collect()
     if gc.get_freeze_count():
         yield
@@ -217,8 +217,8 @@ def _replayed(roots: Sequence[Any]) -> Iterator[StepMemory]:
 
 
 def _of_these_steps(changes: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """What was allocated, and freed again, at one place in memory: times and bytes. Of a place that an earlier run of
-    the profiler has seen, torch keeps the size (seen on 2.13): what has come to lie there since is freed with that."""
+    """Return the allocations and frees of these steps at one address: times and bytes. Torch keeps the size that an
+    earlier run of the profiler has seen at an address (seen on 2.13), so the first free may belong to older memory."""
     allocated = [change for change in changes if change[1] >= 0]
     freed = [change for change in changes if change[1] < 0]
     if freed and (len(freed) > len(allocated) or min(freed)[0] < min(allocated)[0]):
@@ -229,3 +229,54 @@ def _of_these_steps(changes: list[tuple[int, int]]) -> list[tuple[int, int]]:
 def _late_median(values: Sequence[int]) -> int:
     late = sorted(values[len(values) // 2 :])
     return late[len(late) // 2] if len(late) % 2 else min(late[len(late) // 2 - 1 : len(late) // 2 + 1], key=abs)
+
+
+RESIDENT_FLOOR_BYTES = 2**20
+"""Growth of resident memory per step below which nothing is said: C allocators and Python's take memory in pieces of
+128 KiB to 1 MiB (`M_TOP_PAD` in glibc's mallopt(3), arenas in CPython's obmalloc) as they get fragmented."""
+
+
+class MemoryFault(enum.StrEnum):
+    """Kinds of worse memory use."""
+
+    PEAK = "higher peak"
+    LEAK = "leak"
+    RESIDENT_LEAK = "leak outside of torch"
+
+
+@dataclass(frozen=True, slots=True)
+class WorseMemory:
+    """Bytes of both sides: at the peak, or by which memory grows in each step. `place` is `host` or `device`."""
+
+    fault: MemoryFault
+    place: str
+    baseline_bytes: int
+    candidate_bytes: int
+
+
+def worse_memory(baseline: MemoryRecord, candidate: MemoryRecord, headroom: float) -> tuple[WorseMemory, ...]:
+    """Compare memory use: report a peak above the baseline's by more than the fraction `headroom`, and growth per step
+    above the baseline's.
+
+    A leak in the first steps only is part of the peak. Raises `ValueError` if the numbers of steps differ.
+    """
+    steps = [(len(side.host.steps), len(side.resident_bytes)) for side in (baseline, candidate)]
+    if steps[0] != steps[1]:
+        raise ValueError(f"{steps[0][0]} steps of the baseline, {steps[1][0]} of the candidate")
+    found = list(_compare_use("host", baseline.host, candidate.host, headroom))
+    if candidate.device is not None:
+        # Without steps nothing was used: the candidate alone uses the GPU.
+        found.extend(_compare_use("device", baseline.device or MemoryUse(0, ()), candidate.device, headroom))
+    before, after = baseline.resident_growth_bytes, candidate.resident_growth_bytes
+    leaks = any(one.fault is MemoryFault.LEAK for one in found)
+    if after > before + RESIDENT_FLOOR_BYTES and not leaks:
+        found.append(WorseMemory(MemoryFault.RESIDENT_LEAK, "host", before, after))
+    return tuple(found)
+
+
+def _compare_use(place: str, baseline: MemoryUse, candidate: MemoryUse, headroom: float) -> Iterator[WorseMemory]:
+    if candidate.peak_bytes > baseline.peak_bytes * (1 + headroom):
+        yield WorseMemory(MemoryFault.PEAK, place, baseline.peak_bytes, candidate.peak_bytes)
+    before, after = baseline.growth_bytes if baseline.steps else 0, candidate.growth_bytes
+    if after > max(before, 0):
+        yield WorseMemory(MemoryFault.LEAK, place, before, after)

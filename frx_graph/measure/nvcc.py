@@ -1,4 +1,4 @@
-"""CUDA source made into a program by nvcc, and what its assembler says of the kernels on the way."""
+"""Compile CUDA source with nvcc, and read what its assembler reports about the kernels."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ from frx_graph.support.supervisor.run import Ending, ProgramRun, run_program
 LIMIT_SECONDS = 600.0
 """For one compilation: template libraries such as CUTLASS take minutes."""
 NOT_FOR_SHELLS = re.compile(r"""[$`"\\\x00-\x1f]""")
-"""nvcc hands the names of files, in double quotes, to a shell: in a name of these it runs what stands there."""
+"""nvcc passes file names in double quotes to a shell, which would run what such a name holds."""
 _NAMES_ARCHITECTURE = ("-arch", "--gpu-architecture", "-gencode", "--generate-code")
-"""Beginnings of flags that do: then nvcc is asked for no other."""
+"""Beginnings of flags that name an architecture; nvcc then gets no other."""
 _ARCHITECTURE = re.compile(r"Compiling entry function '[^']*' for '(sm_\w+)'")
 _NO_MAIN = re.compile(r"undefined reference to [`'‘]main['’]|undefined symbol: main\b")
-"""As GNU's linkers say it, and LLVM's."""
+"""Messages of GNU's and LLVM's linkers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """What became of one source."""
+    """The result of compiling one source."""
 
     program: Path | None
     """None where there is none, for the reason in `errors`."""
     kernels: Mapping[str, Assembled]
-    """By mangled name; also of a source that could be assembled but not linked."""
+    """Kernels by mangled name; also of a source that was assembled but not linked."""
     architectures: tuple[str, ...]
-    """That its kernels were assembled for, in this order; where there are several, `kernels` has what the last made."""
+    """Architectures that its kernels were assembled for, in order; `kernels` holds those of the last."""
     errors: str
-    """What nvcc had to say; empty where there is a program."""
+    """Output of nvcc; empty if there is a program."""
 
     @property
     def lacks_main(self) -> bool:
-        """Whether all that is missing is a `main`."""
+        """True if only a `main` is missing."""
         return self.program is None and _NO_MAIN.search(self.errors) is not None
 
 
@@ -91,15 +91,15 @@ class Nvcc:
         return None if output.is_file() else "nvcc has made no PTX: leave -c, -cubin and the like out of the flags"
 
     def compile_library(self, source: Path, output: Path) -> str | None:
-        """A shared library of C++ that knows the headers of CUDA, but is not linked with it; what is wrong, if any."""
+        """Compile C++ with the headers of CUDA into a shared library without linking CUDA; return the error, if any."""
         ran = self._run(["-shared", "-O2", "-Xcompiler=-fPIC", "-cudart", "none", "-o", str(output), str(source)])
         if ran.problem is None:
             return None
         return ran.errors.decode(errors="replace").strip() or ran.problem
 
     def runtime_folders(self) -> tuple[str, ...]:
-        """Where the toolkit's shared libraries are, for programs that are linked with them: its own linker finds them
-        without being told, the system's loader need not."""
+        """Return the folders of the toolkit's shared libraries. nvcc's linker finds them by itself, the system's loader
+        may not."""
         ran = self._run(["--dryrun", "-x", "cu", os.devnull])
         for line in ran.errors.decode(errors="replace").splitlines():
             if line.startswith("#$ LIBRARIES="):
@@ -116,7 +116,8 @@ class Nvcc:
 
 
 def _language(source: Path) -> Sequence[str]:
-    """What tells nvcc that `source` is CUDA, where its name does not; nvcc would then take objects in flags for it."""
+    """Return the flags that declare `source` CUDA if its name does not. With them nvcc would also take object files in
+    flags for CUDA."""
     if not source.is_file():
         raise EvidenceError(f"{source}: no such file", "name CUDA source files")
     if NOT_FOR_SHELLS.search(str(source.absolute())):
@@ -130,13 +131,13 @@ def _architecture(arch: str | None, flags: Sequence[str]) -> Sequence[str]:
 
 
 def find_nvcc() -> str | None:
-    """The compiler on the PATH, or that of the CUDA toolkit at CUDA_HOME; None where there is none."""
+    """Return the compiler on the PATH, or that of the CUDA toolkit at CUDA_HOME; None without one."""
     home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
     return shutil.which("nvcc") or (shutil.which("nvcc", path=str(Path(home) / "bin")) if home else None)
 
 
 def _without_report(text: str) -> str:
-    """What is no line of `ptxas -v`, which says nothing of what went wrong."""
+    """Drop the lines of `ptxas -v`, which do not explain errors."""
     return "\n".join(
         line
         for line in text.splitlines()

@@ -13,7 +13,7 @@ import torch
 
 from frx_graph.errors import out_of_memory
 from frx_graph.measure.inductor.compilations import frames_compiled
-from frx_graph.measure.machine.available_memory import available_memory
+from frx_graph.measure.machine.control_groups import available_memory
 from frx_graph.trials.block_watch import block_watch, watched
 from frx_graph.trials.samples import Disturbance
 

@@ -7,9 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 from frx_graph.compiler.plans import permits, recorded_plan
 from frx_graph.errors import LedgerMissingError
-from frx_graph.ledger.author import this_process
-from frx_graph.ledger.decision import AUTOPILOT
-from frx_graph.ledger.expiry import expiry
+from frx_graph.ledger.decision import AUTOPILOT, expiry, this_process
 from frx_graph.ledger.fast_path import promotions, stands_only_elsewhere
 from frx_graph.options import BackendOptions
 from frx_graph.promotion.process_record import ProcessRecord

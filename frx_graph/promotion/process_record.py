@@ -11,8 +11,7 @@ from torch import distributed as dist
 
 from frx_graph.distributed.consensus import has_several_ranks
 from frx_graph.errors import LedgerUnreachableError
-from frx_graph.ledger.author import this_process
-from frx_graph.ledger.decision import AUTOPILOT, Decision, Kind, as_reason
+from frx_graph.ledger.decision import AUTOPILOT, Decision, Kind, as_reason, this_process
 from frx_graph.ledger.fast_path import append
 from frx_graph.ledger.location import Location
 from frx_graph.promotion.promoted_plan import Promotion, Subject

@@ -16,11 +16,9 @@ from frx_graph.capture.graph_signature import compiled_signature
 from frx_graph.compiler.code_fingerprint import environment_key
 from frx_graph.config import advise_config, policy_of
 from frx_graph.errors import LedgerError
-from frx_graph.ledger.author import this_process
-from frx_graph.ledger.decision import AUTOPILOT, Recorded
+from frx_graph.ledger.decision import AUTOPILOT, Recorded, rollbacks, this_process
 from frx_graph.ledger.fast_path import append, evidence, promotions
 from frx_graph.ledger.location import Location, choose_location
-from frx_graph.ledger.rollback import rollbacks
 from frx_graph.monitor.health_signals import PromisedTimes, read_promised_times
 from frx_graph.options import BackendOptions
 from frx_graph.plan import Plan

@@ -18,8 +18,7 @@ from typing import Any
 from torch.profiler import ProfilerActivity, profile
 
 from frx_graph.compiler.rewrite_log import RewriteLog
-from frx_graph.measure.console_capture import STDERR, captured
-from frx_graph.measure.profiler_console import not_kineto
+from frx_graph.measure.console_capture import STDERR, captured, not_kineto
 from frx_graph.support.process_state import compiling_given_up, process_state_kept
 from frx_graph.support.torch_internals import is_profiler_enabled
 from frx_graph.trial_worker.graph_file import HeldGraph

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from frx_graph.measure.machine.available_memory import available_memory
+from frx_graph.measure.machine.control_groups import available_memory
 from frx_graph.support.supervisor.process import package_pythonpath
 from frx_graph.trials.arm_process import ArmProcess, Limits
 

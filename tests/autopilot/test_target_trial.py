@@ -17,9 +17,8 @@ from frx_graph.autopilot import target_trial
 from frx_graph.autopilot.target_trial import Asked, Tried, decisions, try_target
 from frx_graph.compiler.code_fingerprint import environment_key
 from frx_graph.errors import OptionError, TrialError
-from frx_graph.ledger.author import this_process
 from frx_graph.ledger.database.opening import open_ledger
-from frx_graph.ledger.decision import Kind
+from frx_graph.ledger.decision import Kind, this_process
 from frx_graph.ledger.location import parse_location
 from frx_graph.records import Candidate, Risk
 from frx_graph.trials.arm_messages import Load, MadeGraph, TargetWorkload

@@ -11,9 +11,8 @@ import torch
 
 from frx_graph.autopilot.trial_decisions import decisions_about
 from frx_graph.errors import first_line
-from frx_graph.ledger.author import this_process
 from frx_graph.ledger.database.opening import open_ledger
-from frx_graph.ledger.decision import Decision, Kind
+from frx_graph.ledger.decision import Decision, Kind, this_process
 from frx_graph.ledger.location import parse_location
 from frx_graph.records import Candidate
 from frx_graph.trial_worker.launch import start_arm

@@ -232,8 +232,8 @@ def test_source_for_a_named_gpu(tmp_path: Path, capsys: pytest.CaptureFixture[st
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ((), "one file is to be analysed"),
-        (("EXPORT", "--trace", RESNET), "one file is to be analysed"),
+        ((), "name one file to analyse"),
+        (("EXPORT", "--trace", RESNET), "name one file to analyse"),
         (("EXPORT", "--format", "sarif"), "no --format sarif"),
         (("EXPORT", "--select", "FRX001"), "--select and --ignore"),
         (("EXPORT", "--gpu-model", "H1000"), "no GPU is known by the name 'H1000'"),

@@ -109,7 +109,7 @@ def test_what_is_not_compiled_exits_with_2(gpu: None, tmp_path: Path, capsys: py
         (("--runs", 5), "--runs 5 is odd .*: 6"),
         (("--time-limit", "inf"), "--time-limit inf"),
         (("--arch", "H100"), "no --arch H100"),
-        (("--arch", "sm_90", "--gpu-model", "H100"), "both say what to compile for"),
+        (("--arch", "sm_90", "--gpu-model", "H100"), "both choose the GPU to compile for"),
         (("--gpu-model", "H1000"), "no GPU is known by the name"),
         (("--arch", "sm_90 -o x"), "no --arch"),
         (("--build-flags", "-DX='"), "--build-flags .*quot"),

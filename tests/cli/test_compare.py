@@ -161,7 +161,7 @@ def test_without_ncu_or_a_gpu_it_is_said_what_to_do(
     sources = zoo("uncoalesced_access")
     monkeypatch.setattr(module, "find_ncu", lambda: None)
     assert run(["compare", *sources, "--with-ncu"]) == 2
-    assert "there is no ncu on the PATH" in capsys.readouterr().err
+    assert "ncu was not found on the PATH" in capsys.readouterr().err
     monkeypatch.setattr(module, "find_ncu", lambda: "ncu")
     monkeypatch.setattr(module, "gpu_names", lambda: ())
     assert run(["compare", *sources, "--with-ncu"]) == 2
@@ -169,13 +169,13 @@ def test_without_ncu_or_a_gpu_it_is_said_what_to_do(
     assert "--ncu-a a.csv --ncu-b b.csv" in err
     monkeypatch.setattr(module, "find_nvcc", lambda: None)
     assert run(["compare", *sources, "--with-ptx"]) == 2
-    assert "there is no nvcc" in capsys.readouterr().err
+    assert "nvcc was not found" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ((str(PTX), str(PTX)), "is no CUDA source but ptx (frx analyze --before"),
+        ((str(PTX), str(PTX)), "is not CUDA source but ptx (frx analyze --before"),
         (("none.cu", "none.cu"), "none.cu: no such file"),
         ((*zoo("warp_divergence"), "--with-ncu", "--ncu-a", "x.csv"), "take one of both"),
         ((*zoo("warp_divergence"), "--build-flags", "-O3"), "--build-flags is for what is compiled"),

@@ -89,7 +89,7 @@ def test_none_is_written_where_one_cannot_be(
     [
         (["none.csv"], "none.csv: no such file"),
         (["."], ".: holds nothing to analyse: no events"),
-        (["report.csv", "--out", "report.csv"], "report.csv is no folder"),
+        (["report.csv", "--out", "report.csv"], "report.csv is not a folder"),
         (["report.csv", "--source", "none.cu"], "none.cu: no such file"),
         (["report.csv", "--source", "."], ".: is a directory, expected CUDA source"),
         (

@@ -248,7 +248,7 @@ def test_a_file_that_is_no_ledger(frx: Frx, home: Path) -> None:
         (["list", "--limit", "0"], "--limit"),
         (["show", "7"], "there is no event 7"),
         (["show", "f" * 9], "there is no event fffffffff"),
-        (["show", "abc"], "is no event's name"),
+        (["show", "abc"], "is not the name of an event"),
         (["show", "12345678901234567"], "there is no event"),
         (["rollback", "f" * 16], "there is no event"),
         (["rollback", "1", "--reason", " "], "--reason is empty"),

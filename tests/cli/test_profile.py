@@ -233,18 +233,18 @@ def test_ncu_is_found_in_the_toolkit(tmp_path: Path, monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([], "one thing is to be profiled"),
-        (["--ncu", "a.csv", "--ptx", "a.ptx"], "one thing is to be profiled"),
-        (["--ncu", "a.csv", "--", "python"], "one thing is to be profiled"),
+        ([], "name one program or file to profile"),
+        (["--ncu", "a.csv", "--ptx", "a.ptx"], "name one program or file to profile"),
+        (["--ncu", "a.csv", "--", "python"], "name one program or file to profile"),
         (["--ncu", "a.csv"], "a.csv: no such file"),
         (["--ncu", "a.csv", "--out", "b.csv"], "are for programs that are run"),
         (["--ptx", "a.ptx", "--preset", "full"], "are for programs that are run"),
         (["--ncu", str(PTX)], "Nsight Compute CSV export"),
         (["--preset", "memry", "--", "python"], "did you mean memory?"),
-        (["--", "./nothing-there"], "./nothing-there is no program that can be run (the program comes after --)"),
+        (["--", "./nothing-there"], "./nothing-there is not an executable program (the program comes after --)"),
         ([str(PTX)], "if it is an export, frx profile --ncu"),
         (["--out", "no/folder.csv", "--", PYTHON], "its folder cannot be written to"),
-        (["--out", ".", "--", PYTHON], "is no regular file"),
+        (["--out", ".", "--", PYTHON], "is not a regular file"),
     ],
 )
 def test_errors_come_before_anything_runs(capfd: pytest.CaptureFixture[str], arguments: list[str], said: str) -> None:

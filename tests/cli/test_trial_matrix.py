@@ -238,11 +238,11 @@ def test_a_void_trial_is_an_error_and_in_no_ledger(
     [
         (["--address", "auto"], "--address is for a Ray cluster"),
         (["--working-dir", "."], "--working-dir is for a Ray cluster"),
-        (["--engine", "ray", "--working-dir", "gone"], "--working-dir gone is no folder"),
-        (["--shape", "batch=8,size"], "'size' is no NAME=SIZE"),
-        (["--shape", "batch=-8"], "'batch=-8' is no NAME=SIZE"),
+        (["--engine", "ray", "--working-dir", "gone"], "--working-dir gone is not a folder"),
+        (["--shape", "batch=8,size"], "'size' is not NAME=SIZE"),
+        (["--shape", "batch=-8"], "'batch=-8' is not NAME=SIZE"),
         (["--shape", "batch=8,batch=9"], "gives batch twice"),
-        (["--engine", "ray", "--device", "cuda:1"], "which one of a node's GPUs is Ray's to say"),
+        (["--engine", "ray", "--device", "cuda:1"], "Ray chooses the GPU of a node"),
     ],
 )
 def test_what_cannot_be_is_said_before_anything_is_begun(

@@ -33,9 +33,8 @@ from frx_graph.distributed import handshake
 from frx_graph.distributed.consensus import agree
 from frx_graph.distributed.plan_offer import PlanOffer
 from frx_graph.errors import TravelError
-from frx_graph.ledger.author import this_process
 from frx_graph.ledger.database.opening import open_ledger, open_to_read
-from frx_graph.ledger.decision import AUTOPILOT, Decision, Kind
+from frx_graph.ledger.decision import AUTOPILOT, Decision, Kind, this_process
 from frx_graph.ledger.location import parse_location
 from frx_graph.monitor import canary
 

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frx_graph.ledger.active_plans import NOTHING, Standing, Step, elsewhere, fold
+from frx_graph.ledger.active_plans import NOTHING, STANDING, TRANSITIONS, Standing, Step, elsewhere, fold, next_state
 from frx_graph.ledger.decision import AUTOPILOT, Kind
-from frx_graph.ledger.transitions import STANDING, TRANSITIONS, next_state
 
 AT = datetime(2026, 3, 1, tzinfo=UTC)
 P, T, I, R = Kind.PROPOSED, Kind.TRIED, Kind.INCONCLUSIVE, Kind.REJECTED  # noqa: E741 - as in the table

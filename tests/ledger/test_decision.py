@@ -5,9 +5,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from frx_graph.ledger.author import Author, this_process
-from frx_graph.ledger.decision import Kind
-from frx_graph.ledger.expiry import expiry
+from frx_graph.ledger.decision import Author, Kind, expiry, this_process
 from frx_graph.records import Candidate
 
 

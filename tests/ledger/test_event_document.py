@@ -102,7 +102,7 @@ def test_fields_of_a_later_version_are_passed_over_and_kept(decide):
         ({"kind": "guessed"}, "kind: Input should be 'proposed'"),
         ({"position": 0}, "position"),
         ({"signature": "short"}, "signature"),
-        ({"recorded_at": "yesterday"}, "is not what it should be"),
+        ({"recorded_at": "yesterday"}, "is malformed"),
         ({"recorded_at": "2026-01-01T00:00:00"}, "time zone"),
         ({"reason": "two\nlines"}, "one line"),
         ({"trial": {"schema": "x"}}, "frx_trial_v1"),
@@ -117,5 +117,5 @@ def test_what_is_no_event(decide, change, message):
 
 @pytest.mark.parametrize("document", ["", "null", "[]", "{", '{"schema": NaN}', "[" * 100_000])
 def test_what_is_no_document(document):
-    with pytest.raises(LedgerError, match="is not what it should be"):
+    with pytest.raises(LedgerError, match="is malformed"):
         read_event(document, NO_EVENT)

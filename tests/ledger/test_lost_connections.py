@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from frx_graph.errors import LedgerError, LedgerUncertainError
-from frx_graph.ledger import chain
+from frx_graph.ledger import active_plans
 from frx_graph.ledger.database.opening import open_ledger, open_to_read
 from frx_graph.ledger.decision import Kind
 from frx_graph.ledger.location import Location, parse_location
@@ -186,7 +186,7 @@ def test_a_server_that_does_not_come_back(ledger, linked, place, decide):
 
 
 def test_a_backend_that_is_ended_amid_an_append(ledger, postgres, decide, monkeypatch):
-    record, ended = chain.record, []
+    record, ended = active_plans.record, []
 
     def end_it_once(*given):
         if not ended:
@@ -194,7 +194,7 @@ def test_a_backend_that_is_ended_amid_an_append(ledger, postgres, decide, monkey
             postgres.execute(EVERY_CLIENT)
         return record(*given)
 
-    monkeypatch.setattr(chain, "record", end_it_once)
+    monkeypatch.setattr(active_plans, "record", end_it_once)
     (event,) = ledger.append([decide(Kind.PROPOSED)])
     assert ended
     assert ledger.events() == (event,)

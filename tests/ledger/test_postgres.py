@@ -9,9 +9,9 @@ import pytest
 from sqlalchemy.exc import OperationalError
 
 from frx_graph.errors import LedgerError, LedgerMissingError, LedgerUnreachableError
-from frx_graph.ledger.database import engine, postgres_engine, transaction
-from frx_graph.ledger.database.access import WRITING, Access
+from frx_graph.ledger.database import engine, transaction
 from frx_graph.ledger.database.database_errors import explained, was_lost
+from frx_graph.ledger.database.engine import WRITING, Access
 from frx_graph.ledger.database.opening import check_writable, open_ledger, open_to_read
 from frx_graph.ledger.decision import Kind
 from frx_graph.ledger.location import parse_location
@@ -108,7 +108,7 @@ def test_a_server_that_is_not_there_yet(tmp_path, location, postgres, monkeypatc
 
 
 def test_a_locked_table_is_not_waited_for_without_end(location, postgres, schema, promoted, monkeypatch):
-    monkeypatch.setattr(postgres_engine, "_READ", "SET LOCAL lock_timeout = '50ms'")
+    monkeypatch.setattr(engine, "_READ", "SET LOCAL lock_timeout = '50ms'")
     open_ledger(location).append(promoted())
     with psycopg.connect(host=str(postgres.socket.parent), user="postgres") as other:
         other.execute(f"LOCK TABLE {schema}.frx_ledger_events IN ACCESS EXCLUSIVE MODE")
@@ -141,9 +141,9 @@ SETTINGS = {"synchronous_commit": "on", "lock_timeout": "2s", "idle_in_transacti
 
 
 def test_a_lock_that_is_never_given_up(location, postgres, decide, monkeypatch):
-    monkeypatch.setattr(postgres_engine, "_WRITE", postgres_engine._WRITE.replace("'2s'", "'10ms'"))
+    monkeypatch.setattr(engine, "_WRITE", engine._WRITE.replace("'2s'", "'10ms'"))
     impatient = open_ledger(location, patience_seconds=0)
-    lock = postgres_engine._WRITE.splitlines()[-1]
+    lock = engine._WRITE.splitlines()[-1]
     with psycopg.connect(host=str(postgres.socket.parent), user="postgres") as other:
         other.execute(lock)
         with pytest.raises(LedgerError, match="is locked by another process"):

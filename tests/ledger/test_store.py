@@ -10,12 +10,10 @@ from hypothesis_profiles import FEW_EXAMPLES
 from sqlalchemy.pool import NullPool
 
 from frx_graph.errors import LedgerError
-from frx_graph.ledger import chain, store
+from frx_graph.ledger import active_plans, store
 from frx_graph.ledger.active_plans import NOTHING, Step, elsewhere, fold
-from frx_graph.ledger.author import Author
 from frx_graph.ledger.database.opening import open_ledger, open_to_read
-from frx_graph.ledger.decision import Decision, Kind
-from frx_graph.ledger.rollback import rollbacks
+from frx_graph.ledger.decision import Author, Decision, Kind, rollbacks
 from frx_graph.ledger.store import EventFilter, Ledger
 from frx_graph.ledger.verification import verify
 
@@ -138,7 +136,7 @@ def test_more_rows_than_are_read_at_once(ledger, decide, monkeypatch):
 def test_a_kind_that_this_version_does_not_know(ledger, changed_by_hand, decide):
     ledger.append([decide(Kind.PROPOSED)])
     changed_by_hand("UPDATE frx_ledger_events SET kind = 'dreamt'")
-    with pytest.raises(LedgerError, match=r"event 1 is not what it should be.*verify"):
+    with pytest.raises(LedgerError, match=r"event 1 is malformed.*verify"):
         ledger.standing(GRAPH, HERE)
 
 
@@ -155,7 +153,7 @@ def without_locks(location):
 
 def interrupted_by(monkeypatch, other, decisions):
     """Whenever the next event is made, somebody else appends the next of `decisions` first."""
-    record = chain.record
+    record = active_plans.record
     waiting = list(decisions)
     theirs = False
 
@@ -168,7 +166,7 @@ def interrupted_by(monkeypatch, other, decisions):
             theirs = False
         return made
 
-    monkeypatch.setattr(chain, "record", late)
+    monkeypatch.setattr(active_plans, "record", late)
 
 
 def test_who_comes_second_reads_again(without_locks, ledger, decide, monkeypatch):
@@ -190,7 +188,7 @@ def test_who_comes_second_may_find_that_it_must_not_any_more(without_locks, ledg
 
 def test_who_always_comes_second_gives_up(without_locks, ledger, decide, monkeypatch):
     interrupted_by(monkeypatch, ledger, [decide(Kind.PROPOSED, "1")])
-    with pytest.raises(LedgerError, match="appended to by others all the time"):
+    with pytest.raises(LedgerError, match="busy with other writers"):
         without_locks(patience_seconds=0).append([decide(Kind.PROPOSED, "2")])
     assert ledger.count() == 1
 

@@ -12,8 +12,7 @@ from frx_graph.errors import LedgerError
 from frx_graph.ledger.canonical_json import canonical, content_hash
 from frx_graph.ledger.database.opening import open_ledger, open_to_read
 from frx_graph.ledger.decision import Kind
-from frx_graph.ledger.event_document import NO_EVENT, record
-from frx_graph.ledger.event_row import event_row
+from frx_graph.ledger.event_document import NO_EVENT, event_row, record
 from frx_graph.ledger.verification import Problem, Verification, verify, verify_rows
 
 
@@ -101,7 +100,7 @@ def test_a_changed_event_with_a_new_hash_breaks_the_chain_behind_it(rows):
     ("change", "message"),
     [
         ({"schema": "frx_ledger_event_v2"}, "frx_ledger_event_v2"),
-        ({"recorded_at": "noon"}, "is not what it should be"),
+        ({"recorded_at": "noon"}, "is malformed"),
         ({"reason": ""}, "one line"),
     ],
 )

@@ -12,8 +12,7 @@ import os
 import sys
 from datetime import UTC, datetime
 
-from frx_graph.ledger.database.access import Access
-from frx_graph.ledger.database.engine import ledger_engine
+from frx_graph.ledger.database.engine import Access, ledger_engine
 from frx_graph.ledger.database.opening import open_ledger
 from frx_graph.ledger.decision import Decision, Kind
 from frx_graph.ledger.location import parse_location

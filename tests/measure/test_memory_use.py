@@ -15,8 +15,15 @@ from torch.profiler import profile
 
 from frx_graph.errors import EvidenceError
 from frx_graph.measure import memory_use
-from frx_graph.measure.memory_use import MemoryRecord, MemoryUse, StepMemory, observe_memory
-from frx_graph.measure.worse_memory import MemoryFault, WorseMemory, worse_memory
+from frx_graph.measure.memory_use import (
+    MemoryFault,
+    MemoryRecord,
+    MemoryUse,
+    StepMemory,
+    WorseMemory,
+    observe_memory,
+    worse_memory,
+)
 
 pytestmark = pytest.mark.usefixtures("program_froze_nothing")
 

@@ -33,9 +33,8 @@ from frx_graph.compiler import eager
 from frx_graph.compiler.plans import permits, recorded_plan
 from frx_graph.compiler.rewrite_pipeline import RewrittenGraph
 from frx_graph.errors import LedgerError, TravelError, TrialError
-from frx_graph.ledger.author import this_process
 from frx_graph.ledger.database.opening import open_ledger
-from frx_graph.ledger.decision import Decision, Kind
+from frx_graph.ledger.decision import Decision, Kind, this_process
 from frx_graph.ledger.location import missing, parse_location
 from frx_graph.ledger.store import Ledger
 from frx_graph.monitor.health_signals import PromisedTimes
@@ -838,7 +837,7 @@ def test_a_rollback_that_another_writer_is_in_the_way_of_is_recorded_when_the_pr
     at_exit: list[Callable[[], None]] = []
     monkeypatch.setattr(backend, "atexit", SimpleNamespace(register=at_exit.append, unregister=at_exit.remove))
     monkeypatch.setattr(backend._session, "_unrecorded", [])
-    monkeypatch.setattr("frx_graph.ledger.database.sqlite_engine.BUSY_SECONDS", 0.05)
+    monkeypatch.setattr("frx_graph.ledger.database.engine.BUSY_SECONDS", 0.05)
     given: list[float] = []
     append = promoted_plan.append
 

@@ -11,7 +11,7 @@ import pytest
 from cuda_programs import HOST, NO_MAIN, launching, needs_nvcc, source, stub_runtime
 
 from frx_graph.errors import EvidenceError
-from frx_graph.measure.machine.gpus_present import gpu_names
+from frx_graph.measure.machine.device_state import gpu_names
 from frx_graph.measure.nvcc import Nvcc, find_nvcc
 from frx_graph.trials.program_bench import BenchOptions, BenchRun, bench_programs
 from frx_graph.trials.program_outputs import Agreement

@@ -12,13 +12,20 @@ import typer
 from frx_graph.engines.engine import Engine, EngineName, Holding, LocalEngine
 from frx_graph.errors import OptionError
 
-EngineOption = Annotated[EngineName, typer.Option("--engine", help="Where trials run: here, or on a Ray cluster.")]
+EngineOption = Annotated[
+    EngineName, typer.Option("--engine", help="Where trials run: on this machine or a Ray cluster.")
+]
 AddressOption = Annotated[
     str | None,
-    typer.Option(help="Of the Ray cluster: auto, host:port, ray://host:port. Else RAY_ADDRESS, or this machine."),
+    typer.Option(
+        help="Address of the Ray cluster: auto, host:port, ray://host:port. Default: RAY_ADDRESS, or this machine."
+    ),
 ]
 WorkingDirOption = Annotated[
-    Path | None, typer.Option(help="Folder that Ray sends to all nodes, to run in. Else this one must be there, too.")
+    Path | None,
+    typer.Option(
+        help="Folder that Ray copies to all nodes to run in. Default: this folder, which all nodes must have."
+    ),
 ]
 
 
@@ -28,7 +35,7 @@ def check_engine(engine: EngineName, address: str | None, working_dir: Path | No
         if given is not None and engine is EngineName.LOCAL:
             raise OptionError(f"{name} is for a Ray cluster", "add --engine ray, or leave it out")
     if working_dir is not None and not working_dir.is_dir():
-        raise OptionError(f"--working-dir {working_dir} is no folder", "name the folder that has what is tried")
+        raise OptionError(f"--working-dir {working_dir} is not a folder", "name the folder of the program")
 
 
 @contextlib.contextmanager
@@ -44,8 +51,8 @@ def opened_engine(
 def opened_cluster(
     name: EngineName, address: str | None, working_dir: Path | None, holding: Holding
 ) -> Iterator[Callable[[str | None], Engine] | None]:
-    """What makes an engine of the nodes that have an environment, None: of all; connected while the block runs. None
-    where trials run here."""
+    """Yield a function that returns the engine of the nodes with an environment (None: of all nodes), connected while
+    the block runs. Yield None for local trials."""
     if name is EngineName.LOCAL:
         yield None
         return

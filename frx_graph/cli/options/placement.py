@@ -34,7 +34,7 @@ def check_device(name: str | None) -> str | None:
     if device.type == "meta":
         raise OptionError("--device meta computes nothing", "e.g. cpu, cuda, cuda:1")
     if device.type == "cuda" and not torch.cuda.is_available():
-        raise OptionError(f"--device {name}: this torch sees no CUDA device", "frx doctor says why")
+        raise OptionError(f"--device {name}: this torch sees no CUDA device", "see frx doctor")
     return name
 
 
@@ -44,7 +44,7 @@ def parse_shape(text: str) -> tuple[tuple[str, int], ...]:
     for part in text.split(","):
         matched = _SIZE.fullmatch(part)
         if matched is None:
-            raise OptionError(f"--shape {text!r}: {part!r} is no NAME=SIZE", "e.g. --shape batch=8,size=224")
+            raise OptionError(f"--shape {text!r}: {part!r} is not NAME=SIZE", "e.g. --shape batch=8,size=224")
         name = matched[1]
         if name in found:
             raise OptionError(f"--shape {text!r} gives {name} twice", "give --shape twice for two trials")

@@ -30,11 +30,13 @@ class Explanations:
     def check(self) -> None:
         """Raise `OptionError` for what can be known to be in the way, before any long work begins."""
         if self.folder.exists() and not self.folder.is_dir():
-            raise OptionError(f"{self.folder} is no folder", "explanations are three files: choose a folder for them")
+            raise OptionError(
+                f"{self.folder} is not a folder", "explanations are three files: choose a folder for them"
+            )
         for name, begins in _BEGINS.items():
             path = self.folder / name
             if path.is_dir() or (path.exists() and not path.is_file()):
-                raise OptionError(f"{path} is no regular file", "choose another folder")
+                raise OptionError(f"{path} is not a regular file", "choose another folder")
             if path.exists() and not self.force and not _is_ours(path, begins):
                 raise OptionError(f"{path} was not written by frx explain", "move it, or let --force replace it")
 

@@ -1,28 +1,38 @@
-"""What all commands do alike with what they have to say: `--format`, `--json`, `--quiet`, and who may read along.
+"""Shared output options of all commands, and the functions that print reports, documents and notices.
 
-A report goes to standard output, for people or as JSON. What is going on, and which files were written, goes to
-standard error, and so do errors, which `frx_graph.cli.main` prints, whatever was asked for.
+Reports go to standard output, as text or JSON. Progress and the names of written files go to standard error, as do
+errors, which `frx_graph.cli.main` always prints.
 """
 
 from __future__ import annotations
 
 import enum
 import json
+import os
+import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from pydantic import BaseModel
 
 from frx_graph.errors import OptionError
 from frx_graph.reports import progress
+from frx_graph.reports.advice.terminal import detect_terminal
+from frx_graph.reports.render.document import to_json
+from frx_graph.support.check import Check, Status
+from frx_graph.support.plain_text import one_line
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 _QUIET: ContextVar[bool] = ContextVar("quiet", default=False)
 
 
 class TextOrJson(enum.StrEnum):
-    """How most commands print what they found."""
+    """Output formats of most commands."""
 
     TEXT = "text"
     JSON = "json"
@@ -41,40 +51,71 @@ OnlyJsonOption = Annotated[bool, typer.Option("--json", help="The report as JSON
 QuietOption = Annotated[
     bool,
     typer.Option(
-        "--quiet", "-q", callback=_silence, help="No report for people and no progress: the exit code tells, and JSON."
+        "--quiet", "-q", callback=_silence, help="Print no text report and no progress, only JSON; see the exit code."
     ),
 ]
 
 
 def is_json(format: enum.StrEnum | None, as_document: bool) -> bool:
-    """Whether JSON is wanted. Raises `OptionError` where another format is wanted, too."""
+    """Return True if JSON was requested. Raises `OptionError` if another format was requested, too."""
     if as_document and format is not None and format.value not in (TextOrJson.TEXT, TextOrJson.JSON):
         raise OptionError(f"--json and --format {format.value} are both given", "leave one of them out")
     return as_document or (format is not None and format.value == TextOrJson.JSON)
 
 
 def is_quiet() -> bool:
-    """Whether the command that runs was given `--quiet`."""
+    """Return True if the running command was given `--quiet`."""
     return _QUIET.get()
 
 
 def print_document(document: object) -> None:
-    """JSON on standard output."""
+    """Print a document as JSON on standard output."""
     typer.echo(json.dumps(document, indent=2, allow_nan=False))
 
 
 def print_report(text: str, *, color: bool) -> None:
-    """What people read, on standard output; nothing if it is quiet."""
+    """Print a text report on standard output, unless `--quiet` was given."""
     if not is_quiet():
         typer.echo(text, nl=not text.endswith("\n"), color=color)
 
 
+def print_result(document: BaseModel, render: Callable[..., str], *, as_document: bool) -> None:
+    """Print a document as JSON, or as the text that `render(width=..., color=...)` returns."""
+    if as_document:
+        print_document(to_json(document))
+        return
+    terminal = detect_terminal(sys.stdout, os.environ)
+    print_report(render(width=terminal.width, color=terminal.color), color=terminal.color)
+
+
 def notice(text: str) -> None:
-    """A line on standard error that is no error; nothing if it is quiet."""
+    """Print a line that is no error on standard error, unless `--quiet` was given."""
     if not is_quiet():
         typer.echo(text, err=True)
 
 
 def stages() -> AbstractContextManager[Callable[[str], None]]:
-    """The spinner of `frx_graph.reports.progress`; silent if it is quiet."""
+    """Return the spinner of `frx_graph.reports.progress`; silent with `--quiet`."""
     return progress.stages(shown=not is_quiet())
+
+
+_LONGEST = 1000
+"""Characters of what was found: paths, and what others say went wrong."""
+_STYLES = {Status.OK: "green", Status.WARNING: "yellow", Status.ERROR: "bold red"}
+
+
+def print_checks(checks: tuple[Check, ...], console: Console) -> None:
+    """Print one line per check, with its hint, if any, below."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for check in checks:
+        value = Text(one_line(check.value, _LONGEST))
+        if check.hint:
+            value.append(f"\n{one_line(check.hint, _LONGEST)}", style="dim")
+        table.add_row(Text(check.status.value, style=_STYLES[check.status]), Text(check.name), value)
+    console.print(table)

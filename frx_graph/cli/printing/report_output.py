@@ -1,7 +1,8 @@
-"""What happens to an advice on the command line: filtered, rendered, written, and turned into an exit code."""
+"""Filter, render and write an advice, and turn it into an exit code."""
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Sequence
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import typer
+from pydantic import BaseModel
 
 from frx_graph.advice import Advice
 from frx_graph.cli.printing.output import notice, print_report
@@ -19,6 +21,7 @@ from frx_graph.reports.advice.selection import apply_selection, rule_selection
 from frx_graph.reports.advice.suppressions import apply_suppressions
 from frx_graph.reports.advice.terminal import Format, detect_terminal
 from frx_graph.reports.advice.wording import Outcome, outcome_of
+from frx_graph.reports.render.document import to_json
 from frx_graph.reports.render.source_path import checkout_root
 from frx_graph.rules.rule_card import all_cards
 from frx_graph.support.atomic_file import write_atomically
@@ -48,7 +51,7 @@ class ReportOptions:
 
 
 def emit(advice: Advice, options: ReportOptions) -> int:
-    """Write the report; the command's exit code: 0 clean, 1 findings, 2 if nothing at all could be analysed."""
+    """Write the report, and return the exit code: 0 clean, 1 findings, 2 if nothing could be analysed."""
     root = checkout_root(Path.cwd())
     selection = rule_selection(options.select, options.ignore, _known_rules())
     shown = apply_suppressions(apply_selection(advice, selection))
@@ -70,7 +73,7 @@ def emit(advice: Advice, options: ReportOptions) -> int:
 
 
 def write_report(text: str, output: Path | None, *, color: bool, for_people: bool) -> None:
-    """To standard output, or whole to a file. Raises `OptionError` for one that cannot be written."""
+    """Print the text, or write it to a file atomically. Raises `OptionError` if the file cannot be written."""
     if output is None:
         if for_people:
             print_report(text, color=color)
@@ -82,6 +85,11 @@ def write_report(text: str, output: Path | None, *, color: bool, for_people: boo
     except OSError as error:
         raise OptionError(f"cannot write {output}: {error.strerror}", "choose another --output") from error
     notice(f"frx: wrote {output}")
+
+
+def document_text(document: BaseModel) -> str:
+    """Return a document as indented JSON with a final newline."""
+    return json.dumps(to_json(document), indent=2, allow_nan=False) + "\n"
 
 
 def _known_rules() -> dict[str, str]:

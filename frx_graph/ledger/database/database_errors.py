@@ -1,4 +1,4 @@
-"""What a database's error means: to try again, or something to tell."""
+"""Tell database errors that allow another try from those to report."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ _REFUSED = (
     "configuration parameter",
     "invalid value for parameter",
 )
-"""What a server says that will not take us later, either. Before there is a connection, no code comes with its words,
-and these are in its own language (`lc_messages`). So whoever says something else is asked again: no append is lost to a
-server that is only starting, and a wrong password takes longer until it is told."""
+"""Messages of a server that will refuse a later attempt, too. A failed connection has no error code, and messages may
+be in the server's own language (`lc_messages`), so any other message allows another try: no append is lost because a
+server is still starting, at the price of a slower report of a wrong password."""
 
 _SQLITE = {
     sqlite3.SQLITE_FULL: ("cannot be written: the disk is full", f"free some space, or {ELSEWHERE}"),
@@ -56,7 +56,7 @@ _POSTGRES = {
 
 
 def was_first(error: SQLAlchemyError) -> bool:
-    """Whether another writer came first and nothing of the transaction was kept, so that it may be made again."""
+    """Return True if another writer came first and nothing of the transaction was kept, so that it may be repeated."""
     state = _state(error)
     if isinstance(error, IntegrityError):
         return state in (None, _UNIQUE_STATE)
@@ -64,8 +64,8 @@ def was_first(error: SQLAlchemyError) -> bool:
 
 
 def was_lost(error: SQLAlchemyError) -> bool:
-    """Whether the connection to a server was lost, or there is none for now: it may be asked again. Of a transaction
-    that was being committed nobody knows then whether it was kept."""
+    """Return True if there is no connection to the server for now, so that another try may succeed. If it was lost
+    during a commit, the transaction may or may not have been kept."""
     if not isinstance(error, DBAPIError):
         return False
     if error.connection_invalidated:
@@ -80,7 +80,7 @@ def was_lost(error: SQLAlchemyError) -> bool:
 
 
 def damage(error: SQLAlchemyError) -> str | None:
-    """What SQLite says of its damaged file; None for other errors."""
+    """Return SQLite's message for a damaged file; None for other errors."""
     return str(error.orig) if isinstance(error, DBAPIError) and _sqlite_code(error) == sqlite3.SQLITE_CORRUPT else None
 
 
@@ -92,7 +92,7 @@ def explained(error: SQLAlchemyError, location: Location) -> LedgerError:
         what, hint = _SQLITE[code]
         return LedgerError(f"the ledger {location} {what}", hint)
     if isinstance(error, IntegrityError):
-        return LedgerError(f"the ledger {location} is appended to by others all the time", "try again")
+        return LedgerError(f"the ledger {location} is busy with other writers", "try again")
     if (state := _state(error)) in _POSTGRES:
         what, hint = _POSTGRES[state]
         return LedgerError(f"the ledger {location} {what}", hint)

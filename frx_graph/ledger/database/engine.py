@@ -2,20 +2,37 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Engine, create_engine
+import enum
+import functools
+import sqlite3
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 from sqlalchemy.pool import NullPool
 
 from frx_graph.errors import LedgerError
-from frx_graph.ledger.database.access import Access
-from frx_graph.ledger.database.postgres_engine import postgres_engine
-from frx_graph.ledger.database.sqlite_engine import sqlite_engine
+from frx_graph.ledger.database.database_errors import PRIMARY_CODE
+from frx_graph.ledger.database.tables import EVENTS
 from frx_graph.ledger.location import ELSEWHERE, Location
+
+WRITING = "frx_writing"
+"""Execution option of the connections that are to append."""
+
+
+class Access(enum.Enum):
+    """Access modes of an engine, in the words of SQLite's `mode`."""
+
+    CREATE = "rwc"
+    WRITE = "rw"
+    READ = "ro"
 
 
 def ledger_engine(location: Location, access: Access) -> Engine:
-    """An engine without a pool: decisions are rare, a connection must not be shared with a forked process, and a server
-    has a place for each. Nothing is opened yet. Raises LedgerError for a database that SQLAlchemy, or this
+    """Return an engine without a pool: decisions are rare, a connection must not be shared with a forked process, and
+    servers limit connections. Opens nothing yet. Raises LedgerError for a database that SQLAlchemy, or this
     installation, does not know."""
     if location.file is not None:
         return sqlite_engine(location.file, access)
@@ -24,10 +41,146 @@ def ledger_engine(location: Location, access: Access) -> Engine:
             return postgres_engine(location.url, access)
         return create_engine(location.url, poolclass=NullPool)
     except NoSuchModuleError as error:
-        raise LedgerError(f"the ledger {location}: SQLAlchemy knows no such database", ELSEWHERE) from error
+        raise LedgerError(f"the ledger {location}: SQLAlchemy does not know this database", ELSEWHERE) from error
     except ImportError as error:
         name = error.name or "its driver"
         wanted = "'frx-graph[postgres]'" if name == "psycopg" else name
         raise LedgerError(f"the ledger {location} needs the package {name}", f"pip install {wanted}") from error
     except (ArgumentError, ValueError, TypeError) as error:
         raise LedgerError(f"the ledger's URL {location} cannot be used", ELSEWHERE) from error
+
+
+_POSTGRES_LINK = {
+    "connect_timeout": 5,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 20_000,
+    "application_name": "frx",
+}
+"""Limits for a server that does not answer, in seconds (`tcp_user_timeout` in milliseconds). Without them a lost
+connection would hang for hours (https://www.postgresql.org/docs/current/libpq-connect.html)."""
+
+_WRITE = """
+SET LOCAL lock_timeout = '2s';
+SET LOCAL idle_in_transaction_session_timeout = '10s';
+SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off';
+SELECT pg_advisory_xact_lock(7382095146166544242)
+"""
+"""Make writers wait for each other, in the order in which they came. As under SQLite, a writer takes the lock before it
+reads the last event. The holder knows that no earlier transaction is still being committed, so what a lost connection
+may have left is either there or never will be.
+
+Only frx uses this lock ("frxledgr" in ASCII). It needs no right on a table and ends with its transaction: at once if
+the writer is killed, after ten seconds if it is cut off. A waiting writer tries again after two seconds. A commit
+returns once it is on disk, whatever the database's default.
+"""
+
+
+_READ = "SET LOCAL lock_timeout = '5s'"
+"""Do not wait for ever for a locked table, as during a migration; reading takes no lock."""
+
+
+def postgres_engine(url: URL, access: Access) -> Engine:
+    """An engine for the database there. Nothing is opened yet."""
+    return _cached_postgres_engine(url, access is Access.READ)
+
+
+@functools.cache
+def _cached_postgres_engine(url: URL, reading: bool) -> Engine:
+    # Once in a process: an engine asks a server of what kind it is, which takes longer than an append.
+    engine = create_engine(
+        url,
+        poolclass=NullPool,
+        connect_args={name: value for name, value in _POSTGRES_LINK.items() if name not in url.query},
+        # Who reads sees one state of the ledger; who appends must see what was there when it got the lock, and a later
+        # level would show what was there when it asked for it.
+        isolation_level="REPEATABLE READ" if reading else "READ COMMITTED",
+        execution_options={"postgresql_readonly": reading},
+        use_native_hstore=False,
+    )
+    event.listen(engine, "begin", _begin_reading if reading else _begin_postgres)
+    return engine
+
+
+def _begin_postgres(connection: Connection) -> None:
+    if connection.get_execution_options().get(WRITING, False):
+        connection.exec_driver_sql(_WRITE)
+
+
+def _begin_reading(connection: Connection) -> None:
+    connection.exec_driver_sql(_READ)
+
+
+BUSY_SECONDS = 2.0
+"""Seconds that SQLite waits for another process before it reports a lock; an append then tries again."""
+
+
+def holds_something_else(file: Path) -> LedgerError:
+    """The error for a SQLite database with tables, none of them a ledger's."""
+    return LedgerError(f"{file} is a SQLite database, but no ledger", "name another file")
+
+
+def sqlite_engine(file: Path, access: Access) -> Engine:
+    """An engine for that file, which is not opened yet."""
+
+    def connect() -> sqlite3.Connection:
+        return _open_to_read(file) if access is Access.READ else _open_sqlite(file, f"mode={access.value}")
+
+    def make_durable(connection: Any, _record: object) -> None:
+        names = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        if names and EVENTS.name not in names:
+            raise holds_something_else(file)  # and is left as it is
+        # A committed event survives the end of the process, and of the power.
+        connection.execute("PRAGMA synchronous=FULL")
+        connection.execute("PRAGMA journal_mode=WAL")
+
+    # The URL names only the dialect: how the file is opened decides whether it may come into being.
+    engine = create_engine("sqlite://", creator=connect, poolclass=NullPool)
+    if access is not Access.READ:
+        event.listen(engine, "connect", make_durable)
+    event.listen(engine, "begin", _begin_sqlite)
+    return engine
+
+
+def _open_sqlite(file: Path, options: str) -> sqlite3.Connection:
+    # No isolation level: sqlite3 would begin transactions by itself, and too late; see `_begin_sqlite`.
+    uri = f"file:{quote(str(file))}?{options}"
+    connection = sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+    connection.text_factory = _text
+    return connection
+
+
+def _open_to_read(file: Path) -> sqlite3.Connection:
+    """Open a ledger for reading. In a read-only folder SQLite needs `immutable`, which is safe if nothing waits in the
+    write-ahead log."""
+    connection = _open_sqlite(file, "mode=ro")
+    try:
+        connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    except sqlite3.Error as error:
+        connection.close()
+        code = getattr(error, "sqlite_errorcode", 0) & PRIMARY_CODE
+        if code not in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN) or not _all_in_file(file):
+            raise
+        return _open_sqlite(file, "mode=ro&immutable=1")
+    return connection
+
+
+def _all_in_file(file: Path) -> bool:
+    log = file.with_name(f"{file.name}-wal")
+    try:
+        return file.is_file() and not (log.exists() and log.stat().st_size)
+    except OSError:
+        return False
+
+
+def _text(stored: bytes) -> str:
+    """Bytes that are no text, in a damaged file, become other text: that its hash is wrong is seen then."""
+    return stored.decode("utf-8", "backslashreplace")
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    """Begin a transaction. Writers take the lock before they read the last event, so that no other writer comes
+    between."""
+    writing = connection.get_execution_options().get(WRITING, False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writing else "BEGIN")

@@ -14,9 +14,8 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from sqlalchemy import Connection
 
-from frx_graph.ledger.database.access import Access
-from frx_graph.ledger.database.engine import ledger_engine
-from frx_graph.ledger.database.tables_version import check_not_newer, tables_version
+from frx_graph.ledger.database.engine import Access, ledger_engine
+from frx_graph.ledger.database.tables import check_not_newer, tables_version
 from frx_graph.ledger.database.transaction import in_turn
 from frx_graph.ledger.location import Location, check_there
 from frx_graph.ledger.store import PATIENCE_SECONDS
@@ -28,9 +27,8 @@ _FOLDER = Path(__file__).parents[1] / "migrations"
 
 
 def upgrade_ledger(location: Location) -> int | None:
-    """Give the ledger there this version's tables, all of them or none; which version they had before, None where there
-    were none. Raises LedgerMissingError for a file that is not there, and LedgerError for newer tables and for what
-    goes wrong in the database."""
+    """Upgrade the ledger's tables to this version, all or none, and return their version before; None if there were
+    none. Raises LedgerMissingError for a missing file, and LedgerError for newer tables and database errors."""
     check_there(location)
 
     def upgrade(connection: Connection) -> int | None:

@@ -9,24 +9,20 @@ from sqlalchemy import Connection, Engine, insert, inspect, update
 from sqlalchemy.exc import SQLAlchemyError
 
 from frx_graph.errors import LedgerError, LedgerMissingError
-from frx_graph.ledger.database.access import Access
 from frx_graph.ledger.database.database_errors import explained
-from frx_graph.ledger.database.engine import ledger_engine
-from frx_graph.ledger.database.sqlite_engine import holds_something_else
-from frx_graph.ledger.database.tables import METADATA, VERSIONS
-from frx_graph.ledger.database.tables_version import check_this, tables_version
+from frx_graph.ledger.database.engine import Access, holds_something_else, ledger_engine
+from frx_graph.ledger.database.tables import METADATA, VERSIONS, check_this, tables_version
 from frx_graph.ledger.database.transaction import in_turn
 from frx_graph.ledger.location import ELSEWHERE, Location, check_there, missing
 from frx_graph.ledger.plain_file import TABLES_VERSION
 from frx_graph.ledger.store import PATIENCE_SECONDS, Ledger
 
 CHECK_SECONDS = 5.0
-"""How long other writers are waited for to see whether a ledger can be written."""
+"""Seconds to wait for other writers when checking that a ledger can be written."""
 
 
 def open_ledger(location: Location, *, patience_seconds: float = PATIENCE_SECONDS) -> Ledger:
-    """The ledger there, made if it is missing; a file's tables are upgraded. Raises LedgerError where that cannot be
-    done."""
+    """Open the ledger for appending; a missing one is made, and a file's tables are upgraded. Raises LedgerError."""
     if location.file is not None:
         try:
             location.file.parent.mkdir(parents=True, exist_ok=True)
@@ -43,8 +39,7 @@ def open_ledger(location: Location, *, patience_seconds: float = PATIENCE_SECOND
 
 
 def open_to_read(location: Location) -> Ledger:
-    """The ledger there, which can only be read. Raises LedgerMissingError where there is none: nothing is made, and so
-    nothing was decided."""
+    """Open the ledger for reading; nothing is made. Raises LedgerMissingError if there is none."""
     check_there(location)
     engine = ledger_engine(location, Access.READ)
     try:
@@ -61,7 +56,7 @@ def open_to_read(location: Location) -> Ledger:
 
 
 def check_writable(location: Location) -> None:
-    """Raises LedgerError where no decision can be recorded there, before somebody works for one. Makes no file."""
+    """Raise LedgerError if no decision can be recorded there, before any long work begins. Makes no file."""
     try:
         check_there(location)
     except LedgerMissingError:
@@ -79,7 +74,7 @@ def _check_makeable(location: Location) -> None:
 
 
 def _write_again(connection: Connection) -> None:
-    """Changes nothing; that a file is read-only, or the disk is full, shows only when something is written."""
+    """Update the version to itself. Only a write shows that a file is read-only or the disk is full."""
     connection.execute(update(VERSIONS).values(version=VERSIONS.c.version))
 
 

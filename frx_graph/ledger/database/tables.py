@@ -8,7 +8,11 @@ Whoever changes a table adds a migration to `migrations/versions` that does the 
 
 from __future__ import annotations
 
-from sqlalchemy import Column, Index, Integer, MetaData, String, Table, Text
+from sqlalchemy import Column, Connection, Index, Integer, MetaData, String, Table, Text, func, inspect, select
+
+from frx_graph.errors import LedgerError
+from frx_graph.ledger.location import ELSEWHERE, Location
+from frx_graph.ledger.plain_file import TABLES_VERSION
 
 METADATA = MetaData()
 
@@ -29,3 +33,28 @@ EVENTS = Table(
     Column("document", Text, nullable=False),
     Index("frx_ledger_standing", "signature", "environment", "position"),
 )
+
+
+def tables_version(connection: Connection) -> int | None:
+    """The version of the tables that are there; None where there are none."""
+    if not inspect(connection).has_table(VERSIONS.name):
+        return None
+    version: int | None = connection.execute(select(func.max(VERSIONS.c.version))).scalar_one()
+    return version
+
+
+def check_not_newer(version: int, location: Location) -> None:
+    """Raises LedgerError for tables that only a later version knows."""
+    if version > TABLES_VERSION:
+        raise LedgerError(_of(version, location), f"update frx-graph, or {ELSEWHERE}")
+
+
+def check_this(version: int, location: Location) -> None:
+    """Raises LedgerError for tables that are not those of this version."""
+    check_not_newer(version, location)
+    if version < TABLES_VERSION:
+        raise LedgerError(_of(version, location), "frx ledger upgrade")
+
+
+def _of(version: int, location: Location) -> str:
+    return f"the ledger {location} has tables of version {version}, and this frx-graph knows {TABLES_VERSION}"

@@ -11,8 +11,8 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import SQLAlchemyError
 
 from frx_graph.errors import LedgerUncertainError
-from frx_graph.ledger.database.access import WRITING
 from frx_graph.ledger.database.database_errors import explained, was_first, was_lost
+from frx_graph.ledger.database.engine import WRITING
 from frx_graph.ledger.location import Location
 
 _FIRST_PAUSE_SECONDS = 0.005
@@ -29,13 +29,12 @@ def in_turn(
     *,
     writing: bool = True,
 ) -> _Result:
-    """What `work` returns, once its transaction was committed.
+    """Run `work` in a transaction, and return its result once that is committed.
 
-    `work` is called again where another writer was first, or the connection was lost, for at most `patience_seconds`.
-    In the second case an earlier transaction may have been kept although nobody has said so: `work` looks for what it
-    would do twice. If it only reads, and so is not `writing`, it waits for no writer. Raises LedgerError for what goes
-    wrong in the database; what `work` raises itself comes out as it is. In both cases nothing was changed, but for
-    LedgerUncertainError.
+    `work` is called again if another writer was first or the connection was lost, for at most `patience_seconds`. After
+    a lost connection an earlier transaction may have been kept, so `work` must check for what it would do twice. With
+    `writing` False it waits for no writer. Raises LedgerError for errors of the database, and passes on what `work`
+    raises. In both cases nothing was changed, except for LedgerUncertainError.
     """
     deadline = time.monotonic() + patience_seconds
     pause = _FIRST_PAUSE_SECONDS

@@ -1,14 +1,12 @@
-"""What torch has compiled in this process since a moment: what ran while it did is no measurement of the program.
+"""Detect what torch has compiled in this process since a given moment; a step that ran meanwhile is no measurement.
 
-Every phase of a compilation, of Dynamo's frames, of AOTAutograd's graphs (a backward that is compiled when it is first
-run, too), of Inductor's code, of Triton's kernels, of CUDA graphs' recording, is timed by `torch._dynamo.utils
-.dynamo_timed`, which keeps a list of seconds for each phase. That the lists grew is the cheapest sign there is: reading
-their lengths takes some microseconds, and nothing is hooked in. Running what is compiled already adds nothing to them.
-Other signs say less: `get_compilation_metrics()` is a queue of bounded length, `_dynamo.callback` says nothing of
-Triton's tuning at run time and is cleared by `torch._dynamo.reset`.
+`torch._dynamo.utils.dynamo_timed` times every phase of a compilation (Dynamo's frames, AOTAutograd's graphs, Inductor's
+code, Triton's kernels, recording of CUDA graphs) in a list of seconds per phase. Comparing the lengths of these lists
+takes some microseconds and needs no hook. Running compiled code adds nothing to them. `get_compilation_metrics()` is a
+bounded queue instead, and `_dynamo.callback` misses Triton's tuning at run time and is cleared by
+`torch._dynamo.reset`.
 
-Not seen: kernels that a program gives to Triton itself, outside any compiled graph, and what libraries generate (oneDNN
-its kernels).
+Not seen: kernels that a program compiles with Triton itself, and code that libraries such as oneDNN generate.
 """
 
 from __future__ import annotations
@@ -33,19 +31,19 @@ class Compilations:
 
 
 def compilations() -> Compilations:
-    """What has been compiled up to now."""
+    """Return the number of compilations in each phase so far."""
     # Copied in one step, since another thread may be compiling.
     phases = dict(dynamo_utils.compilation_time_metrics)
     return Compilations({name: (times, len(times)) for name, times in phases.items() if name not in _NOT_COMPILING})
 
 
 def frames_compiled() -> int:
-    """Frames that Dynamo has compiled in this process since it was last reset."""
+    """Return the number of frames that Dynamo has compiled in this process since its last reset."""
     return len(dynamo_utils.compilation_time_metrics.get(_FRAME, ()))
 
 
 def compiled_between(begin: Compilations, end: Compilations) -> str | None:
-    """What was compiled between two readings, in a few words; None if nothing was."""
+    """Describe what was compiled between two readings; None if nothing was."""
     grown = {name: _new(begin.phases.get(name), now) for name, now in end.phases.items()}
     grown = {name: count for name, count in grown.items() if count}
     if not grown:

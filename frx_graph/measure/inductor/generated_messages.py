@@ -1,4 +1,4 @@
-"""What the process that times generated loops is asked, and what it answers: JSON both ways."""
+"""JSON messages to and from the process that times generated loops."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class CallMessage(_Message):
 
 
 class Request(_Message):
-    """Groups of calls; those of one are to be compared. `threads` are torch's."""
+    """Groups of calls that are compared within a group. `threads` are torch's."""
 
     threads: Annotated[int, Field(ge=1)]
     groups: tuple[tuple[CallMessage, ...], ...]

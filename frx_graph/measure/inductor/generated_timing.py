@@ -1,6 +1,7 @@
-"""How long the loops take that Inductor writes for single operators, timed in a process of their own.
+"""Time the loops that Inductor generates for single operators, in a process of their own, and cache the times.
 
-Whatever goes wrong there, the worst that happens is that nothing is known.
+A loop takes microseconds, or a scheduler's time slice on a busy machine, so times of a busy machine are not used.
+Starting a process that compiles takes seconds, so failures are remembered as long as this process lives.
 """
 
 from __future__ import annotations
@@ -9,14 +10,21 @@ import contextlib
 import os
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import MappingProxyType
 
 import torch
 
 from frx_graph.facts.generated_call import GeneratedCall
 from frx_graph.measure.inductor.generated_messages import Answer, CallMessage, Request
+from frx_graph.measure.measurement_cache import (
+    measured_operators_path,
+    signature_key,
+    store_seconds,
+    stored_seconds,
+)
 from frx_graph.support.supervisor.run import run_program
 
 WORKER = (sys.executable or "python", "-m", "frx_graph.measure.inductor.generated_worker")
@@ -25,7 +33,7 @@ _START_SECONDS = 60.0
 _CALL_SECONDS = 5.0
 """Compiling a loop takes 0.4 to 1.3 seconds."""
 _NOT_INHERITED = ("TORCH_LOGS", "TORCH_TRACE", "TORCH_COMPILE_DEBUG", "TORCHINDUCTOR_COMPILE_THREADS")
-"""What the user has asked to be told of is the user's program."""
+"""Variables that are not inherited: their output is for the user's own program."""
 
 
 @dataclass(frozen=True)
@@ -44,10 +52,10 @@ def time_generated(
     worker: Sequence[str] = WORKER,
     limit_s: float | None = None,
 ) -> GeneratedTimes:
-    """Time all calls, those of one group in turn, in one process for all of them; none is started for no calls.
+    """Time all calls, those of a group in turn, in one process; no process is started for no calls.
 
-    The process runs with this one's threads, its environment and so its Inductor cache. It is ended with all that it
-    has started after `limit_s` seconds, and when this call is interrupted. Never raises for what happens in there.
+    The process has this one's threads, environment and Inductor cache. It is ended with its children after `limit_s`
+    seconds, and when this call is interrupted. Never raises for errors in that process.
     """
     asked: list[tuple[GeneratedCall, ...]] = []
     messages: list[tuple[CallMessage, ...]] = []
@@ -81,3 +89,45 @@ def _output(worker: Sequence[str], request: bytes, limit_s: float) -> bytes:
     if ran.problem is not None:
         raise ValueError(ran.problem)
     return ran.output
+
+
+Measure = Callable[[Iterable[Sequence[GeneratedCall]]], GeneratedTimes]
+
+_KNOWN: dict[tuple[Path, str], float | None] = {}
+"""Seconds by file and key; None for calls that could not be timed."""
+
+
+def generated_seconds(
+    groups: Iterable[Sequence[GeneratedCall]],
+    device_type: str,
+    *,
+    directory: Path | None = None,
+    measure: Measure = time_generated,
+) -> Mapping[GeneratedCall, float]:
+    """Return the seconds of each call, cached or timed now. Calls of a group are compared: if one is missing, all are
+    measured, and a group with a failure is missing from the result. `directory` replaces `cache_directory()`."""
+    asked = {group: tuple(map(generated_key, group)) for group in dict.fromkeys(map(tuple, groups))}
+    if not asked:
+        return {}
+    path = measured_operators_path(device_type, directory)
+    stored = stored_seconds(path)
+    _KNOWN.update(((path, key), stored[key]) for keys in asked.values() for key in keys if key in stored)
+    missing = [group for group, keys in asked.items() if any((path, key) not in _KNOWN for key in keys)]
+    if missing:
+        times = measure(missing)
+        seconds = {} if times.disturbed else {generated_key(call): s for call, s in times.seconds.items()}
+        _KNOWN.update(((path, key), seconds.get(key)) for group in missing for key in asked[group])
+        if seconds:
+            store_seconds(path, seconds)
+    found: dict[GeneratedCall, float] = {}
+    for group, keys in asked.items():
+        taken = [s for key in keys if (s := _KNOWN[path, key]) is not None]
+        if len(taken) == len(group):
+            found.update(zip(group, taken, strict=True))
+    return found
+
+
+def generated_key(call: GeneratedCall) -> str:
+    """Return the call as text, different from the key of any kernel that eager runs."""
+    results = ", ".join(f"{read.position}|{'x'.join(map(str, read.strides))}" for read in call.results)
+    return f"inductor {call.times} x {signature_key(call.signature)} -> {results}"

@@ -1,9 +1,8 @@
-"""Compiles operator calls with Inductor, each as a graph of its own, and times them: a program that reads a request
-from its standard input and writes the answer to its standard output.
+"""Compile operator calls with Inductor, each as a graph of its own, and time them.
 
-It runs in a process of its own, since compiling within a compilation would disturb Inductor's counters and locks.
-Gathers get the places that upsampling by the ratio of their sizes reads: which ones they are decides what is in the
-caches.
+The program reads a request from standard input and writes the answer to standard output. It is a separate process,
+since compiling within a compilation would disturb Inductor's counters and locks. Gathers read the places that
+upsampling by the ratio of their sizes reads, since those decide what is in the caches.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from frx_graph.support.supervisor.supervised import claim_stdout
 from frx_graph.support.torch_internals import compile_fx_inner, inductor_config, pytree, select_decomp_table
 
 _ROUNDS = 2
-"""As for other operators: a machine that slows down or speeds up meanwhile treats all groups alike."""
+"""Rounds as for other operators, so that a machine that changes its speed treats all groups alike."""
 
 _ATTEMPTS = 3
 """Timing is short, compared with compiling: what disturbs it may be over at the next attempt."""
@@ -140,7 +139,8 @@ def _gathered(overload: Any, image: Tensor, indices: Sequence[Tensor | None], ti
 
 
 def _places(had: int, wanted: int, step: int, inner: int, device: torch.device) -> Tensor:
-    """Where `wanted` places read of `had`, `step` further; followed by `inner` dimensions of size 1."""
+    """Return the indices that `wanted` outputs read of `had` inputs, `step` further, followed by `inner` dimensions of
+    size 1."""
     places = (torch.arange(wanted, device=device) * (had / wanted)).to(torch.int64)
     return (places + step).clamp(max=had - 1).reshape(-1, *(1,) * inner)
 

@@ -13,8 +13,7 @@ from frx_graph.capture.call_site import UNKNOWN_SITE
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.measure.inductor.inductor_graph import ExternCall, read_schedule
 from frx_graph.measure.operators.copy_recorder import CopyRecorder
-from frx_graph.measure.operators.observed_copy import OUTSIDE, ObservedCopy
-from frx_graph.measure.operators.operator_measurement import Mechanism, SeenCopy
+from frx_graph.measure.operators.operator_measurement import OUTSIDE, Mechanism, ObservedCopy, SeenCopy
 from frx_graph.support.torch_internals import (
     CompiledFxGraph,
     OpOverload,
@@ -45,7 +44,7 @@ class _CompiledGraph:
 
 
 class ObservingBackend:
-    """What `torch.compile` gets as its backend: Inductor, with its schedules read on the way.
+    """A `torch.compile` backend: Inductor, with its schedules read on the way.
 
     Compiled graphs go on running, unwatched, after `record`. Raises `NotImplementedError` on a torch without a hook
     behind Inductor's fusion.

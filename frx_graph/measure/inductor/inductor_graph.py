@@ -1,4 +1,4 @@
-"""Reads from Inductor's scheduled kernels which of them only move data from one layout to another.
+"""Find Inductor's scheduled kernels that of them only move data from one layout to another.
 
 A kernel body copies if all it does is one load and one store. It is a layout copy if memory is walked in another order
 on one side than on the other, or if the program asked for the copy. A copy whose result no other kernel reads never
@@ -23,7 +23,7 @@ from frx_graph.capture.call_site import (
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.facts.operator_families import FOLDED_PRODUCTS
 from frx_graph.measure.operators.aten_copies import WEIGHT_OPERAND
-from frx_graph.measure.operators.observed_copy import ObservedCopy, ObservedKind, ObservedRole
+from frx_graph.measure.operators.operator_measurement import ObservedCopy, ObservedKind, ObservedRole
 from frx_graph.support.torch_internals import (
     ExternKernelSchedulerNode,
     ForeachKernelSchedulerNode,
@@ -36,7 +36,7 @@ from frx_graph.support.torch_internals import (
 
 _MOVES = frozenset({"load", "store", "get_index"})
 _ASKED_FOR = frozenset({"aten.clone", "aten.contiguous", "aten.copy", "prims.clone"})
-"""What Inductor's decompositions leave of the copies that a program asks for; `copy` is a functionalised `copy_`."""
+"""Operators that Inductor's decompositions leave of explicit copies; `copy` is a functionalised `copy_`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +49,8 @@ class ExternCall:
 
 @dataclass(frozen=True)
 class GeneratedGraph:
-    """What one compiled graph does besides arithmetic. `copies` are keyed by the buffer that they write, `externs` by
-    the buffers that they make."""
+    """The copies and library calls of one compiled graph. `copies` are keyed by the buffer that they write, `externs`
+    by the buffers that they make."""
 
     copies: Mapping[str, ObservedCopy]
     externs: Mapping[str, ExternCall]
@@ -200,7 +200,7 @@ def _asked(clone: fx.Node) -> tuple[str, ObservedKind]:
 
 
 def _origin(node: Any, operators: frozenset[str] | None = None) -> fx.Node | None:
-    """The graph node that a scheduled one stands for: of several that were folded into it, the last to run."""
+    """Return the graph node of a scheduled one; if several were folded into it, the last to run."""
     if node.node is None:
         return None
     exact = node.node.get_origin_node()

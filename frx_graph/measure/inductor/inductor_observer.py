@@ -1,4 +1,4 @@
-"""Compiles a program with Inductor and shows the layout copies that one step of the compiled code makes.
+"""Compile a program with Inductor and return the layout copies that one step of the compiled code makes.
 
 Three things are put together. Kernels that only move data are read from Inductor's schedule, just before it becomes
 code. What library calls copy inside is recorded at run time, one recorder region per call, and found in the program
@@ -18,7 +18,7 @@ from typing import ParamSpec, TypeVar
 import torch
 
 from frx_graph.capture.state_snapshot import preserve_state
-from frx_graph.measure.operators.observed_copy import ObservedCopy
+from frx_graph.measure.operators.operator_measurement import ObservedCopy
 from frx_graph.support.torch_internals import functorch_config
 
 P = ParamSpec("P")

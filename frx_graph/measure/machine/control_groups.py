@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+
+import psutil
 
 CGROUPS = Path("/sys/fs/cgroup")
 OWN_CGROUP = Path("/proc/self/cgroup")
@@ -13,8 +16,8 @@ OWN_CGROUP = Path("/proc/self/cgroup")
 
 @cache
 def own_groups(cgroups: Path = CGROUPS, own: Path = OWN_CGROUP) -> tuple[Path, ...]:
-    """The folders of this process's group and all above it, any of which may have limits; none where there are no
-    groups. In a container its own group is the root of what it sees."""
+    """Return the folders of this process's group and all above it; none without control groups. In a container its own
+    group is the root of the visible hierarchy."""
     try:
         (path,) = (line.split(":", 2)[2] for line in own.read_text().splitlines() if line.startswith("0::"))
         group = Path(os.path.normpath(path.strip())).relative_to("/")
@@ -24,7 +27,7 @@ def own_groups(cgroups: Path = CGROUPS, own: Path = OWN_CGROUP) -> tuple[Path, .
 
 
 def numbers_by_name(file: Path) -> dict[str, int]:
-    """The lines `name number` of a file; those that it has."""
+    """Return the lines `name number` of a file as a mapping."""
     found = {}
     with contextlib.suppress(OSError):
         for line in file.read_text().splitlines():
@@ -35,8 +38,56 @@ def numbers_by_name(file: Path) -> dict[str, int]:
 
 
 def number_in(file: Path) -> int | None:
-    """The number that a file consists of; None for another text, such as "max", and where there is no file."""
+    """Return the number in a file; None for other text, such as "max", and without a file."""
     try:
         return int(file.read_text())
     except (OSError, ValueError):
+        return None
+
+
+def available_memory(cgroups: Path = CGROUPS, own: Path = OWN_CGROUP) -> int | None:
+    """Return the bytes that can be allocated now without swapping or being killed; None if unknown.
+
+    In a control group (cgroup v2) that is `memory.max` minus the memory in use, where file pages not read lately
+    (`inactive_file`) count as free.
+    """
+    found = list(_left_in_groups(cgroups, own))
+    with contextlib.suppress(OSError, psutil.Error):
+        found.append(psutil.virtual_memory().available)
+    return min(found, default=None)
+
+
+def _left_in_groups(cgroups: Path, own: Path) -> Iterator[int]:
+    for group in own_groups(cgroups, own):
+        limit, used = number_in(group / "memory.max"), number_in(group / "memory.current")
+        if limit is not None and used is not None:
+            reclaimed = numbers_by_name(group / "memory.stat").get("inactive_file", 0)
+            yield max(0, limit - max(0, used - reclaimed))
+
+
+def quota_processors(cgroups: Path = CGROUPS, own: Path = OWN_CGROUP) -> float | None:
+    """Return how many processors' time the control groups of this process leave it (`cpu.max`); None without a quota,
+    or if it is unknown."""
+    quotas = (_quota(group / "cpu.max") for group in own_groups(cgroups, own))
+    return min((quota for quota in quotas if quota is not None), default=None)
+
+
+def waited_seconds(cgroups: Path = CGROUPS, own: Path = OWN_CGROUP) -> float | None:
+    """Return the seconds for which any task of this process's own group has waited for a processor (`some` in
+    `cpu.pressure`, the mean over processors: https://docs.kernel.org/accounting/psi.html). They include waiting for an
+    exhausted quota. None if unknown."""
+    try:
+        group, *_ = own_groups(cgroups, own)
+        lines = (line.split() for line in (group / "cpu.pressure").read_text().splitlines())
+        (total,) = (part for kind, *parts in lines if kind == "some" for part in parts if part.startswith("total="))
+        return int(total.removeprefix("total=")) / 1e6
+    except (OSError, ValueError):
+        return None
+
+
+def _quota(file: Path) -> float | None:
+    try:
+        microseconds, period = file.read_text().split()
+        return int(microseconds) / int(period)
+    except (OSError, ValueError, ZeroDivisionError):  # "max" where there is none
         return None

@@ -7,6 +7,7 @@ way all traffic is counted here. Peak arithmetic is torch's own square matrix pr
 from __future__ import annotations
 
 import contextlib
+import platform
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -18,9 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from frx_graph.errors import EvidenceError, OptionError
 from frx_graph.measure.cache_directory import CACHE_VARIABLE, cache_directory, remember
-from frx_graph.measure.machine.calibration_plausibility import implausibility
-from frx_graph.measure.machine.cpu_name import cpu_name
-from frx_graph.measure.machine.device_profile import DeviceProfile
+from frx_graph.measure.machine.device_profile import DeviceProfile, implausibility
 from frx_graph.measure.machine.disturbance import disturbance
 from frx_graph.support.torch_internals import disable_current_modes
 
@@ -70,7 +69,7 @@ def device_profile(device: torch.device | str, *, cache: Path | None = None, mea
         raise EvidenceError(f"{device_name(resolved)} was not measured yet", "let it be measured once")
     profile, disturbed = _measured(resolved)
     if not disturbed:
-        remember(path, _StoredProfile.of(profile).model_dump_json(indent=1))
+        remember(path, _entry_text(profile))
     return profile
 
 
@@ -85,7 +84,7 @@ def measure_again(device: torch.device | str, *, cache: Path | None = None) -> D
     profile, disturbed = _measured(resolved)
     if disturbed:
         raise EvidenceError("other programs held the processors during the measurement", _AGAIN)
-    if not remember(path, _StoredProfile.of(profile).model_dump_json(indent=1)):
+    if not remember(path, _entry_text(profile)):
         raise EvidenceError(f"the measurement cannot be written to {path}", f"set {CACHE_VARIABLE} to another folder")
     return profile
 
@@ -152,19 +151,19 @@ def measure_peak_flops(device: torch.device, dtype: torch.dtype, clock: Clock) -
 
 
 def device_name(device: torch.device) -> str:
-    """What a GPU's driver calls it, or the processor's name and numbers."""
+    """Return the driver's name of a GPU, or the processor's name and numbers."""
     return torch.cuda.get_device_name(device) if device.type == "cuda" else cpu_name()
 
 
 def preferred_alignment_bytes(device_type: str) -> int:
-    """What the innermost dimension of a matmul or convolution operand should be a multiple of."""
+    """Return the bytes of which the innermost dimension of a matmul or convolution operand should be a multiple."""
     if device_type == "cuda":
         return _TENSOR_CORE_BYTES
     return _VECTOR_BYTES.get(torch.backends.cpu.get_cpu_capability(), _LEAST_VECTOR_BYTES)
 
 
 def last_level_cache_bytes(cpu: Path = Path("/sys/devices/system/cpu/cpu0/cache")) -> int:
-    """Bytes of the largest cache that the first CPU sees; 32 MiB where the system does not tell."""
+    """Return the bytes of the largest cache of the first CPU; 32 MiB if unknown."""
     units = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
     sizes = []
     for file in cpu.glob("index*/size"):
@@ -247,11 +246,10 @@ def _ieee_matmuls(device_type: str) -> Iterator[None]:
 
 
 _Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+_DTYPES = {str(dtype).removeprefix("torch."): dtype for dtype in CALIBRATED_DTYPES}
 
 
 class _StoredProfile(BaseModel):
-    """The cache entry."""
-
     model_config = ConfigDict(extra="forbid")
 
     version: Literal["frx_device_profile_v1"] = "frx_device_profile_v1"
@@ -261,34 +259,22 @@ class _StoredProfile(BaseModel):
     peak_flops: Mapping[Literal["float32", "bfloat16", "float16"], _Positive]
     preferred_alignment_bytes: Annotated[int, Field(gt=0)]
 
-    @staticmethod
-    def of(profile: DeviceProfile) -> _StoredProfile:
-        return _StoredProfile.model_validate(
-            {
-                "device": profile.device,
-                "name": profile.name,
-                "bandwidth_bytes_per_s": profile.bandwidth_bytes_per_s,
-                "peak_flops": {str(dtype).removeprefix("torch."): peak for dtype, peak in profile.peak_flops.items()},
-                "preferred_alignment_bytes": profile.preferred_alignment_bytes,
-            }
-        )
 
-    def profile(self) -> DeviceProfile:
-        return DeviceProfile(
-            device=self.device,
-            name=self.name,
-            bandwidth_bytes_per_s=self.bandwidth_bytes_per_s,
-            peak_flops={getattr(torch, name): peak for name, peak in self.peak_flops.items()},
-            preferred_alignment_bytes=self.preferred_alignment_bytes,
-        )
+def _entry_text(profile: DeviceProfile) -> str:
+    peaks = {str(dtype).removeprefix("torch."): peak for dtype, peak in profile.peak_flops.items()}
+    return _StoredProfile.model_validate({**vars(profile), "peak_flops": peaks}).model_dump_json(indent=1)
 
 
 def _read(path: Path) -> DeviceProfile | None:
     """The entry; None where there is none, or none to believe."""
     try:
-        profile = _StoredProfile.model_validate_json(path.read_bytes()).profile()
+        stored = _StoredProfile.model_validate_json(path.read_bytes())
     except (OSError, ValidationError):
         return None
+    peaks = {_DTYPES[name]: peak for name, peak in stored.peak_flops.items()}
+    profile = DeviceProfile(
+        stored.device, stored.name, stored.bandwidth_bytes_per_s, peaks, stored.preferred_alignment_bytes
+    )
     return profile if implausibility(profile) is None else None
 
 
@@ -298,3 +284,23 @@ def _entry(device: torch.device, cache: Path | None) -> Path:
         parts.append(f"{torch.get_num_threads()}-threads")
     name = re.sub(r"[^A-Za-z0-9.+]+", "-", "_".join(parts))
     return (cache or cache_directory()) / f"device-{name}.json"
+
+
+_X86 = ("cpu family", "model", "stepping")
+_ARM = ("CPU implementer", "CPU variant", "CPU part", "CPU revision")
+
+
+def cpu_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+    """Return the processor's marketing name and identifying numbers; the machine architecture if both are unknown.
+
+    The numbers (x86: family, model, stepping; ARM: implementer, variant, part, revision) are needed because virtual
+    machines hide the generation in the name ("AMD EPYC 25.17.1" is a Genoa), and ARM's processors have no name.
+    """
+    try:
+        text = cpuinfo.read_text(errors="replace")
+    except OSError:
+        text = ""
+    first = dict(re.findall(r"^(\w[^\t:\n]*?)[ \t]*:[ \t]*(.*?)[ \t]*$", text.split("\n\n")[0], re.MULTILINE))
+    name = first.get("model name") or platform.processor() or platform.machine() or "cpu"
+    numbers = ".".join(first[field] for field in (*_X86, *_ARM) if field in first)
+    return f"{name} {numbers}" if numbers else name

@@ -54,7 +54,7 @@ _COUNTERS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class DeviceState:
-    """A device at one moment. None: not told."""
+    """State of a device at one moment; None for unknown values."""
 
     sm_clock_mhz: int | None
     sm_clock_limit_mhz: int | None
@@ -64,14 +64,14 @@ class DeviceState:
     power_watts: float | None
     power_limit_watts: float | None
     utilization_percent: int | None
-    """Of the last sampling period (1/6 to 1 s), the part in which any kernel ran."""
+    """Share of the last sampling period (1/6 to 1 s) in which any kernel ran."""
     clock_reasons: tuple[str, ...] | None
-    """Why clocks are not higher, in NVML's words: those in `THROTTLING`, and all others."""
+    """NVML's reasons for clocks that are not higher: those in `THROTTLING`, and all others."""
 
 
 @dataclass(frozen=True, slots=True)
 class ThrottleReading:
-    """What throttles a device at one moment, and how long each reason has throttled it since its driver was loaded."""
+    """Reasons that throttle a device now, and how long each has throttled it since its driver was loaded."""
 
     active: frozenset[str]
     counters: Mapping[str, int]
@@ -79,7 +79,7 @@ class ThrottleReading:
 
 
 def throttled_between(begin: ThrottleReading, end: ThrottleReading) -> tuple[str, ...]:
-    """The reasons that throttled a device between two readings, in alphabetical order."""
+    """Return the reasons that throttled a device between two readings, in alphabetical order."""
     counted = {name for name, count in end.counters.items() if count > begin.counters.get(name, count)}
     return tuple(sorted(begin.active | end.active | counted))
 
@@ -117,11 +117,11 @@ class NvidiaDevice:
         return ThrottleReading(THROTTLING.intersection(self._reasons() or ()), self._counters())
 
     def others_share(self, since_microseconds: int, ours: Collection[int]) -> float | None:
-        """The share of the device that processes other than this one and `ours` (process ids) have had since a moment
-        (of `time.time()`).
+        """Return the share of the device that processes other than this one and `ours` (process ids) have used since a
+        moment (of `time.time()`).
 
-        None where it is not told: on a device that is partitioned (MIG), and in a container with process ids of its
-        own, where NVML names processes by numbers that they do not know themselves. It samples once in 1/6 to 1 s.
+        None if unknown: on a partitioned device (MIG), and in a container with process ids of its own, where NVML's ids
+        differ from those inside. NVML samples once in 1/6 to 1 s.
         """
         nvml, handle = self.nvml, self.handle
         mine = os.getpid()
@@ -177,10 +177,26 @@ class NvidiaDevice:
 
 
 def loaded_nvml() -> ModuleType | None:
-    """NVML, initialised; None where library or driver are missing, or of no use."""
+    """Return NVML, initialised; None if its library or driver is missing or unusable."""
     try:
         nvml = importlib.import_module("pynvml")
         nvml.nvmlInit()
     except Exception:  # noqa: BLE001 - whatever is wrong with a library or driver, its figures are unknown
         return None
     return nvml
+
+
+def gpu_names(nvml: ModuleType | None = None, environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
+    """Return the names of the GPUs in the order of the bus; none without a driver, its library or a device, or if
+    `CUDA_VISIBLE_DEVICES` hides them all."""
+    if environ.get("CUDA_VISIBLE_DEVICES", "0").strip() in ("", "-1"):
+        return ()
+    nvml = nvml or loaded_nvml()
+    if nvml is None:
+        return ()
+    try:
+        handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
+        names = [nvml.nvmlDeviceGetName(handle) for handle in handles]
+    except nvml.NVMLError:
+        return ()
+    return tuple(name.decode() if isinstance(name, bytes) else name for name in names)

@@ -1,4 +1,4 @@
-"""Whether other programs held the processors during a measurement: what a busy machine measured is not remembered."""
+"""Detect other programs that used the processors during a measurement; such measurements are not stored."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ from pathlib import Path
 
 import psutil
 
-from frx_graph.measure.machine.processor_quota import quota_processors, waited_seconds
-from frx_graph.measure.machine.processor_siblings import with_siblings
-from frx_graph.measure.machine.processor_state import cpu_throttling
+from frx_graph.measure.machine.control_groups import quota_processors, waited_seconds
+from frx_graph.measure.machine.processor_state import cpu_throttling, with_siblings
 
 Clock = Callable[[], float]
 
@@ -31,13 +30,14 @@ class OthersLoad:
     """Can be a little below 0: the system counts in ticks."""
     available: float
     resolution: float
-    """How far `used` may be off: a tick (10 ms on most systems) on each processor."""
+    """Error of `used`: a tick (10 ms on most systems) per processor."""
     waited: bool = False
-    """What is told is instead how long this program waited for processors that others had, of the time by the clock."""
+    """If True, `used` is instead the time for which this program waited for processors, and `available` the time by the
+    clock."""
 
     @property
     def share(self) -> float:
-        """Of all processors."""
+        """Share of all processors."""
         return self.used / self.available if self.available > 0 else 0.0
 
     @property
@@ -56,15 +56,15 @@ def others_load(
     wall_clock: Clock = time.perf_counter,
     own_clock: Clock = time.process_time,
 ) -> Iterator[Callable[[], OthersLoad | None]]:
-    """What other programs have used of the processors inside, up to the call; None where the system does not tell. Only
-    processors count that this process may use, and those that share a core with them: who is held to some of them is
-    not disturbed by what runs on others.
+    """Yield a function that returns the processor time of other programs since the start of the block; None if unknown.
 
-    Under a quota it is instead for how long this program, or another one of its control group, waited: it may use all
-    processors of its machine then, but only a part of their time, and what others do with the rest is no disturbance.
+    Only processors count that this process may use, and those that share a core with them.
 
-    The clocks count seconds: `own_clock` those of processor time that this process has used, or with `own_seconds` the
-    workers of its data loaders, too.
+    Under a quota the function returns instead how long this program, or another one of its control group, waited. Such
+    a program may use all processors of its machine, but only a part of their time, and other programs may use the rest.
+
+    The clocks count seconds; `own_clock` those of processor time of this process, or with `own_seconds` also of its
+    data loaders' workers.
     """
     allowed = usable_processors()
     quota = quota_processors()
@@ -112,7 +112,7 @@ def disturbance(
     wall_clock: Clock = time.perf_counter,
     own_clock: Clock = time.process_time,
 ) -> Iterator[Callable[[], bool]]:
-    """Whether others took `DISTURBED_SHARE` or more of all processors inside; False where the system does not tell.
+    """Yield a function that returns True if others used `DISTURBED_SHARE` or more of all processors; False if unknown.
 
     The clocks are those of `others_load`.
     """
@@ -126,8 +126,8 @@ def disturbance(
 
 
 def own_seconds() -> float:
-    """Processor time of this process, of those that it has started and waited for, and of its `multiprocessing`
-    workers, such as a data loader's, that still run; not of what these start."""
+    """Return the processor time in seconds of this process, its finished children, and its running `multiprocessing`
+    workers, such as a data loader's; not of the workers' children."""
     running = 0.0
     # Asking for the workers waits for those that have ended, which moves their time to where the system adds it up.
     for worker in multiprocessing.active_children():
@@ -139,8 +139,8 @@ def own_seconds() -> float:
 
 
 def usable_processors(tasks: Path = Path("/proc/self/task")) -> frozenset[int] | None:
-    """Numbers of those that any thread of this process may use; None: all, or nobody tells. An OpenMP that binds its
-    threads has left each with its own."""
+    """Return the processors that any thread of this process may use; None for all, or if unknown. An OpenMP that binds
+    its threads has left each with its own."""
     found: set[int] = set()
     try:
         for task in tasks.iterdir():

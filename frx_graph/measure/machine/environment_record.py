@@ -1,6 +1,6 @@
-"""What a measurement of an operator depends on besides the operator: two equal fingerprints may share measurements.
+"""The environment that a measurement of an operator depends on; equal fingerprints may share measurements.
 
-The record needs no torch, so that files which hold it are read without; `measurement_environment` makes it.
+The record needs no torch, so that files that hold it can be read without; `measurement_environment` makes it.
 """
 
 from __future__ import annotations

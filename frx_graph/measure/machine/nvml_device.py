@@ -12,11 +12,11 @@ from frx_graph.measure.machine.device_state import NvidiaDevice, loaded_nvml
 
 
 def nvidia_device(device: torch.device, nvml: ModuleType | None = None) -> NvidiaDevice | None:
-    """NVML's view of a CUDA device; None for any other, and where NVML does not know it. Initialises CUDA.
+    """Return NVML's handle of a CUDA device; None for any other, and if NVML does not know it. Initialises CUDA.
 
-    Found by UUID, else by PCI address: torch counts the devices that CUDA_VISIBLE_DEVICES leaves, by default the
-    fastest first, NVML counts all in the order of the bus (`torch.cuda._get_nvml_device_index` takes the two for the
-    same order).
+    The device is found by UUID, else by PCI address: torch counts the devices that CUDA_VISIBLE_DEVICES leaves, by
+    default the fastest first, while NVML counts all in the order of the bus (`torch.cuda._get_nvml_device_index` takes
+    both for the same order).
     """
     if device.type != "cuda" or not torch.cuda.is_available():
         return None
@@ -33,7 +33,7 @@ def nvidia_device(device: torch.device, nvml: ModuleType | None = None) -> Nvidi
 
 
 def _names(nvml: ModuleType, properties: Any) -> list[tuple[Callable[[str], Any], str]]:
-    """How a device may be asked for, most certain first."""
+    """Return the queries for a device, most certain first."""
     names = []
     if (uuid := getattr(properties, "uuid", None)) is not None:
         bare = str(uuid).removeprefix("GPU-").removeprefix("MIG-")

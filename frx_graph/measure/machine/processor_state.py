@@ -1,4 +1,4 @@
-"""Clocks, load and throttling of the processors. What the system does not tell is None."""
+"""Read clocks, load and throttling of the processors; unknown values are None."""
 
 from __future__ import annotations
 
@@ -10,24 +10,30 @@ from pathlib import Path
 
 import psutil
 
-from frx_graph.measure.machine.available_memory import available_memory
-from frx_graph.measure.machine.control_groups import CGROUPS, OWN_CGROUP, number_in, numbers_by_name, own_groups
+from frx_graph.measure.machine.control_groups import (
+    CGROUPS,
+    OWN_CGROUP,
+    available_memory,
+    number_in,
+    numbers_by_name,
+    own_groups,
+)
 
 _CPUS = Path("/sys/devices/system/cpu")
 
 
 @dataclass(frozen=True, slots=True)
 class CpuThrottling:
-    """How often the processors have been held back so far."""
+    """Counters of how often the processors have been throttled."""
 
     thermal_events: int | None
-    """Of the processors that this process may use: times that a core or its package got too hot
-    (`thermal_throttle/core_throttle_count` and `package_throttle_count`; on Intel's only)."""
+    """Times that a core or package of the allowed processors overheated (`thermal_throttle/core_throttle_count` and
+    `package_throttle_count`; Intel only)."""
     cgroup_periods: int | None
     """Periods in which this process's control group, or one above it, had used up its share of processor time
     (`nr_throttled` in `cpu.stat` of cgroup v2)."""
     cgroup_seconds: float | None
-    """How long all of its threads together had to wait then."""
+    """Seconds that all of its threads together had to wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +44,7 @@ class ProcessorState:
     """Mean of all of them."""
     frequency_limit_mhz: float | None
     load_average: float | None
-    """Of the last minute: threads that ran or wanted to run."""
+    """Threads that ran or were runnable, averaged over the last minute."""
     available_bytes: int | None
     """Memory that this process can have, see `available_memory`."""
     throttling: CpuThrottling
@@ -69,7 +75,7 @@ def cpu_throttling(cpus: Path = _CPUS, cgroups: Path = CGROUPS, own: Path = OWN_
 
 
 def throttled_between(begin: CpuThrottling, end: CpuThrottling) -> str | None:
-    """What held the processors back between two readings, in a few words; None if nothing is known to have."""
+    """Describe what throttled the processors between two readings; None if nothing is known."""
     if _grown(begin.thermal_events, end.thermal_events):
         return "a processor got too hot"
     if periods := _grown(begin.cgroup_periods, end.cgroup_periods):
@@ -97,3 +103,21 @@ def _thermal_files(cpus: Path, numbers: frozenset[int]) -> tuple[Path, ...]:
 @cache
 def _cpu_files(cgroups: Path, own: Path) -> tuple[Path, ...]:
     return tuple(file for group in own_groups(cgroups, own) if (file := group / "cpu.stat").exists())
+
+
+@cache
+def with_siblings(processors: frozenset[int], cpus: Path = _CPUS) -> frozenset[int]:
+    """Return these processors, and those that share a core with one of them (`topology/thread_siblings_list`)."""
+    return processors.union(*(siblings(number, cpus) for number in processors))
+
+
+def siblings(number: int, cpus: Path = _CPUS) -> frozenset[int]:
+    """Return the processors of its core, itself included; itself alone if unknown."""
+    found = set()
+    try:
+        for part in (cpus / f"cpu{number}" / "topology" / "thread_siblings_list").read_text().split(","):
+            first, _, last = part.partition("-")
+            found |= set(range(int(first), int(last or first) + 1))
+    except (OSError, ValueError):
+        return frozenset({number})
+    return frozenset(found)

@@ -1,4 +1,4 @@
-"""Which of the `aten::copy_` calls below an operator are layout copies.
+"""Find the layout copies among the `aten::copy_` calls below an operator.
 
 A layout copy moves every element of a tensor into a block of memory of its own, in another order or out of a view, and
 changes nothing else:
@@ -64,12 +64,12 @@ _CHANGES_ONLY_THE_VIEW = frozenset(
 
 
 def layout_copies(calls: Sequence[OperatorEvent]) -> tuple[SeenCopy, ...]:
-    """The layout copies made by these calls and below them, in order."""
+    """Return the layout copies made by these calls and below them, in order."""
     return tuple(copy for call in calls for copy in _copies_below(call))
 
 
 def operand_role(operator: str, operand: int | None) -> str:
-    """`weight`, `input`, or `output` for what is none of the operands."""
+    """Return `weight`, `input`, or `output` for a tensor that is none of the operands."""
     if operand is None:
         return "output"
     return "weight" if WEIGHT_OPERAND.get(operator) == operand else "input"

@@ -1,4 +1,4 @@
-"""The operator calls over which a layout contract is measured, and the strides that stand for each class.
+"""Define the calls over which a layout contract is measured, and strides that represent each class.
 
 A case is one ordinary use of one overload. Its tensors are contiguous but for the one that is varied. Several strides
 stand for a class wherever an operator could tell them apart; if it does, the class is unknown for that operator.

@@ -12,10 +12,10 @@ from frx_graph.facts.layout import StridePattern
 from frx_graph.facts.operator_signature import OperatorSignature
 from frx_graph.measure.machine.measurement_environment import measurement_environment
 from frx_graph.measure.operators.contract_cases import MEASURED_DTYPES, Case, representatives
+from frx_graph.measure.operators.operator_call import measure_operators
 from frx_graph.measure.operators.operator_contract import ContractEntry, ContractRow, OperatorContract, contract_name
 from frx_graph.measure.operators.operator_inputs import on_meta_device
 from frx_graph.measure.operators.operator_measurement import Mechanism, OperatorMeasurement, SeenCopy
-from frx_graph.measure.operators.operator_probe import measure_operators
 from frx_graph.support.torch_internals import pytree
 
 
@@ -113,7 +113,7 @@ def _common(entries: Sequence[ContractEntry | None]) -> ContractEntry | None:
 
 
 def _entry(trial: Trial, copies: Sequence[SeenCopy]) -> ContractEntry | None:
-    """What the call did to the trial's operand, or to its results; None where the results' sizes are not known."""
+    """Return what the call did to the trial's operand, or to its results; None if the results' sizes are unknown."""
     seen = [copy for copy in copies if copy.operand == trial.operand]
     if not seen:
         return ContractEntry(copied=False)

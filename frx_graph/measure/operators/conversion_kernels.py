@@ -1,4 +1,4 @@
-"""Layout-conversion kernels of GPU convolution libraries, and what they converted.
+"""Find the layout-conversion kernels of GPU convolution libraries, and the tensors that they convert.
 
 cuDNN and MIOpen convert inside one call and say so only in the kernel's name. The kernel does not name its tensor, so
 that is inferred from the order in which a convolution needs its operands. A kernel whose tensor cannot be told is left
@@ -37,13 +37,13 @@ class ConvolutionOperands:
 
 
 def is_conversion(name: str) -> bool:
-    """True for a kernel that converts between channels-first and channels-last."""
+    """Return True for a kernel that converts between channels-first and channels-last."""
     found = _CONVERSION.search(name)
     return found is not None and found[1].lower() != found[2].lower()
 
 
 def converted(kernels: Sequence[str], call: ConvolutionOperands) -> tuple[SeenCopy, ...]:
-    """The conversions among the kernels of one convolution call, which are given by name, in order."""
+    """Return the conversions among the kernels of one convolution call, which are given by name, in order."""
     backward = call.operator.endswith("convolution_backward")
     reads = deque(_BACKWARD_READS if backward else _FORWARD_READS)
     writes = deque(_BACKWARD_WRITES if backward else [(call.output, "output")])
@@ -81,8 +81,8 @@ def converted(kernels: Sequence[str], call: ConvolutionOperands) -> tuple[SeenCo
 
 
 def convolution_output(shapes: Sequence[Sequence[int]], arguments: Sequence[Any]) -> tuple[int, ...] | None:
-    """The shape of `aten::convolution`'s result; `arguments` are its concrete arguments as the profiler records them
-    (tensors None). None where they were not recorded."""
+    """Return the shape of `aten::convolution`'s result; `arguments` are its concrete arguments as the profiler records
+    them (tensors None). None if they were not recorded."""
     if len(shapes) < 2 or len(arguments) < 9 or not all(isinstance(a, (list, tuple)) for a in arguments[3:6]):
         return None
     source, weight = shapes[0], shapes[1]

@@ -30,7 +30,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from frx_graph.errors import EvidenceError
 from frx_graph.evidence.onednn import implementations, is_log_line, parse_log
-from frx_graph.measure.console_capture import STDERR, STDOUT, CapturedText, c_library, captured
+from frx_graph.measure.console_capture import STDERR, STDOUT, CapturedText, c_library, captured, not_kineto
 from frx_graph.measure.operators.aten_copies import layout_copies
 from frx_graph.measure.operators.conversion_kernels import (
     ConvolutionOperands,
@@ -41,7 +41,6 @@ from frx_graph.measure.operators.conversion_kernels import (
 from frx_graph.measure.operators.onednn_reorders import LayoutReorder, layout_reorders
 from frx_graph.measure.operators.operator_events import OperatorEvent, operator_events
 from frx_graph.measure.operators.operator_measurement import Mechanism, SeenCopy
-from frx_graph.measure.profiler_console import not_kineto
 from frx_graph.support.torch_internals import (
     DeviceType,
     RecordFunctionFast,
@@ -100,7 +99,7 @@ class CopyRecorder:
             self._stack.callback(self._stop_profiler)
             with captured(STDERR, not_kineto):
                 self._profile.start()
-            self._log = self._stack.enter_context(captured(STDOUT, _not_ours))
+            self._log = self._stack.enter_context(captured(STDOUT, _drop_own_output))
             if has_onednn() and mkldnn_set_verbose(_LOG_EXECUTION):
                 self._stack.callback(mkldnn_set_verbose, _LOG_NOTHING)
         except BaseException:
@@ -281,11 +280,13 @@ def _converted(call: OperatorEvent, launched: Sequence[str], output: tuple[int, 
     return converted(launched, operands)
 
 
-def _not_ours(line: str) -> str:
-    """What of a line on standard output neither oneDNN nor a marker wrote."""
+def drop_onednn_log(line: str) -> str:
+    """Return the part of a line on standard output that oneDNN did not log."""
+    if not is_log_line(line):
+        return line
+    return line[: min(p for p in (line.find("onednn_verbose,"), line.find("dnnl_verbose,")) if p >= 0)]
+
+
+def _drop_own_output(line: str) -> str:
     marker = _MARKER.search(line)
-    if marker is not None:
-        return line[: marker.start()]
-    if is_log_line(line):
-        return line[: min(p for p in (line.find("onednn_verbose,"), line.find("dnnl_verbose,")) if p >= 0)]
-    return line
+    return drop_onednn_log(line) if marker is None else line[: marker.start()]

@@ -1,8 +1,8 @@
-"""Runs one step of an eager program and attributes the layout copies that it really makes to its call sites.
+"""Run one step of an eager program and attribute its layout copies to their call sites.
 
-Each ATen operator runs in a recorder region of its own, which says where each copy comes from. Watching operators one
-by one can change what composite operators do; how much that matters is the accuracy benchmark's to tell, which runs the
-same step unwatched beside it.
+Each ATen operator runs in a recorder region of its own, which tells where each copy comes from. Watching operators one
+by one can change what composite operators do; the accuracy benchmark measures how much, by an unwatched run of the same
+step.
 """
 
 from __future__ import annotations
@@ -14,16 +14,20 @@ from torch import nn
 from frx_graph.capture.state_snapshot import preserve_state
 from frx_graph.facts.operator_families import EXPLICIT_COPIES, WRITING_COPIES
 from frx_graph.measure.operators.copy_recorder import CopyRecorder
-from frx_graph.measure.operators.module_stack import ModuleStack
-from frx_graph.measure.operators.observed_copy import ObservedCopy, ObservedKind, ObservedRole
-from frx_graph.measure.operators.operator_measurement import Mechanism, SeenCopy
-from frx_graph.measure.operators.operator_tagger import ACCUMULATION, OperatorTagger, TaggedCall
+from frx_graph.measure.operators.operator_measurement import (
+    Mechanism,
+    ObservedCopy,
+    ObservedKind,
+    ObservedRole,
+    SeenCopy,
+)
+from frx_graph.measure.operators.operator_tagger import ACCUMULATION, ModuleStack, OperatorTagger, TaggedCall
 
 _EXPLICIT = EXPLICIT_COPIES | WRITING_COPIES
 
 
 def observe_eager(step: Callable[[], object], module: nn.Module | None) -> tuple[ObservedCopy, ...]:
-    """The layout copies of one `step`, which is run twice: to warm up, and watched.
+    """Return the layout copies of one `step`, which is run twice: to warm up, and watched.
 
     `step` is one step of the program, backward included if there is one; `module` the model that it runs, for module
     paths. Each run begins with gradients of None, and `preserve_state` restores the state of `step`. Raises what `step`

@@ -1,4 +1,4 @@
-"""How good an implementation of a convolution, matrix product or attention a kernel is, by its name alone.
+"""Rank the implementation of a convolution, matrix product or attention by its kernel's name.
 
 Only names that say so are ranked; the others are None, which is neither fast nor slow.
 
@@ -28,7 +28,7 @@ from frx_graph.measure.operators.kernel_identities import Kernel, Source
 
 
 class Work(enum.StrEnum):
-    """What a kernel computes."""
+    """Kinds of work that kernels do."""
 
     CONVOLUTION = "convolution"
     MATMUL = "matrix product"
@@ -36,7 +36,7 @@ class Work(enum.StrEnum):
 
 
 class Rank(enum.IntEnum):
-    """From slow to fast."""
+    """Ranks of implementations, from slow to fast."""
 
     REFERENCE = 0
     """Plain loops, or scores in memory."""
@@ -48,7 +48,7 @@ class Rank(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Implementation:
-    """What a kernel computes, and how well."""
+    """A kernel's work and rank."""
 
     work: Work
     rank: Rank
@@ -96,7 +96,7 @@ _PATCH_COPIES = re.compile(r"im2col|vol2col|naive_conv")
 
 
 def implementation(kernel: Kernel) -> Implementation | None:
-    """What `kernel` computes and how well; None where its name does not tell both."""
+    """Return the work and rank of `kernel`; None if its name does not tell both."""
     if kernel.source is Source.ONEDNN:
         return _onednn(kernel)
     if kernel.source is Source.ATEN:

@@ -1,4 +1,4 @@
-"""Which reorders of a oneDNN log are layout copies, and what each copied tensor is to the primitive that it served."""
+"""Find the layout copies among the reorders of a oneDNN log, and the role of each copied tensor."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class LayoutReorder:
 
 
 def layout_reorders(primitives: Sequence[Primitive]) -> tuple[LayoutReorder, ...]:
-    """The reorders that only change a memory format, with the role of what they copy.
+    """Return the reorders that only change a memory format, with the role of the copied tensor.
 
     A reorder serves the next primitive that reads its result, or the last one whose result it reads; a lone one is an
-    input. Changes of dtype (that is quantisation or autocast) and same-format copies (bias vectors, buffers) are not
-    layout copies.
+    input. Changes of dtype (quantisation or autocast) and same-format copies (bias vectors, buffers) are not layout
+    copies.
     """
     found: list[LayoutReorder] = []
     taken: set[tuple[int, str]] = set()
@@ -72,33 +72,24 @@ def _served(
     target: MemoryDescriptor,
     taken: set[tuple[int, str]],
 ) -> tuple[str, str, bool, Primitive | None]:
-    """Argument name, role, whether it was written, and by which primitive it was written or read.
+    """Return argument name, role, True if it was written, and the primitive that wrote or read it.
 
-    First as the result of the primitive before, then as an operand of the one behind. Every argument is converted once,
-    so that two of equal shape and format are told apart by order.
+    The tensor is the result of the primitive before, else an operand of the one behind. Every argument is converted
+    once, so that two of equal shape and format are told apart by order.
     """
-    before = next((i for i in range(position - 1, -1, -1) if primitives[i].kind != "reorder"), None)
-    if before is not None:
-        for written in primitives[before].outputs:
-            if (before, written.argument) not in taken and _same(primitives[before], written, source):
-                taken.add((before, written.argument))
-                return (
-                    written.argument,
-                    "weight" if written.argument.startswith("wei") else "output",
-                    True,
-                    primitives[before],
-                )
-    behind = next((i for i in range(position + 1, len(primitives)) if primitives[i].kind != "reorder"), None)
-    if behind is not None:
-        for read in primitives[behind].inputs:
-            if (behind, read.argument) not in taken and _same(primitives[behind], read, target):
-                taken.add((behind, read.argument))
-                return (
-                    read.argument,
-                    "weight" if read.argument.startswith("wei") else "input",
-                    False,
-                    primitives[behind],
-                )
+    for places, reordered, is_result in (
+        (range(position - 1, -1, -1), source, True),
+        (range(position + 1, len(primitives)), target, False),
+    ):
+        place = next((place for place in places if primitives[place].kind != "reorder"), None)
+        if place is None:
+            continue
+        served = primitives[place]
+        for used in served.outputs if is_result else served.inputs:
+            if (place, used.argument) not in taken and _same(served, used, reordered):
+                taken.add((place, used.argument))
+                role = "weight" if used.argument.startswith("wei") else "output" if is_result else "input"
+                return used.argument, role, is_result, served
     return "src", "input", False, None
 
 

@@ -1,4 +1,8 @@
-"""One operator call, ready to be run by itself, and a place to run it in that nobody else notices."""
+"""Run single operator calls on made-up values in the real shapes and strides, isolated from the program.
+
+An operator that cannot run alone is reported as not measured, and nothing is raised: it may need other values than
+made-up ones, or more memory than there is.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +11,16 @@ import itertools
 import math
 import textwrap
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
 
+from frx_graph.errors import EvidenceError
 from frx_graph.facts.operator_signature import OperatorSignature
+from frx_graph.measure.operators.copy_recorder import CopyRecorder
 from frx_graph.measure.operators.operator_inputs import OperandPool, build_arguments, own_overload
+from frx_graph.measure.operators.operator_measurement import OperatorMeasurement
 from frx_graph.support.torch_internals import disable_autocast, disable_current_modes
 
 FailureReport = Callable[[OperatorSignature, str], None]
@@ -23,24 +30,24 @@ Progress = Callable[[OperatorSignature], None]
 
 
 _MOST_SETS = 16
-"""More sets of small operands would not matter: what is small is soon fetched."""
+"""More sets of small operands would not matter, since small operands are soon fetched."""
 _JUST_COMPUTED = {"aten.addmm.default": 1}
-"""Which operand an operator finds in the caches, where it is not the first."""
+"""The operand that an operator finds in the caches, if it is not the first."""
 
 
 def callable_of(signature: OperatorSignature) -> Callable[[], Any]:
-    """The call, on made-up arguments. Raises what `build_arguments` and `own_overload` raise."""
+    """Return the call on made-up arguments. Raises what `build_arguments` and `own_overload` raise."""
     overload = own_overload(signature.target)
     args, kwargs = build_arguments(signature)
     return lambda: overload(*args, **kwargs)
 
 
 def argument_sets(signature: OperatorSignature, pool: OperandPool) -> Iterator[tuple[list[Any], dict[str, Any]]]:
-    """Arguments for one run after the other, without end: other operands each time, but for the one that was computed
-    just before. Raises what `build_arguments` raises.
+    """Yield the arguments of one run after the other, without end: other operands each time, except for the one that
+    was computed just before. Raises what `build_arguments` raises.
 
-    In a network an operator finds neither its weights in the caches nor what was saved for the backward. Timed with all
-    its operands there, plain and channels-last convolutions of deep stages come out in the wrong order.
+    In a network an operator finds neither its weights in the caches nor what was saved for the backward. With all
+    operands in the caches, plain and channels-last convolutions of deep stages are timed in the wrong order.
     """
     hot = _JUST_COMPUTED.get(signature.target, 0)
     fetched = sum(tensor.bytes for tensor in signature.tensors)
@@ -51,7 +58,7 @@ def argument_sets(signature: OperatorSignature, pool: OperandPool) -> Iterator[t
 
 
 def callable_as_in_a_network(signature: OperatorSignature, pool: OperandPool) -> Callable[[], Any]:
-    """The call on the operands of `argument_sets`."""
+    """Return the call on the operands of `argument_sets`."""
     overload = own_overload(signature.target)
     in_turn = argument_sets(signature, pool)
 
@@ -64,9 +71,8 @@ def callable_as_in_a_network(signature: OperatorSignature, pool: OperandPool) ->
 
 @contextlib.contextmanager
 def isolated(signatures: Iterable[OperatorSignature]) -> Iterator[None]:
-    """No autograd, no autocast, which would run other operators than those that are asked for, no dispatch mode of a
-    surrounding capture, the caller's random numbers left as they were, and no warnings about values that nobody chose.
-    """
+    """Run the block without autograd, autocast (which would run other operators), surrounding dispatch modes and
+    warnings, and restore the random state afterwards."""
     on_gpu = any(tensor.device == "cuda" for signature in signatures for tensor in signature.tensors)
     devices = [torch.cuda.current_device()] if on_gpu and torch.cuda.is_available() else []
     with (
@@ -81,8 +87,52 @@ def isolated(signatures: Iterable[OperatorSignature]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def reported(signature: OperatorSignature, on_failure: FailureReport) -> Iterator[None]:
-    """The boundary behind which any operator may fail in any way: what it raised is reported, and the rest goes on."""
+    """Report whatever the block raises to `on_failure`, and go on."""
     try:
         yield
     except Exception as error:  # noqa: BLE001
         on_failure(signature, textwrap.shorten(f"{type(error).__name__}: {error}", 200, placeholder="..."))
+
+
+def measure_operators(
+    signatures: Iterable[OperatorSignature],
+    *,
+    on_failure: FailureReport = lambda _signature, _reason: None,
+    progress: Progress = lambda _signature: None,
+) -> Mapping[OperatorSignature, OperatorMeasurement]:
+    """Return the copies that each call makes inside and the implementation it takes; signatures that could not be run
+    are missing.
+
+    Each distinct call is run once under the recorder, on a GPU after a first run.
+    """
+    distinct = list(dict.fromkeys(signatures))
+    if not distinct:
+        return {}
+    ran: list[OperatorSignature] = []
+    recorder = CopyRecorder()
+
+    def record(signature: OperatorSignature) -> None:
+        call = callable_of(signature)
+        if any(tensor.device != "cpu" for tensor in signature.tensors):
+            call()
+        with recorder.region(signature):
+            call()
+        ran.append(signature)
+
+    try:
+        with isolated(distinct), recorder:
+            for signature in distinct:
+                progress(signature)
+                with reported(signature, on_failure):
+                    record(signature)
+    except EvidenceError as error:
+        for signature in distinct:
+            on_failure(signature, str(error))
+        return {}
+    return {
+        signature: OperatorMeasurement(
+            copies=recorder.copies(signature),
+            implementation=", ".join(recorder.implementations(signature)) or None,
+        )
+        for signature in ran
+    }

@@ -32,11 +32,11 @@ _SAME_RATIO = 0.05
 
 @dataclass(frozen=True, slots=True)
 class ContractEntry:
-    """What an operator does to an operand in one class of strides.
+    """The effect of an operator on an operand in one class of strides.
 
     `bytes_ratio` is the bytes of all copies over those of the operand, or of all results together (1.0: everything
-    once). `count` is how many copies the measured call made; for `bmm` and its kind it grows with the batch.
-    `mechanism` is that of most of the bytes, None where nothing is copied.
+    once). `count` is the number of copies of the measured call; for `bmm` and the like it grows with the batch.
+    `mechanism` is that of most of the bytes, None if nothing is copied.
     """
 
     copied: bool
@@ -45,7 +45,7 @@ class ContractEntry:
     mechanism: Mechanism | None = None
 
     def agrees(self, other: ContractEntry) -> bool:
-        """True if both say the same of an operand, whatever the number of single copies."""
+        """Return True if both have the same effect on an operand, whatever the number of single copies."""
         return (self.copied, self.mechanism) == (other.copied, other.mechanism) and (
             abs(self.bytes_ratio - other.bytes_ratio) <= _SAME_RATIO * max(self.bytes_ratio, other.bytes_ratio)
         )
@@ -53,8 +53,8 @@ class ContractEntry:
 
 @dataclass(frozen=True, slots=True)
 class ContractRow:
-    """One measured fact. `operand` counts tensor arguments, None stands for the results together; `pattern` is then the
-    first operand's. `entry` is None where calls of this class did not agree."""
+    """One measured fact. `operand` counts tensor arguments; None is for the results together, and `pattern` is then the
+    first operand's. `entry` is None if calls of this class disagree."""
 
     target: str
     case: str
@@ -80,11 +80,11 @@ class OperatorContract:
     def copies(
         self, target: str, operand: int | None, pattern: StridePattern, dtype: torch.dtype, *, rank: int | None = None
     ) -> ContractEntry | None:
-        """What `target` does to its tensor argument number `operand` (None: to its results, by the first operand's
-        pattern) when that has these strides and the others are contiguous; None where that is not known.
+        """Return the effect of `target` on its tensor argument number `operand` (None: on its results, by the first
+        operand's pattern) with these strides, all others being contiguous; None if unknown.
 
-        An operator measured in several forms (convolution in 1, 2 and 3 dimensions, grouped or not) has an entry where
-        its forms agree; `rank`, the operand's number of dimensions, leaves out those of another rank.
+        An operator measured in several forms (convolution in 1, 2 and 3 dimensions, grouped or not) has an entry if its
+        forms agree; `rank`, the operand's number of dimensions, leaves out those of another rank.
         """
         rows = [
             row for row in self._index.get((target, operand, pattern, dtype), ()) if rank is None or row.rank == rank
@@ -106,11 +106,10 @@ class OperatorContract:
 
 
 def load_contract(device: str, torch_version: str, *, own: Path | None = None) -> OperatorContract | None:
-    """The contract for a device kind (`cpu`, `cuda`) and torch version; None where there is none for the device.
+    """Return the contract for a device kind (`cpu`, `cuda`) and torch version; None if there is none for the device.
 
-    One that was measured on this machine (`own`, else the cache directory) goes before the one that ships, and the same
-    minor version before the nearest one, for which `exact` is then false. Raises `ContractError` if the file is
-    malformed.
+    A contract measured on this machine (`own`, else the cache directory) goes before a shipped one, and the same minor
+    version before the nearest one, for which `exact` is then false. Raises `ContractError` for a malformed file.
     """
     wanted = _minor(torch_version)
     folders = (own or own_contracts(), _SHIPPED)
@@ -127,12 +126,12 @@ def load_contract(device: str, torch_version: str, *, own: Path | None = None) -
 
 
 def own_contracts() -> Path:
-    """Where `frx probe` keeps the contracts that were measured on this machine."""
+    """Return the folder in which `frx probe` keeps this machine's contracts."""
     return cache_directory() / "contracts"
 
 
 def contract_name(device: str, torch_version: str) -> str:
-    """`cpu-2.15`."""
+    """Return the name of a contract, such as `cpu-2.15`."""
     major, minor = _minor(torch_version)
     return f"{device}-{major}.{minor}"
 
@@ -154,7 +153,7 @@ def read_contract(path: Path, *, wanted: str | None = None) -> OperatorContract:
 
 
 def contract_text(contract: OperatorContract) -> str:
-    """The contract as YAML, in the order of its rows."""
+    """Return the contract as YAML, in the order of its rows."""
     calls: dict[tuple[str, str], dict[tuple[int | None, int], dict[str, dict[str, Any]]]] = {}
     for row in contract.rows:
         operands = calls.setdefault((row.target, row.case), {})

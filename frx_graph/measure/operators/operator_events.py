@@ -51,7 +51,7 @@ class OperatorEvent:
 
 
 def operator_events(roots: Sequence[Any]) -> tuple[OperatorEvent, ...]:
-    """From the profiler's `experimental_event_tree()`; events other than operator calls are skipped, their children
+    """Convert the profiler's `experimental_event_tree()`; events other than operator calls are skipped, their children
     kept."""
     return tuple(event for root in roots for event in _convert(root))
 

@@ -72,8 +72,8 @@ def find_packer(target: str) -> OpOverload:
 
 
 def packing_arguments(target: str, args: Sequence[Any]) -> tuple[Any, ...]:
-    """What `find_packer(target)` takes besides the weight; `args` are those of the packed call, of which the first is
-    the operand, with a `shape`."""
+    """Return the arguments of `find_packer(target)` besides the weight; `args` are those of the packed call, of which
+    the first is the operand, with a `shape`."""
     size = list(args[0].shape)
     if target == PACKED_PRODUCT:
         return (size[0],)
@@ -81,8 +81,8 @@ def packing_arguments(target: str, args: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def on_meta_device(signature: OperatorSignature) -> Any:
-    """What the call returns, with shapes and strides but without values. Raises what torch raises, also where it has no
-    shape arithmetic for the operator."""
+    """Return the results of the call with shapes and strides but without values. Raises what torch raises, also if it
+    has no shape function for the operator."""
 
     def on_meta(argument: SpecArgument) -> Any:
         if isinstance(argument, TensorSpec):
@@ -137,7 +137,7 @@ class OperandPool:
 
 
 _ALIGNMENT = 64
-"""In elements: at least as many bytes as torch aligns its memory to."""
+"""Elements; at least as many bytes as torch aligns its memory to."""
 
 
 def _memory(extent: int, spec: TensorSpec, generator: torch.Generator) -> Tensor:

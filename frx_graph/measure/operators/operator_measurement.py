@@ -1,13 +1,17 @@
-"""What running one operator by itself showed: the copies it makes inside, the implementation it took, its times."""
+"""Records of measured operators: copies inside, implementation, times; and of copies in a real step."""
 
 from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from frx_graph.capture.call_site import CallSite
+from frx_graph.capture.captured_graph import Phase
 
 
 class Mechanism(enum.StrEnum):
-    """What made a copy that was seen."""
+    """Mechanisms that copy."""
 
     ATEN = "aten::copy_"
     """An `aten::copy_` inside `aten::contiguous`, `aten::clone` or `aten::reshape`."""
@@ -80,3 +84,28 @@ class LayoutTimes:
 
 def _sum(first: float | None, second: float | None) -> float | None:
     return None if first is None or second is None else first + second
+
+
+ObservedKind: TypeAlias = Literal["explicit", "reshape", "operator", "reorder"]
+"""Causes of a copy: the program asked for it, a reshape could not be a view, an operator copied an operand, a library
+converted to its own format."""
+ObservedRole: TypeAlias = Literal["input", "weight", "output"]
+OUTSIDE = "<outside of compiled graphs>"
+"""The operator of copies that a compiled program makes, but none of its compiled graphs."""
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedCopy:
+    """`operator` is the ATen operator that made the copy, or the composite one that it is part of (`aten.reshape`,
+    `aten.matmul`). `bytes` is traffic, read plus written. `source` and `target` name the two formats: oneDNN tags, or
+    stride lists."""
+
+    operator: str
+    kind: ObservedKind
+    role: ObservedRole
+    site: CallSite
+    phase: Phase
+    shape: tuple[int, ...]
+    bytes: int
+    source: str
+    target: str

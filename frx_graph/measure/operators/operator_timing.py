@@ -1,6 +1,6 @@
-"""How long operator calls take by themselves, on made-up values in the real shapes and strides.
+"""Time operator calls by themselves, on made-up values in the real shapes and strides.
 
-An operator that cannot be run alone is reported as not measured, and never raises.
+An operator that cannot run alone is reported as not measured; nothing is raised.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ def time_layouts(
     on_failure: FailureReport = lambda _signature, _reason: None,
     progress: Progress = lambda _signature: None,
 ) -> Mapping[OperatorSignature, LayoutTimes]:
-    """The time of each anchor call in plain and in channels-last memory format, all its 4-D and 5-D operands converted
+    """Time each anchor call in plain and in channels-last memory format, with all its 4-D and 5-D operands converted
     beforehand. Anchors without such operands, and those that could not be run, are missing from the result. See
-    `time_variants` for how it is measured; the budget is in seconds per anchor."""
+    `time_variants` for the method; the budget is in seconds per anchor."""
     variants = {
         signature: (_in_one_order(signature, range), _in_one_order(signature, CHANNELS_LAST_ORDER.__getitem__))
         for signature in dict.fromkeys(signatures)
@@ -69,11 +69,11 @@ def time_variants(
     on_failure: FailureReport = lambda _signature, _reason: None,
     progress: Progress = lambda _signature: None,
 ) -> Mapping[OperatorSignature, float]:
-    """Median seconds of each call. Those of one group are to be compared, and take turns; a group of which some call
-    could not be run is missing from the result, and the failure is reported for its first call.
+    """Return the median seconds of each call. Calls of a group are compared and take turns; a group with a failing call
+    is missing from the result, and the failure is reported for its first call.
 
-    All groups have two rounds, so that a machine that slows down or speeds up meanwhile treats all alike; the median of
-    the undisturbed runs counts. See `take_turns` for the budget, which is in seconds per group.
+    All groups have two rounds, so that a machine that changes its speed treats all alike; the median of the undisturbed
+    runs counts. See `take_turns` for the budget, which is in seconds per group.
     """
     distinct = list(dict.fromkeys(map(tuple, groups)))
     if is_profiler_enabled():
@@ -104,7 +104,7 @@ def _in_one_order(signature: OperatorSignature, order: Callable[[int], Iterable[
 def take_turns(
     calls: Sequence[Callable[[], object]], clock: Clock, *, budget_s: float, least_repetitions: int = _LEAST_REPETITIONS
 ) -> tuple[list[float], ...]:
-    """Seconds of each call's runs, made in turn (A B A B). Every call is run once before, untimed.
+    """Return the seconds of each call's runs, made in turn (A B A B). Every call is run once before, untimed.
 
     Goes on for `budget_s` seconds and until every call has `least_repetitions` undisturbed runs, but not beyond four
     times the budget.
@@ -124,14 +124,14 @@ def take_turns(
 
 
 def undisturbed_runs(seconds: Sequence[float]) -> list[float]:
-    """The runs within twice the fastest. What else goes on in a machine only ever slows a run down, by as much as a
-    scheduler's time slice: slower ones say more about that than about the operator."""
+    """Return the runs within twice the fastest. Other programs only ever slow a run down, by as much as a scheduler's
+    time slice, so slower runs say little about the operator."""
     fastest = min(seconds, default=0.0)
     return [taken for taken in seconds if taken <= _DISTURBED * fastest]
 
 
 def clock_for(signature: OperatorSignature) -> Clock:
-    """A clock that waits for the signature's device first."""
+    """Return a clock that waits for the signature's device first."""
     devices = {tensor.device for tensor in signature.tensors} - {"cpu", "meta"}
     if not devices:
         return time.perf_counter

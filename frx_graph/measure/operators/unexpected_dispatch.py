@@ -1,4 +1,4 @@
-"""Which convolutions, matrix products and attentions of a candidate are computed in a worse way than the baseline's."""
+"""Find the convolutions, matrix products and attentions that a candidate computes in a worse way than the baseline."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ class KernelChange:
 
 
 def unexpected_dispatch(before: KernelIdentities, after: KernelIdentities) -> tuple[UnexpectedDispatch, ...]:
-    """What of the candidate `after` is a step down from the baseline `before`; empty where nothing is.
+    """Return the kernels of the candidate `after` that rank below the baseline `before`.
 
-    oneDNN's primitives are compared problem by problem. What has no problem, or one that the other side has not (a
-    rewrite may change shapes), is compared by the work that it does: a worse kernel counts where there are more of its
-    rank or below than before, and the baseline had a better one for that work. Kernels whose names tell no rank are
-    never worse, and nothing is worse than them. A source that one of the two cannot tell is left out.
+    oneDNN's primitives are compared problem by problem. Kernels without a problem, or with one that only one side has
+    (a rewrite may change shapes), are compared by their work. A worse kernel counts if there are more of its rank or
+    below than before, and the baseline had a better one for that work. Kernels without a rank are never worse, and
+    nothing is worse than them. A source that one side cannot read is left out.
     """
     untold = {*before.untold, *after.untold}
     old, new = _ranked(before, untold), _ranked(after, untold)
@@ -67,8 +67,8 @@ def unexpected_dispatch(before: KernelIdentities, after: KernelIdentities) -> tu
 
 
 def changed_kernels(before: KernelIdentities, after: KernelIdentities) -> tuple[KernelChange, ...]:
-    """All kernels that do not run as often as before, sorted: added reorders, loops that are fused otherwise. A source
-    that one of the two cannot tell is left out."""
+    """Return all kernels that do not run as often as before, sorted: added reorders, loops that are fused otherwise. A
+    source that one side cannot read is left out."""
     untold = {*before.untold, *after.untold}
     old, new = (
         Counter({entry.kernel: entry.count for entry in side.kernels if entry.kernel.source not in untold})

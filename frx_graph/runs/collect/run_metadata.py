@@ -12,7 +12,7 @@ from typing import Literal
 import psutil
 from pydantic import BaseModel, ConfigDict, Field
 
-from frx_graph.measure.machine.gpus_present import gpu_names
+from frx_graph.measure.machine.device_state import gpu_names
 from frx_graph.version import __version__
 
 

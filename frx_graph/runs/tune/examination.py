@@ -21,7 +21,7 @@ from frx_graph.evidence.run import bundle_layout
 from frx_graph.evidence.run.bundle import open_bundle
 from frx_graph.evidence.run.bundle_layout import GPU_METRICS
 from frx_graph.evidence.run.device_samples import read_device_samples
-from frx_graph.measure.machine.available_memory import available_memory
+from frx_graph.measure.machine.control_groups import available_memory
 from frx_graph.measure.machine.device_state import loaded_nvml
 from frx_graph.reports.render.quantities import finite
 from frx_graph.runs.collect.device_sampling import HEADER, device_rows, visible_devices

@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from frx_graph.measure.machine.device_state import loaded_nvml
-from frx_graph.measure.machine.gpus_present import gpu_names
+from frx_graph.measure.machine.device_state import gpu_names, loaded_nvml
 from frx_graph.trials.configuration_trial import RunSeen
 
 _BF16_FLAGS = frozenset({"avx512_bf16", "amx_bf16"})

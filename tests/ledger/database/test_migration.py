@@ -13,7 +13,7 @@ from sqlalchemy.pool import NullPool
 
 from frx_graph.errors import LedgerError, LedgerMissingError
 from frx_graph.ledger import plain_file
-from frx_graph.ledger.database import migration, opening, tables_version
+from frx_graph.ledger.database import migration, opening, tables
 from frx_graph.ledger.database.migration import upgrade_ledger
 from frx_graph.ledger.database.opening import check_writable, open_ledger, open_to_read
 from frx_graph.ledger.database.tables import METADATA
@@ -71,7 +71,7 @@ def next_version(monkeypatch, tmp_path):
         shutil.copytree(Path(migration.__file__).parents[1] / "migrations", folder)
         (folder / "versions" / f"{NEXT:04}_colour.py").write_text(NEXT_REVISION.format(then=then))
         monkeypatch.setattr(migration, "_FOLDER", folder)
-        for module in (opening, plain_file, tables_version):
+        for module in (opening, plain_file, tables):
             monkeypatch.setattr(module, "TABLES_VERSION", NEXT)
 
     return become

@@ -7,11 +7,10 @@ import sqlite3
 import pytest
 
 from frx_graph.errors import LedgerError, LedgerMissingError
-from frx_graph.ledger.database import opening, sqlite_engine
-from frx_graph.ledger.database.access import WRITING, Access
-from frx_graph.ledger.database.engine import ledger_engine
+from frx_graph.ledger.database import engine, opening
+from frx_graph.ledger.database.engine import WRITING, Access, ledger_engine
 from frx_graph.ledger.database.opening import open_ledger, open_to_read
-from frx_graph.ledger.database.tables_version import tables_version
+from frx_graph.ledger.database.tables import tables_version
 from frx_graph.ledger.decision import Kind
 from frx_graph.ledger.location import parse_location
 from frx_graph.ledger.plain_file import TABLES_VERSION
@@ -158,7 +157,7 @@ def test_a_damaged_file_is_said_to_be_damaged(location, decide):
 
 @pytest.mark.in_a_file
 def test_a_lock_that_is_never_given_up(location, decide, monkeypatch):
-    monkeypatch.setattr(sqlite_engine, "BUSY_SECONDS", 0.01)
+    monkeypatch.setattr(engine, "BUSY_SECONDS", 0.01)
     open_ledger(location)
     impatient = open_ledger(location, patience_seconds=0)
     other = sqlite3.connect(location.file, isolation_level=None)

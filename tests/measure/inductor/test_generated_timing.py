@@ -1,7 +1,8 @@
 """A real process that compiles and times two loops, and all the ways in which such a process can fail."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,7 +11,8 @@ from frx_graph.facts.generated_call import GeneratedCall, ReadResult
 from frx_graph.facts.operator_signature import OperatorSignature, TensorSpec
 from frx_graph.measure.inductor import generated_timing
 from frx_graph.measure.inductor.generated_messages import CallMessage
-from frx_graph.measure.inductor.generated_timing import GeneratedTimes, time_generated
+from frx_graph.measure.inductor.generated_timing import GeneratedTimes, generated_key, generated_seconds, time_generated
+from frx_graph.measure.measurement_cache import MeasuredOperators, signature_key, store_seconds, stored_seconds
 
 INDEX = TensorSpec((8, 1), (1, 1), torch.int64, "cpu"), TensorSpec((8,), (1,), torch.int64, "cpu")
 
@@ -89,3 +91,88 @@ def test_a_process_that_takes_too_long_has_timed_nothing() -> None:
     times = time_generated([POOLINGS], worker=python("import time; time.sleep(600)"), limit_s=1.0)
     assert times.seconds == {}
     assert "had not ended after 1 s" in times.failures[0]
+
+
+def call(size: int, times: int = 1) -> GeneratedCall:
+    spec = TensorSpec((size,), (1,), torch.float32, "cpu")
+    return GeneratedCall(OperatorSignature("aten.relu.default", (spec,)), (ReadResult(0, (1,)),), times)
+
+
+class Measure:
+    """Answers with the sizes as seconds, and counts how often it was asked."""
+
+    def __init__(self, *, disturbed: bool = False, unlucky: int = 13) -> None:
+        self.asked: list[list[Sequence[GeneratedCall]]] = []
+        self._disturbed = disturbed
+        self._unlucky = call(unlucky)
+
+    def __call__(self, groups: Iterable[Sequence[GeneratedCall]]) -> GeneratedTimes:
+        self.asked.append(list(groups))
+        good = [group for group in self.asked[-1] if self._unlucky not in group]
+        seconds = {c: float(c.signature.tensors[0].shape[0]) for group in good for c in group}
+        return GeneratedTimes(seconds, disturbed=self._disturbed)
+
+
+@pytest.fixture(autouse=True)
+def new_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(generated_timing, "_KNOWN", {})
+
+
+def test_the_second_time_nothing_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    measure = Measure()
+    groups = [(call(1), call(2)), (call(3), call(4))]
+    expected = {call(size): float(size) for size in (1, 2, 3, 4)}
+    assert generated_seconds(groups, "cpu", directory=tmp_path, measure=measure) == expected
+    assert measure.asked == [groups]
+    assert generated_seconds(groups, "cpu", directory=tmp_path, measure=measure) == expected
+    # Nor in another process.
+    monkeypatch.setattr(generated_timing, "_KNOWN", {})
+    assert generated_seconds(groups, "cpu", directory=tmp_path, measure=measure) == expected
+    assert len(measure.asked) == 1
+    # What is new is measured once, and only that.
+    assert generated_seconds([*groups, (call(5),)], "cpu", directory=tmp_path, measure=measure)[call(5)] == 5.0
+    assert measure.asked[1:] == [[(call(5),)]]
+
+
+def test_for_nothing_nothing_is_started(tmp_path: Path) -> None:
+    measure = Measure()
+    assert generated_seconds([], "cpu", directory=tmp_path, measure=measure) == {}
+    assert measure.asked == []
+
+
+def test_what_failed_is_not_asked_for_again(tmp_path: Path) -> None:
+    measure = Measure()
+    groups = [(call(1),), (call(12), call(13))]
+    for _ in range(2):
+        assert generated_seconds(groups, "cpu", directory=tmp_path, measure=measure) == {call(1): 1.0}
+    assert len(measure.asked) == 1
+
+
+def test_times_of_a_busy_machine_are_neither_used_nor_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    busy = Measure(disturbed=True)
+    for _ in range(2):
+        assert generated_seconds([(call(1),)], "cpu", directory=tmp_path, measure=busy) == {}
+    assert len(busy.asked) == 1
+    monkeypatch.setattr(generated_timing, "_KNOWN", {})
+    assert generated_seconds([(call(1),)], "cpu", directory=tmp_path, measure=Measure()) == {call(1): 1.0}
+
+
+def test_a_directory_that_cannot_be_written_is_asked_for_once(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    measure = Measure()
+    for _ in range(2):
+        found = generated_seconds([(call(1),)], "cpu", directory=tmp_path / "file", measure=measure)
+        assert found == {call(1): 1.0}
+    assert len(measure.asked) == 1
+
+
+def test_eager_and_generated_times_are_kept_apart(tmp_path: Path) -> None:
+    one = call(1)
+    assert len({generated_key(one), generated_key(call(1, times=4)), signature_key(one.signature)}) == 3
+    path = generated_timing.measured_operators_path("cpu", tmp_path)
+    store_seconds(path, {signature_key(one.signature): 9.0})
+    assert generated_seconds([(one,)], "cpu", directory=tmp_path, measure=Measure()) == {one: 1.0}
+    assert len(stored_seconds(path)) == 2
+    eager = MeasuredOperators("cpu", directory=tmp_path)
+    eager.time([(one.signature,)])
+    assert eager.seconds(one.signature) == 9.0

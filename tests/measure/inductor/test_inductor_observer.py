@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.measure.inductor.inductor_observer import observe_inductor
-from frx_graph.measure.operators.observed_copy import OUTSIDE, ObservedCopy
+from frx_graph.measure.operators.operator_measurement import OUTSIDE, ObservedCopy
 
 FLOAT = 4
 

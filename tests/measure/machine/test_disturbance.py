@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from frx_graph.measure.machine.control_groups import waited_seconds
 from frx_graph.measure.machine.disturbance import (
     DISTURBED_SHARE,
     OthersLoad,
@@ -21,7 +22,6 @@ from frx_graph.measure.machine.disturbance import (
     own_seconds,
     usable_processors,
 )
-from frx_graph.measure.machine.processor_quota import waited_seconds
 from frx_graph.measure.machine.processor_state import cpu_throttling
 
 MODULE = "frx_graph.measure.machine.disturbance"

@@ -12,7 +12,7 @@ from frx_graph.capture.captured_graph import Phase
 from frx_graph.errors import EvidenceError
 from frx_graph.measure.operators.copy_recorder import CopyRecorder
 from frx_graph.measure.operators.eager_observer import observe_eager
-from frx_graph.measure.operators.observed_copy import ObservedCopy
+from frx_graph.measure.operators.operator_measurement import ObservedCopy
 
 FLOAT = 4
 

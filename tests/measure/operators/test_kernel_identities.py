@@ -17,9 +17,15 @@ from torch.profiler import profile
 
 from frx_graph.errors import EvidenceError
 from frx_graph.evidence.kernel_name import device_kernel_name, generated_name
-from frx_graph.measure.inductor.generated_calls import counted_loops
 from frx_graph.measure.operators.implementation_rank import Rank, Work, implementation
-from frx_graph.measure.operators.kernel_identities import Kernel, KernelCount, KernelIdentities, Source, observe_kernels
+from frx_graph.measure.operators.kernel_identities import (
+    Kernel,
+    KernelCount,
+    KernelIdentities,
+    Source,
+    counted_loops,
+    observe_kernels,
+)
 from frx_graph.measure.operators.unexpected_dispatch import changed_kernels, unexpected_dispatch
 
 IDENTITIES = TypeAdapter(KernelIdentities)

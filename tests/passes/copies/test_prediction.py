@@ -14,7 +14,7 @@ from frx_graph.advisor.advisor import advise
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.capture.model import capture_model
 from frx_graph.facts.build import build_graph_facts
-from frx_graph.measure.operators.operator_probe import measure_operators
+from frx_graph.measure.operators.operator_call import measure_operators
 from frx_graph.passes.copies.prediction import predict_copies, signatures_to_measure, unknown_operators
 from frx_graph.records import Copy, CopyKind, OperandRole
 

@@ -13,7 +13,7 @@ from frx_graph import backend
 from frx_graph.compiler import operator_times
 from frx_graph.facts.generated_call import GeneratedCall
 from frx_graph.facts.layout import dimension_order
-from frx_graph.measure.inductor import generated_cache, generated_timing
+from frx_graph.measure.inductor import generated_timing
 from frx_graph.passes.layouts.dimension_map import plain_order
 from frx_graph.passes.rewrites.layout.anchor_calls import anchor_orders
 from frx_graph.passes.rewrites.layout.costs import AnchorSeconds
@@ -157,8 +157,8 @@ def test_a_program_whose_loops_cannot_be_timed_runs(monkeypatch: pytest.MonkeyPa
         raise OSError("no more processes")
 
     monkeypatch.setattr(generated_timing, "_output", fails)
-    monkeypatch.setattr(generated_cache, "_KNOWN", {})
-    monkeypatch.setattr(generated_cache, "stored_seconds", lambda _path: {})
+    monkeypatch.setattr(generated_timing, "_KNOWN", {})
+    monkeypatch.setattr(generated_timing, "stored_seconds", lambda _path: {})
     model, x = Network("maximum").eval(), torch.randn(2, 4, 8, 8)
     with torch.no_grad():
         expected = model(x)
@@ -173,7 +173,7 @@ def test_a_program_whose_loops_cannot_be_timed_runs(monkeypatch: pytest.MonkeyPa
 def test_a_program_without_such_loops_starts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[object] = []
     monkeypatch.setattr(generated_timing, "_output", lambda *_: started.append(None) or b"")
-    monkeypatch.setattr(generated_cache, "_KNOWN", {})
+    monkeypatch.setattr(generated_timing, "_KNOWN", {})
     model = nn.Sequential(nn.Conv2d(8, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3)).eval()
     with torch.no_grad():
         solved(model)(torch.randn(1, 8, 8, 8))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from frx_graph.cli.fastest_promotion import Promoted, fastest_promoted_again
+from frx_graph.cli.trial_record import Promoted, fastest_promoted_again
 from frx_graph.ledger.database.opening import open_ledger
 from frx_graph.ledger.decision import Decision, Kind
 from frx_graph.ledger.location import Location, parse_location

@@ -6,8 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from frx_graph.measure.machine.calibration_plausibility import implausibility
-from frx_graph.measure.machine.device_profile import DeviceProfile
+from frx_graph.measure.machine.device_profile import DeviceProfile, implausibility
 
 CPU = DeviceProfile("cpu", "a processor", 3e10, {torch.float32: 2e11, torch.bfloat16: 4e11, torch.float16: 3e9}, 64)
 OLD_CPU = DeviceProfile("cpu", "one slow core with 128-bit vectors", 4e9, {torch.float32: 3e9}, 16)

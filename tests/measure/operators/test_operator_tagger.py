@@ -1,7 +1,7 @@
 import pytest
 from torch import Tensor, nn, zeros
 
-from frx_graph.measure.operators.module_stack import ModuleStack
+from frx_graph.measure.operators.operator_tagger import ModuleStack
 
 
 class Reporting(nn.Module):

@@ -1,16 +1,18 @@
-"""What is kept of a trial: its decisions in the ledger, written here alone, and its document."""
+"""Record trials in the ledger, and keep the fastest of several promoted plans active."""
 
 from __future__ import annotations
 
 import json
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 
 from frx_graph.autopilot.target_trial import TrialJob, Tried, decisions
 from frx_graph.engines.engine import Placed
 from frx_graph.errors import LedgerError, LedgerUncertainError
-from frx_graph.ledger.author import this_process
 from frx_graph.ledger.database.opening import open_ledger
-from frx_graph.ledger.decision import Decision, Kind
+from frx_graph.ledger.decision import Decision, Kind, this_process
 from frx_graph.ledger.location import Location
 from frx_graph.reports.render.document import to_json
 from frx_graph.reports.trials.trial_document import PlacePart, TrialDocument, nothing_tried, trial_document
@@ -29,13 +31,13 @@ class TrialRecord:
 
     document: TrialDocument
     error: LedgerError | None = None
-    """Why its decision is not in the ledger."""
+    """The reason why its decision is not in the ledger."""
     promoted: tuple[Decision, ...] = ()
     """One for each graph that its plan was promoted for."""
 
 
 def recorded(tried: Tried | None, job: TrialJob, place: Location, placed: Placed | None) -> TrialRecord:
-    """What is kept of a trial, kept."""
+    """Record a trial's decisions in the ledger, and return its document."""
     asked, policy = job.asked, job.policy
     if tried is None:
         target = asked.workload.target
@@ -69,3 +71,55 @@ def recorded(tried: Tried | None, job: TrialJob, place: Location, placed: Placed
     last = ", ".join(f"#{event.position} {event.decision.kind}" for event in ends or named)
     promoted = tuple(event.decision for event in ends if event.decision.kind is Kind.PROMOTED)
     return TrialRecord(document(f"recorded in {place}: {last}{'' if ends else NOT_EACH}"), None, promoted)
+
+
+@dataclass(frozen=True, slots=True)
+class Promoted:
+    """A plan that one of several trials has promoted."""
+
+    number: int
+    """Number of the trial, in the order of the command line."""
+    decision: Decision
+    ratio: float
+    """Baseline time over candidate time of the trial."""
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """A trial whose plan was promoted once more."""
+
+    number: int
+    position: int
+    """Position of that event in the ledger."""
+    plans: int
+    """Number of promoted plans among which it is the fastest."""
+
+
+def fastest_promoted_again(promoted: Iterable[Promoted], place: Location) -> Iterator[Again]:
+    """Promote the fastest plan again for each graph and environment in which another one is active. Of two equally fast
+    plans the first one takes precedence. Raises `LedgerError`."""
+    by_graph: defaultdict[tuple[str, str], list[Promoted]] = defaultdict(list)
+    for one in sorted(promoted, key=lambda one: one.number):
+        by_graph[one.decision.signature, one.decision.environment].append(one)
+    for (signature, environment), those in by_graph.items():
+        plans = {one.decision.plan for one in those}
+        if len(plans) < 2:
+            continue
+        ledger = open_ledger(place)
+        standing = ledger.standing(signature, environment)
+        left = [one for one in those if standing.plans[one.decision.plan].stands]
+        if standing.current is None or standing.current.plan not in plans:
+            continue
+        best = max(left, key=lambda one: one.ratio)
+        if best.decision.plan == standing.current.plan:
+            continue
+        reason = f"once more, so that it stands: of {len(plans)} promoted plans it is the fastest, {best.ratio:.3f}"
+        policy = best.decision.policy
+        (event,) = ledger.append(
+            [
+                best.decision.followed_by(
+                    Kind.PROMOTED, reason=reason, by=this_process(AUTHOR), at=datetime.now(UTC), policy=policy
+                )
+            ]
+        )
+        yield Again(best.number, event.position, len(plans))

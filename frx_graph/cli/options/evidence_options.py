@@ -1,0 +1,63 @@
+"""Options and exit codes of the commands that read runs, kernels and CUDA source."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from frx_graph.analyzers.kernels.analysis import KernelAnalysis
+from frx_graph.analyzers.run.steps import Scope
+from frx_graph.analyzers.timeline.labels import INSUFFICIENT
+from frx_graph.errors import OptionError
+from frx_graph.reports.runs.run_parts import RunResult
+
+_ZIP_MAGICS = (b"PK\x03\x04", b"PK\x05\x06")
+RunScope = Annotated[Scope | None, typer.Option("--scope", help="Steps of a run: all, the steady state, or auto.")]
+
+
+def is_bundle(path: Path) -> bool:
+    """Return True for a folder or a zip file; opening it shows if it holds a run."""
+    if path.is_dir():
+        return True
+    if not path.is_file():
+        return False
+    try:
+        with path.open("rb") as file:
+            return file.read(4) in _ZIP_MAGICS
+    except OSError:
+        return False
+
+
+def run_code(result: RunResult, scope: Scope) -> int:
+    """Return the exit code of a scope: 0 for nothing found, 1 for findings, 2 if the record does not tell."""
+    found = result.scope(scope)
+    if found.diagnosis.user_facing_bottleneck == INSUFFICIENT:
+        return 2
+    return int(found.diagnosis.user_facing_bottleneck is not None or bool(found.layout_findings))
+
+
+BuildFlags = Annotated[str, typer.Option(help="Flags of nvcc, as in a shell: '-O3 -lcublas'.")]
+
+
+def flag_words(flags: str) -> tuple[str, ...]:
+    """Split the flags like a shell. Raises `OptionError` for quotation marks that are not closed."""
+    try:
+        return tuple(shlex.split(flags))
+    except ValueError as error:
+        raise OptionError(f"--build-flags {flags!r}: {error}", "quote them as in a shell") from None
+
+
+GpuModel = Annotated[
+    str | None,
+    typer.Option("--gpu-model", help="Judge kernels by this GPU, H100 or sm_90, instead of the file's."),
+]
+
+
+def kernels_code(analysis: KernelAnalysis) -> int:
+    """Return the exit code of a kernel report: 0 for no bottleneck, 1 for one, 2 if its metrics do not tell."""
+    if analysis.primary is not None:
+        return 1
+    return 0 if analysis.tells else 2
