@@ -45,15 +45,6 @@ def difference(high: NDArray[np.int64], low: NDArray[np.int64]) -> NDArray[np.in
     return np.where((high >= INFINITE) & (low < INFINITE), INFINITE, high - low)
 
 
-def sums(size: int, positions: NDArray[np.int64], ticks: NDArray[np.int64]) -> NDArray[np.int64]:
-    """At each of `size` positions the sum of the ticks there, infinite if one of them is."""
-    finite = ticks < INFINITE
-    total = np.zeros(size, dtype=np.int64)
-    np.add.at(total, positions[finite], ticks[finite])
-    total[positions[~finite]] = INFINITE
-    return total
-
-
 @dataclass(frozen=True, slots=True)
 class InstanceArrays:
     """`costs` has a row for each variable. `payer` and `prices` have one for each charge; the asker i, of

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from frx_graph.passes.solver.arrays import InstanceArrays
-from frx_graph.passes.solver.elimination import least_by_elimination
-from frx_graph.passes.solver.elimination_order import elimination_order
+from frx_graph.passes.solver.elimination import elimination_order, least_by_elimination
 from frx_graph.passes.solver.expansion import low_by_expansion
 from frx_graph.passes.solver.instance import Instance
 from frx_graph.passes.solver.lowering import lower
@@ -62,7 +61,7 @@ def problem(edges: Iterable[tuple[int, int]], count: int, labels: str, seed: int
 
 
 def largest_part(asked: Problem) -> Instance:
-    parts = split(lower(asked).instance)
+    parts = split(lower(asked))
     return max((part.instance for part in parts), key=lambda instance: len(instance.variables))
 
 
@@ -144,7 +143,7 @@ def test_elimination_is_linear_in_the_size_of_a_network(shape: Callable[[int], E
     for count in (600, 1200):
         tabulation = Tabulation.of(largest_part(problem(shape(count), count, "abcde")))
         order = elimination_order(tabulation.choices, tabulation.scopes(), largest=5**4)
-        assert not order.skipped
+        assert order is not None
         entries.append(order.entries)
     assert entries[1] < 2.1 * entries[0]
 
