@@ -12,7 +12,7 @@ from torch.utils import _pytree as pytree
 from frx_graph.capture.graph_copy import graph_as_it_is
 from frx_graph.compiler.pre_autograd import Compiled
 from frx_graph.errors import first_line
-from frx_graph.serialization.configuration import configuration_here, configured
+from frx_graph.serialization.torch_settings import configuration_here, configured
 from frx_graph.support.process_state import random_numbers_kept
 from frx_graph.support.user_warning import warn_and_go_on
 

@@ -8,6 +8,8 @@ of `addmm`, in the order and with the strides that the graph has.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -54,3 +56,34 @@ torch.library.register_fake("frx_graph::product", _shape_of_product, lib=LIBRARY
 def has_onednn() -> bool:
     """True where this build of torch has oneDNN, and the program lets it be used."""
     return bool(torch.backends.mkldnn.is_available() and torch._C._get_mkldnn_enabled())
+
+
+LIBRARY.define(
+    "convolution_gradients(Tensor g, Tensor x, Tensor w, int[]? bias, int[] stride, int[] padding, int[] dilation,"
+    " bool transposed, int[] output_padding, int groups, bool[3] mask) -> Tensor[]",
+    tags=(torch.Tag.needs_exact_strides, torch.Tag.pt2_compliant_tag),
+)
+
+
+def _gradients(
+    g: Tensor,
+    x: Tensor,
+    w: Tensor,
+    bias: Sequence[int] | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    output_padding: Sequence[int],
+    groups: int,
+    mask: Sequence[bool],
+) -> list[Tensor]:
+    """Those of `aten.convolution_backward`'s results that `mask` asks for: the image's, the weight's, the bias's."""
+    found = torch.ops.aten.convolution_backward.default(
+        g, x, w, bias, stride, padding, dilation, transposed, output_padding, groups, list(mask)
+    )
+    return [gradient for gradient, asked in zip(found, mask, strict=True) if asked]
+
+
+LIBRARY.impl("convolution_gradients", _gradients, "CPU")
+torch.library.register_fake("frx_graph::convolution_gradients", _gradients, lib=LIBRARY)

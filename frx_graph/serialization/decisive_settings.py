@@ -12,8 +12,7 @@ from typing import Any
 
 from frx_graph.errors import TravelError
 from frx_graph.serialization.arguments import to_json
-from frx_graph.serialization.configuration import configuration_here
-from frx_graph.serialization.torch_settings import settings_in_force
+from frx_graph.serialization.torch_settings import configuration_here, settings_in_force
 
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 

@@ -15,9 +15,14 @@ import torch
 
 from frx_graph.errors import TravelError
 from frx_graph.serialization.arguments import from_json, to_json
-from frx_graph.serialization.configuration import CONFIGURATIONS, configuration_here
 from frx_graph.serialization.schema import SurroundingsDocument
-from frx_graph.serialization.torch_settings import SETTINGS, put_settings, settings_in_force
+from frx_graph.serialization.torch_settings import (
+    CONFIGURATIONS,
+    SETTINGS,
+    configuration_here,
+    put_settings,
+    settings_in_force,
+)
 
 _DEVICES = ("cpu", "cuda")
 """Autocast has a mode for each type of device."""

@@ -10,7 +10,7 @@ from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts
 from frx_graph.facts.layout import Layout
 from frx_graph.facts.operator_families import CONVOLUTIONS, MATRIX_PRODUCTS
 from frx_graph.passes.analysis import PrecisionSettings
-from frx_graph.passes.layouts.memory_order import memory_order
+from frx_graph.passes.layouts.operator_layout import memory_order
 
 _FP32_BYTES = 4
 _IMAGE_CHANNELS = 4

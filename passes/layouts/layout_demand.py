@@ -20,8 +20,7 @@ from frx_graph.facts.layout import (
 from frx_graph.facts.operator_families import MATRIX_PRODUCTS
 from frx_graph.passes.copies.stride_replay import Strides, replay
 from frx_graph.passes.copies.view_chain import is_view
-from frx_graph.passes.layouts.memory_order import memory_order
-from frx_graph.passes.layouts.operator_layout import layout_operator
+from frx_graph.passes.layouts.operator_layout import layout_operator, memory_order
 from frx_graph.rules.layout_operator import LayoutRole
 
 """Run on a transposed operand as well as on a contiguous one."""

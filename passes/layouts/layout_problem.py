@@ -15,8 +15,7 @@ from frx_graph.facts.graph_facts import GraphFacts
 from frx_graph.facts.layout import Layout
 from frx_graph.measure.operators.operator_measurement import LayoutTimes
 from frx_graph.passes.layouts.layout_demand import wanted_layouts
-from frx_graph.passes.layouts.memory_order import memory_order, other_layout
-from frx_graph.passes.layouts.operator_layout import follows_operand, wants_one_layout
+from frx_graph.passes.layouts.operator_layout import follows_operand, memory_order, other_layout, wants_one_layout
 from frx_graph.passes.layouts.regions import LayoutGroup
 
 Labels = Sequence[Layout]

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-import torch
+import enum
+import math
 
-from frx_graph.facts.graph_facts import OpFacts, ValueRef
+import torch
+from torch._functorch import config as functorch_config
+
+from frx_graph.capture.captured_graph import InputKind
+from frx_graph.facts.graph_facts import OpFacts, ValueFacts, ValueRef
+from frx_graph.facts.layout import CHANNELS_LAST_ORDER, Layout, dimension_order
 from frx_graph.facts.operator_overload import argument_of, find_overload
 from frx_graph.rules.layout_operator import POINTWISE, UNKNOWN, LayoutOperator, LayoutRole
 from frx_graph.rules.operator_table import layout_operators
@@ -69,3 +75,66 @@ def _result_positions(op: OpFacts) -> list[int]:
     if not isinstance(mask, tuple) or len(op.outputs) == returned:
         return list(range(returned))
     return [position for position in range(returned) if position >= len(mask) or mask[position]]
+
+
+def has_memory_order(value: ValueFacts) -> bool:
+    """False where plain and channels-last are the same bytes (one channel, a 1x1 image), and for other ranks."""
+    shape = value.shape
+    return len(shape) in (4, 5) and shape[1] > 1 and math.prod(shape[2:]) > 1 and shape[0] > 0
+
+
+def memory_order(value: ValueFacts) -> Layout | None:
+    """PLAIN or CHANNELS_LAST; None where it is neither, or where both are the same.
+
+    A slice of a channels-last tensor has gaps and still has its channels innermost: it counts as channels-last.
+    """
+    if not has_memory_order(value):
+        return None
+    if value.layout is not Layout.STRIDED:
+        return value.layout if value.layout in (Layout.PLAIN, Layout.CHANNELS_LAST) else None
+    rank = len(value.shape)
+    # Dimensions of size 1 have a place in every order.
+    actual, plain, channels_last = (
+        [dim for dim in order if value.shape[dim] != 1]
+        for order in (dimension_order(value.shape, value.strides), range(rank), CHANNELS_LAST_ORDER[rank])
+    )
+    if actual == plain:
+        return Layout.PLAIN
+    return Layout.CHANNELS_LAST if actual == channels_last else None
+
+
+def converted_once(value: ValueFacts) -> bool:
+    """True for parameters and buffers: their layout can be chosen when the model is built, at no cost per step."""
+    return value.kind in (InputKind.PARAMETER, InputKind.BUFFER)
+
+
+def other_layout(layout: Layout) -> Layout:
+    """Channels-last for plain and the reverse."""
+    return Layout.PLAIN if layout is Layout.CHANNELS_LAST else Layout.CHANNELS_LAST
+
+
+class LayoutConstraint(enum.StrEnum):
+    """torch's layout tags of operators (`torch.Tag`), strictest first."""
+
+    EXACT = "needs_exact_strides"
+    CONTIGUOUS = "needs_contiguous_strides"
+    FIXED_ORDER = "needs_fixed_stride_order"
+    FLEXIBLE = "flexible_layout"
+
+
+def layout_constraint(op: OpFacts) -> LayoutConstraint | None:
+    """The constraint under which Inductor calls a custom operator: its strictest tag, else torch's default for
+    operators without one. None for a higher-order operator and for one that is no longer registered."""
+    overload = find_overload(op.target)
+    if overload is None:
+        return None
+    tags = {tag.name for tag in overload.tags}
+    default = functorch_config.custom_op_default_layout_constraint
+    return next((constraint for constraint in LayoutConstraint if constraint.value in tags), LayoutConstraint(default))
+
+
+def is_default(op: OpFacts) -> bool:
+    """True if the operator's registration names no constraint."""
+    overload = find_overload(op.target)
+    names = {constraint.value for constraint in LayoutConstraint}
+    return overload is not None and names.isdisjoint(tag.name for tag in overload.tags)

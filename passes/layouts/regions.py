@@ -18,11 +18,16 @@ from frx_graph.capture.captured_graph import Phase
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts
 from frx_graph.facts.layout import Layout
 from frx_graph.facts.operator_signature import OperatorSignature, signature_of
-from frx_graph.passes.layouts.current_layout import current_layout
 from frx_graph.passes.layouts.inductor_layout import forced_channels_last
 from frx_graph.passes.layouts.layout_demand import wanted_layouts
-from frx_graph.passes.layouts.memory_order import converted_once, has_memory_order, memory_order
-from frx_graph.passes.layouts.operator_layout import layout_operands, layout_operator, layout_results
+from frx_graph.passes.layouts.operator_layout import (
+    converted_once,
+    has_memory_order,
+    layout_operands,
+    layout_operator,
+    layout_results,
+    memory_order,
+)
 from frx_graph.rules.layout_operator import LayoutRole
 
 
@@ -175,3 +180,17 @@ def _region(
 
 def _boundary(value: ValueFacts, wanted: tuple[Layout, ...] = ()) -> BoundaryValue:
     return BoundaryValue(value.name, memory_order(value), value.bytes, wanted)
+
+
+def current_layout(
+    op: OpFacts, operands: Sequence[ValueFacts], results: Sequence[ValueFacts], facts: GraphFacts
+) -> Layout:
+    """The order of the first result that has one. Without one (the backward of a first convolution has no gradient of
+    its input), channels-last if any operand or the weight is: torch's rule for convolutions."""
+    for value in results:
+        order = memory_order(value)
+        if order is not None:
+            return order
+    weights = facts.input_values(op) if op.operator == "aten.convolution_backward" else ()
+    orders = {memory_order(value) for value in (*operands, *weights)}
+    return Layout.CHANNELS_LAST if Layout.CHANNELS_LAST in orders else Layout.PLAIN

@@ -2,7 +2,7 @@
 
 Why: Inductor's lowering copies the image and the gradient into an order of its own for them (torch 2.15, CPU), which
 takes longer than the convolution where that is depthwise.
-How: an operator of ours stands for torch's (`frx_graph.ops.convolution_backward`), of which Inductor knows nothing.
+How: an operator of ours stands for torch's (`frx_graph.ops.onednn_linear`), of which Inductor knows nothing.
 Assumes: Inductor, on a CPU; known sizes.
 Safe: torch's own kernel runs, on operands with the strides of the trace.
 """
@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import torch
 from torch import fx
 
-import frx_graph.ops.convolution_backward  # noqa: F401 - the operator
+import frx_graph.ops.onednn_linear  # noqa: F401 - the operator
 from frx_graph.errors import RewriteError
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts
 from frx_graph.facts.layout import Layout

@@ -18,7 +18,7 @@ from frx_graph.facts.layout import CHANNELS_LAST_ORDER, Layout, strides_for_orde
 from frx_graph.facts.operator_families import CONVOLUTIONS
 from frx_graph.facts.operator_signature import OperatorSignature, TensorSpec, signature_of, spec_of
 from frx_graph.passes.layouts.dimension_map import Order, plain_order
-from frx_graph.passes.layouts.memory_order import memory_order
+from frx_graph.passes.layouts.operator_layout import memory_order
 from frx_graph.passes.rewrites.layout.conversion import MEMORY_FORMATS
 from frx_graph.passes.rewrites.layout.ops import Member
 from frx_graph.passes.rewrites.packed_forms import packed_form

@@ -16,8 +16,8 @@ from frx_graph.passes.rewrites.layout.conversion import aten_conversion, inducto
 from frx_graph.passes.rewrites.layout.costs import AnchorSeconds, OrderProblem, Surroundings, order_problem
 from frx_graph.passes.rewrites.layout.ops import Member
 from frx_graph.passes.rewrites.layout.relayout import Reads, Wanted, relayout
-from frx_graph.passes.rewrites.meta_strides.inputs_as_traced import read_as_traced
 from frx_graph.passes.rewrites.meta_strides.requires_contiguous_input import images_of, needs_plain_images
+from frx_graph.passes.rewrites.meta_strides.restored_outputs import read_as_traced
 from frx_graph.passes.rewrites.meta_strides.stride_sensitivity import reads_any_order
 from frx_graph.passes.rewrites.meta_strides.unreliable_strides import OTHER_THAN_FAKE
 from frx_graph.passes.rewrites.rewrite import RewriteSubject

@@ -25,8 +25,7 @@ from frx_graph.passes.layouts.dimension_map import (
     mapped_order,
     plain_order,
 )
-from frx_graph.passes.layouts.memory_order import converted_once
-from frx_graph.passes.layouts.operator_layout import layout_operands, layout_operator, layout_results
+from frx_graph.passes.layouts.operator_layout import converted_once, layout_operands, layout_operator, layout_results
 from frx_graph.rules.layout_operator import DimensionMap, Keeps, LayoutOperator, LayoutRole
 
 MOST_ORDERS = 4

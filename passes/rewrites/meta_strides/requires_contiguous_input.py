@@ -66,3 +66,11 @@ def _along(given: tuple[object, ...], dim: int) -> int:
     """Along this dimension of the image; a list of one stands for all."""
     found = given[dim] if dim < len(given) else given[0]
     return found if isinstance(found, int) else 1
+
+
+def has_inexact_kernel(op: OpFacts, facts: GraphFacts) -> bool:
+    """True for such a norm. It is to stay in the layout that it was traced in, if need be channels-last."""
+    if op.operator != "aten.native_group_norm":
+        return False
+    image = facts.input_values(op)[0]
+    return image.device.type == "cpu" and image.dtype in (torch.float32, torch.float64)

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, fx
+from torch._inductor.custom_graph_pass import CustomGraphPass
 from torch.utils import _pytree as pytree
 
 from frx_graph.errors import RewriteError
-from frx_graph.facts.layout import CHANNELS_LAST_ORDER, strides_for_order
-from frx_graph.facts.size_hint import shape_hint, stride_hint
+from frx_graph.facts.layout import (
+    CHANNELS_LAST_ORDER,
+    dimension_order,
+    is_dense,
+    is_expanded,
+    storage_extent,
+    strides_for_order,
+)
+from frx_graph.facts.size_hint import shape_hint, size_hint, stride_hint
 from frx_graph.passes.layouts.dimension_map import plain_order
-from frx_graph.passes.rewrites.layout.conversion import aten_copy, exact_strides
+from frx_graph.passes.rewrites.layout.conversion import aten_conversion, aten_copy, exact_strides
 from frx_graph.passes.rewrites.layout.edits import LayoutEdit, order_of, same_strides
-from frx_graph.passes.rewrites.meta_strides.recorded_strides import noted_strides
+from frx_graph.passes.rewrites.meta_strides.fake_values import fake_mode_of, running_fakes
 from frx_graph.passes.rewrites.meta_strides.unreliable_strides import is_view
 from frx_graph.passes.rewrites.meta_strides.unreliable_values import has_one_order
 
@@ -97,3 +105,82 @@ def _sharing(outputs: Sequence[Any]) -> list[int | None]:
         numbers.setdefault(value.untyped_storage()._cdata, len(numbers)) if isinstance(value, Tensor) else None
         for value in outputs
     ]
+
+
+def read_as_traced(graph: fx.Graph, given: Mapping[str, Tensor]) -> tuple[str, ...]:
+    """Let all that reads an input of `given`, which holds by name what they were, read a copy with those strides.
+    Returns the names of the copies. What was expanded stays as it comes; what had gaps and symbolic sizes gets its
+    order back, which is what kernels go by, without the gaps."""
+    if not given:
+        return ()
+    copies: list[str] = []
+    first = next(node for node in graph.nodes if node.op != "placeholder")
+    with running_fakes(fake_mode_of(graph)), graph.inserting_before(first):
+        for node in graph.find_nodes(op="placeholder"):
+            copy = _copy(graph, node, given[node.name]) if node.name in given else None
+            if copy is not None:
+                copies.append(copy.name)
+    return tuple(copies)
+
+
+def _copy(graph: fx.Graph, node: fx.Node, traced: Tensor) -> fx.Node | None:
+    readers = list(node.users)
+    shape, strides = tuple(traced.shape), tuple(traced.stride())
+    hints = shape_hint(traced), stride_hint(traced)
+    if is_expanded(*hints):
+        return None
+    if is_dense(*hints) or not all(isinstance(n, int) for n in (*shape, *strides)):
+        copy = aten_conversion(graph, node, dimension_order(*hints))
+        if is_dense(*hints):
+            copy = exact_strides(graph, copy, traced) or copy
+    else:
+        offset = size_hint(traced.storage_offset())
+        size = [offset + storage_extent(shape, strides)]
+        room = graph.call_function(torch.ops.aten.new_empty.default, (node, size))
+        place = graph.call_function(torch.ops.aten.as_strided.default, (room, shape, strides, offset))
+        copy = graph.call_function(torch.ops.aten.copy_.default, (place, node))
+        room.meta["val"] = traced.new_empty(size)
+        copy.meta["val"] = place.meta["val"] = traced
+    for reader in readers:
+        reader.replace_input_with(node, copy)
+    return copy
+
+
+_NOTED = "frx_traced_strides"
+"""Key in the meta of nodes of a joint graph, which its forward and backward take over."""
+_TOLD = "original_output_strides"
+"""Key in the meta of an output node under which Inductor keeps the strides that it returns visible outputs with."""
+
+
+class NoteStrides(CustomGraphPass):
+    """Notes, in a joint graph, the strides of all that it returns. Run before any pass that changes strides."""
+
+    def __call__(self, graph: fx.Graph) -> None:
+        """Leaves the graph itself as it is."""
+        for node in pytree.tree_leaves(graph.output_node().args):
+            value = node.meta.get("val") if isinstance(node, fx.Node) else None
+            if isinstance(value, Tensor):
+                node.meta[_NOTED] = tuple(value.stride())
+
+    def uuid(self) -> Any:
+        """Never another one: nothing is changed, and the code of a plan is in the plan's own."""
+        return "frx notes strides"
+
+
+def noted_strides(node: fx.Node) -> tuple[Any, ...] | None:
+    """The strides that were noted for this node; None where none were."""
+    noted: tuple[Any, ...] | None = node.meta.get(_NOTED)
+    return noted
+
+
+def return_noted_strides(graph: fx.Graph) -> None:
+    """Tell Inductor to return the outputs of a graph with the strides that were noted, its own choice where none were.
+
+    It obeys to the letter for results of operators, and for views up to the strides of dimensions of size 1.
+    """
+    output = graph.output_node()
+    told = output.meta.get(_TOLD)
+    returned = output.args[0]
+    if isinstance(told, list) and isinstance(returned, (list, tuple)) and len(told) == len(returned):
+        noted = [noted_strides(node) if isinstance(node, fx.Node) else None for node in returned]
+        told[:] = [own if strides is None else strides for own, strides in zip(told, noted, strict=True)]
