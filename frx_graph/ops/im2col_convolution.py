@@ -1,4 +1,4 @@
-"""A convolution of two dimensions, and its gradients, as matrix products: `torch.ops.frx_graph.unfolded_*`.
+"""Compute a 2-D convolution and its gradients as matrix products: `torch.ops.frx_graph.unfolded_*`.
 
 The image's windows are copied into the rows of a matrix (im2col; Chellapilla et al. 2006), which is multiplied with the
 weight as it lies in memory. A convolution by oneDNN stores the weight anew in every call, and torch has no fast kernel
@@ -20,7 +20,7 @@ from frx_graph.ops.onednn_linear import LIBRARY
 FORWARD = "frx_graph.unfolded_convolution.default"
 INPUT_GRADIENT = "frx_graph.unfolded_input_gradient.default"
 WEIGHT_GRADIENT = "frx_graph.unfolded_weight_gradient.default"
-"""What records call the operators."""
+"""Names of the operators in records."""
 
 _NHWC, _NCHW = (0, 2, 3, 1), (0, 3, 1, 2)
 
@@ -45,7 +45,8 @@ LIBRARY.define(
 def _convolution(
     x: Tensor, w: Tensor, bias: Tensor | None, stride: Sequence[int], padding: Sequence[int], channels_last: bool
 ) -> Tensor:
-    """`conv2d(x, w, bias, stride, padding)`. `x` is (n, c, h, w) in any order, the result plain or in channels-last."""
+    """Return `conv2d(x, w, bias, stride, padding)`. `x` is (n, c, h, w) in any order, the result plain or
+    channels-last."""
     plain = _is_plain(w)
     windows, (batch, height, width) = _windows(x, w.shape[2:], stride, padding, channels_first=plain)
     pixels = torch.ops.frx_graph.product(windows, _as_matrix(w, plain).t(), bias)
@@ -55,7 +56,7 @@ def _convolution(
 def _input_gradient(
     g: Tensor, w: Tensor, size: Sequence[int], stride: Sequence[int], padding: Sequence[int], channels_last: bool
 ) -> Tensor:
-    """The gradient of `conv2d`'s input, which has `size`; `g` is that of its result."""
+    """Return the gradient of `conv2d`'s input, which has `size`; `g` is that of its result."""
     plain = _is_plain(w)
     batch, channels, height, width = size
     kernel_height, kernel_width = w.shape[2:]
@@ -79,7 +80,7 @@ def _input_gradient(
 def _weight_gradient(
     g: Tensor, x: Tensor, size: Sequence[int], stride: Sequence[int], padding: Sequence[int], channels_last: bool
 ) -> Tensor:
-    """The gradient of `conv2d`'s weight, which has `size`; `g` is that of its result."""
+    """Return the gradient of `conv2d`'s weight, which has `size`; `g` is that of its result."""
     outputs, channels, kernel_height, kernel_width = size
     windows, _ = _windows(x, size[2:], stride, padding, channels_first=not channels_last)
     weight: Tensor = torch.ops.frx_graph.product(_pixels(g).t(), windows, None)
@@ -91,8 +92,8 @@ def _weight_gradient(
 def _windows(
     x: Tensor, kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int], *, channels_first: bool
 ) -> tuple[Tensor, tuple[int, int, int]]:
-    """A row for each pixel of the result, with what the kernel sees there, and the result's batch, height and width.
-    A row's elements go by channel, height, width, or by height, width, channel."""
+    """Return a row for each pixel of the result, with its window of the image, and the result's batch, height and
+    width. A row's elements go by channel, height, width, or by height, width, channel."""
     image = x.permute(_NHWC)
     if any(padding):
         image = functional.pad(image, (0, 0, padding[1], padding[1], padding[0], padding[0]))
@@ -108,12 +109,12 @@ def _windows(
 
 
 def _pixels(image: Tensor) -> Tensor:
-    """A row of channels for each pixel."""
+    """Return a row of channels for each pixel."""
     return image.permute(_NHWC).reshape(-1, image.shape[1])
 
 
 def _as_matrix(w: Tensor, plain: bool) -> Tensor:
-    """A row for each output channel."""
+    """Return a row for each output channel."""
     return (w if plain else w.permute(_NHWC)).reshape(w.shape[0], -1)
 
 
@@ -122,8 +123,7 @@ def _is_plain(w: Tensor) -> bool:
 
 
 def _in_order(image: Tensor, channels_last: bool) -> Tensor:
-    """The image if it lies so, and fills its memory; else a copy, with the strides of a new tensor also where sizes of
-    1 leave them open."""
+    """Return the image if it has these strides and fills its memory; else a copy with the strides of a new tensor."""
     fresh = _empty(image, image.shape, channels_last)
     fills = image.stride() == fresh.stride() and image.storage_offset() == 0
     return image if fills else fresh.copy_(image)

@@ -1,4 +1,4 @@
-"""The settings of torch in this process that a trial's result goes for, as text that is the same in every process.
+"""Return the torch settings that a trial's result depends on, as text that is the same in every process.
 
 A program that is compiled under others is another program, though its graph is the same: of other kernels, other
 precision, another speed. So they are part of the environment that a decision holds in.
@@ -108,12 +108,12 @@ _NOT_DECISIVE = {
     ),
 }
 _MESSAGES = "trace."
-"""What Inductor writes into files, by the beginning of its names."""
+"""Prefix of Inductor's settings of the files that it writes."""
 
 
 def decisive_settings() -> tuple[tuple[str, str], ...]:
-    """Names and values, by name: of torch's process-wide settings, and of what was changed in the configuration of its
-    compilers, but for what decides neither results nor their speed."""
+    """Return names and values, by name: of torch's process-wide settings, and of changes in its compilers'
+    configuration, without those that affect neither results nor speed."""
     found = {name: _text(value) for name, value in settings_in_force().items()}
     for module, changes in configuration_here().items():
         for name, value in changes.items():

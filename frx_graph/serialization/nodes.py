@@ -1,4 +1,4 @@
-"""A Dynamo graph as a list of nodes and back, names kept.
+"""Write a Dynamo graph as a list of nodes and read it back, names kept.
 
 `fx.GraphModule` pickles its generated source and traces it again, which renames nodes and fails on what source cannot
 say (`GraphModule.__reduce__`, torch 2.15 and 2.13). `torch.fx._graph_pickler` keeps nodes, but wants fake tensors and a
@@ -19,7 +19,8 @@ from frx_graph.serialization.schema import NodeDocument
 
 
 def nodes_to_documents(graph: fx.Graph) -> list[NodeDocument]:
-    """All nodes of `graph`. Raises `TravelError`, which names the node, for what another process could not call."""
+    """Return all nodes of `graph`. Raises `TravelError`, which names the node, for a target that another process
+    lacks."""
     documents = []
     for node in graph.nodes:
         try:
@@ -30,8 +31,8 @@ def nodes_to_documents(graph: fx.Graph) -> list[NodeDocument]:
 
 
 def graph_from_documents(documents: Sequence[NodeDocument]) -> fx.GraphModule:
-    """The graph, as a module that is called with its placeholders in order. Raises `TravelError` where a document does
-    not describe one."""
+    """Return the graph, as a module that is called with its placeholders in order. Raises `TravelError` if a document
+    does not describe one."""
     graph, bodies = fx.Graph(), nn.Module()
     nodes: dict[str, fx.Node] = {}
     for document in documents:

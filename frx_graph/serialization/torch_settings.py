@@ -73,21 +73,21 @@ SETTINGS: Mapping[str, Setting] = {
 
 
 def settings_in_force() -> dict[str, Any]:
-    """Torch's process-wide settings by name, without those that this torch or this build does not have, and those that
-    the program has set in another way."""
+    """Return torch's process-wide settings by name, without those that this build lacks, and those that the program has
+    set in another way."""
     values = {name: _read(get) for name, (get, _) in SETTINGS.items()}
     return {name: value for name, value in values.items() if value is not None}
 
 
 def put_settings(values: Mapping[str, Any]) -> None:
-    """Brings those that are not so to these values, by name, in the order of `SETTINGS`: one may set others, too."""
+    """Set those that differ to these values, by name, in the order of `SETTINGS`: one may set others, too."""
     for name, (get, put) in SETTINGS.items():
         if name in values and _read(get) != values[name]:
             put(values[name])
 
 
 def _read(get: Callable[[], Any]) -> Any:
-    """None where this torch or this build has no such setting, or the program has set it in another way."""
+    """Return None if this build has no such setting, or the program has set it in another way."""
     try:
         return get()
     except (AttributeError, RuntimeError):
@@ -100,17 +100,17 @@ _DYNAMOS_OWN = frozenset({("torch._functorch.config", "fake_tensor_allow_unsafe_
 """Dynamo changes it while it compiles, and back (`_dynamo/output_graph.py`, torch 2.15 and 2.13)."""
 
 Configuration = Mapping[str, Mapping[str, Any]]
-"""What differs from torch's defaults, by module."""
+"""Differences from torch's defaults, by module."""
 
 
 def configuration_here() -> Configuration:
-    """The present one of this thread, its values as they are. All modules are named."""
+    """Return the present configuration of this thread. All modules are named."""
     return {name: _changed(importlib.import_module(name)) for name in CONFIGURATIONS}
 
 
 @contextlib.contextmanager
 def configured(then: Configuration) -> Iterator[None]:
-    """Inside, all is as `configuration_here` has found it: what was changed since is the default again."""
+    """Restore a configuration from `configuration_here` inside: later changes are the defaults again."""
     with contextlib.ExitStack() as stack:
         for name, changes in then.items():
             module = importlib.import_module(name)

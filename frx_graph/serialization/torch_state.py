@@ -1,4 +1,4 @@
-"""The state of torch around a graph, which decides with it what AOTAutograd makes of it and how fast that runs.
+"""Record and restore the state of torch around a graph, which AOTAutograd and the speed of its graphs depend on.
 
 Modes belong to a step of the program (gradients, autocast); settings and configuration hold for its whole process.
 """
@@ -30,7 +30,7 @@ _DEVICES = ("cpu", "cuda")
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What was noted where a graph was captured, to be had again where it is read."""
+    """The state where a graph was captured, to be restored where it is read."""
 
     grad_enabled: bool
     autocast: Mapping[str, torch.dtype]
@@ -40,8 +40,7 @@ class Surroundings:
 
     @contextlib.contextmanager
     def process(self) -> Iterator[None]:
-        """Inside, settings and configuration of this process are those of the other; to be entered before anything is
-        compiled."""
+        """Restore settings and configuration inside. To be entered before anything is compiled."""
         with contextlib.ExitStack() as stack:
             stack.callback(put_settings, settings_in_force())
             put_settings(self.settings)
@@ -51,8 +50,8 @@ class Surroundings:
 
     @contextlib.contextmanager
     def step(self) -> Iterator[None]:
-        """Inside, gradients and autocast are on or off as they were. To be entered for each step, as programs do:
-        autocast keeps what it has converted of the weights until it is left."""
+        """Switch gradients and autocast as they were, for one step: autocast keeps converted weights until it is
+        left."""
         with contextlib.ExitStack() as stack:
             for device, dtype in self.autocast.items():
                 stack.enter_context(torch.autocast(device, dtype, cache_enabled=self.autocast_cache))
@@ -61,8 +60,8 @@ class Surroundings:
 
 
 def surroundings_here() -> SurroundingsDocument:
-    """The present state. Raises `TravelError` for configuration that is no plain value, such as a pass of the user's
-    own."""
+    """Return the present state. Raises `TravelError` for configuration that is no plain value, such as a pass of the
+    user's own."""
     return SurroundingsDocument(
         grad_enabled=torch.is_grad_enabled(),
         autocast={
@@ -77,7 +76,7 @@ def surroundings_here() -> SurroundingsDocument:
 
 
 def modes_here() -> Surroundings:
-    """The modes alone, for another thread of this process, whose settings and configuration are there."""
+    """Return the modes alone, for another thread of this process, which has the same settings and configuration."""
     return Surroundings(
         grad_enabled=torch.is_grad_enabled(),
         autocast={device: torch.get_autocast_dtype(device) for device in _DEVICES if torch.is_autocast_enabled(device)},
@@ -88,7 +87,7 @@ def modes_here() -> Surroundings:
 
 
 def surroundings_from(document: SurroundingsDocument) -> Surroundings:
-    """What `surroundings_here` has noted. Raises `TravelError` for settings that there are none of."""
+    """Return the state that `surroundings_here` recorded. Raises `TravelError` for unknown settings."""
     if unknown := [name for name in document.settings if name not in SETTINGS]:
         raise TravelError(f"torch has no setting {unknown[0]}")
     if unknown := [name for name in document.configuration if name not in CONFIGURATIONS]:

@@ -1,4 +1,4 @@
-"""Whether Inductor will run all 2-D convolutions of a graph in channels-last, whatever their tensors' strides.
+"""Predict if Inductor runs all 2-D convolutions of a graph in channels-last, whatever their tensors' strides.
 
 Inductor decides once per graph, by rule: these are the rules and constants of `GraphLowering.decide_layout_opt` in
 `torch/_inductor/graph.py`. It looks at AOTAutograd's graph, which holds somewhat more nodes than the eager graph here.
@@ -19,7 +19,7 @@ _GROUPED, _IN_OUT, _SMALL, _DEFAULT = 1.358, 0.725, 0.783, 0.823
 
 
 def forced_channels_last(facts: GraphFacts, phase: Phase, inner: str, torch_version: str = torch.__version__) -> bool:
-    """True if `inner` is Inductor and its rules say channels-last for this phase's graph.
+    """Return True if `inner` is Inductor and its rules choose channels-last for this phase's graph.
 
     Before torch 2.15 convolutions of a backward graph were not counted, so that the answer there was always no.
     """
@@ -90,7 +90,8 @@ def _expected_ratio(op: OpFacts, facts: GraphFacts) -> float:
 
 
 def _flops(op: OpFacts, facts: GraphFacts) -> float:
-    """Of a forward convolution: two per weight and position of the larger image (the input's when transposed)."""
+    """Return the FLOPs of a forward convolution: two per weight and position of the larger image (the input's when
+    transposed)."""
     image, weight = _image_and_weight(op, facts)
     transposed = len(op.args) > 6 and op.args[6] is True
     places = image if transposed else facts.output_values(op)[0]

@@ -72,8 +72,11 @@ def _as_value(value: ValueCost, problem: LayoutProblem) -> Value:
 
 
 def steady_layouts(problem: LayoutProblem) -> tuple[Layout, ...]:
-    """The cheapest layouts without what noise alone could explain: the best of one layout for all, the other, and the
-    program as it stands, changed only where a part gains more than `NOISE_SHARE` of its own time by differing."""
+    """Return the cheapest layouts without changes that noise could explain.
+
+    The start is the best of the present layouts and one layout for all. It is changed only in parts that gain more than
+    `NOISE_SHARE` of their own time.
+    """
     pinned = problem.pinned
     uniform = [
         tuple(pinned.get(index, layout) for index in range(len(problem.current)))
@@ -90,7 +93,7 @@ def steady_layouts(problem: LayoutProblem) -> tuple[Layout, ...]:
 
 
 def layout_changes(problem: LayoutProblem, chosen: Labels, start: Labels | None = None) -> tuple[LayoutChange, ...]:
-    """`chosen` against `start`, the program as it stands if not given, as changes that can be made one by one; changes
+    """Return the changes from `start`, by default the present layouts, to `chosen` that can be made one by one. Changes
     without a measured anchor are left out."""
     before = problem.current if start is None else start
     values_of: dict[int, list[ValueCost]] = {}
@@ -116,7 +119,7 @@ def layout_changes(problem: LayoutProblem, chosen: Labels, start: Labels | None 
 
 
 def _neighbours(start: int, chosen: Labels, current: Labels, values_of: dict[int, list[ValueCost]]) -> set[int]:
-    """The operators that change with `start`, through values that two of them touch."""
+    """Return the operators that change with `start`, through values that two of them touch."""
     together, waiting = {start}, [start]
     while waiting:
         for value in values_of.get(waiting.pop(), ()):

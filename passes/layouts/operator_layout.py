@@ -1,4 +1,4 @@
-"""The operator table applied to a call: the call's row, and the values of the call that the row speaks of."""
+"""Apply the operator table to a call, and classify the memory order of its values."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from frx_graph.rules.operator_table import layout_operators
 
 
 def layout_operator(op: OpFacts) -> LayoutOperator:
-    """The row of `op`. An in-place operator has that of its out-of-place form; one that is told which memory format to
-    produce is a barrier."""
+    """Return the row of `op`. An in-place operator has that of its out-of-place form; one with an explicit memory
+    format is a barrier."""
     if op.kwargs.get("memory_format") not in (None, torch.preserve_format):
         return UNKNOWN
     rows = layout_operators()
@@ -30,7 +30,7 @@ def layout_operator(op: OpFacts) -> LayoutOperator:
 
 
 def layout_operands(op: OpFacts, row: LayoutOperator) -> tuple[str, ...]:
-    """The values among the operands whose layout counts, in argument order, each once."""
+    """Return the values among the operands whose layout counts, in argument order, each once."""
     if row.operands is None:
         return tuple(dict.fromkeys(op.inputs))
     names: list[str] = []
@@ -42,7 +42,7 @@ def layout_operands(op: OpFacts, row: LayoutOperator) -> tuple[str, ...]:
 
 
 def layout_results(op: OpFacts, row: LayoutOperator) -> tuple[str, ...]:
-    """The results that carry the layout: not statistics, nor the gradients of weights."""
+    """Return the results that carry the layout: not statistics, nor the gradients of weights."""
     if row.results is None:
         return op.outputs
     carrying = [
@@ -52,23 +52,23 @@ def layout_results(op: OpFacts, row: LayoutOperator) -> tuple[str, ...]:
 
 
 def follows_operand(op: OpFacts) -> bool:
-    """True where the result cannot have another layout than the first operand: views, in-place operators, `*_like`."""
+    """Return True if the result must have the layout of the first operand: views, in-place operators, `*_like`."""
     return op.view or in_place(op) or op.operator.endswith("_like")
 
 
 def in_place(op: OpFacts) -> bool:
-    """True if the result is the first operand itself."""
+    """Return True if the result is the first operand itself."""
     return bool(op.mutates) and op.mutates[0] in op.inputs[:1]
 
 
 def wants_one_layout(op: OpFacts) -> bool:
-    """True for the backward of a pooling: where the gradient comes in another layout than the input that was saved, it
-    copies the gradient, the saved input and its own result (seen on the CPU, torch 2.15)."""
+    """Return True for the backward of a pooling. If the gradient and the saved input differ in layout, it copies both
+    and its own result (seen on the CPU, torch 2.15)."""
     return op.operator.endswith("_backward") and "_pool" in op.operator
 
 
 def _result_positions(op: OpFacts) -> list[int]:
-    """Where in what the operator returns its `outputs` stand: a masked gradient is returned as None, and no value."""
+    """Return the positions of `outputs` among the operator's results: a masked gradient is None there, and no value."""
     mask = argument_of(op, "output_mask")
     overload = find_overload(op.target)
     returned = len(overload._schema.returns) if overload is not None else len(op.outputs)
@@ -78,13 +78,13 @@ def _result_positions(op: OpFacts) -> list[int]:
 
 
 def has_memory_order(value: ValueFacts) -> bool:
-    """False where plain and channels-last are the same bytes (one channel, a 1x1 image), and for other ranks."""
+    """Return False if plain and channels-last are the same bytes (one channel, a 1x1 image), and for other ranks."""
     shape = value.shape
     return len(shape) in (4, 5) and shape[1] > 1 and math.prod(shape[2:]) > 1 and shape[0] > 0
 
 
 def memory_order(value: ValueFacts) -> Layout | None:
-    """PLAIN or CHANNELS_LAST; None where it is neither, or where both are the same.
+    """Return PLAIN or CHANNELS_LAST; None if it is neither, or both.
 
     A slice of a channels-last tensor has gaps and still has its channels innermost: it counts as channels-last.
     """
@@ -104,12 +104,13 @@ def memory_order(value: ValueFacts) -> Layout | None:
 
 
 def converted_once(value: ValueFacts) -> bool:
-    """True for parameters and buffers: their layout can be chosen when the model is built, at no cost per step."""
+    """Return True for parameters and buffers: their layout can be chosen when the model is built, at no cost per
+    step."""
     return value.kind in (InputKind.PARAMETER, InputKind.BUFFER)
 
 
 def other_layout(layout: Layout) -> Layout:
-    """Channels-last for plain and the reverse."""
+    """Return channels-last for plain and the reverse."""
     return Layout.PLAIN if layout is Layout.CHANNELS_LAST else Layout.CHANNELS_LAST
 
 
@@ -123,8 +124,8 @@ class LayoutConstraint(enum.StrEnum):
 
 
 def layout_constraint(op: OpFacts) -> LayoutConstraint | None:
-    """The constraint under which Inductor calls a custom operator: its strictest tag, else torch's default for
-    operators without one. None for a higher-order operator and for one that is no longer registered."""
+    """Return the constraint under which Inductor calls a custom operator: its strictest tag, else torch's default. None
+    for a higher-order operator and for one that is no longer registered."""
     overload = find_overload(op.target)
     if overload is None:
         return None
@@ -134,7 +135,7 @@ def layout_constraint(op: OpFacts) -> LayoutConstraint | None:
 
 
 def is_default(op: OpFacts) -> bool:
-    """True if the operator's registration names no constraint."""
+    """Return True if the operator's registration names no constraint."""
     overload = find_overload(op.target)
     names = {constraint.value for constraint in LayoutConstraint}
     return overload is not None and names.isdisjoint(tag.name for tag in overload.tags)

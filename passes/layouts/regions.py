@@ -1,4 +1,4 @@
-"""Splits a graph into layout regions: convolutions and poolings joined by operators that work in either layout.
+"""Split a graph into layout regions: convolutions and poolings joined by operators that work in either layout.
 
 Inside a region a layout can be chosen freely; at its edges it meets operators that want one layout, change what the
 dimensions mean, or are unknown, and a value that crosses the edge may have to be converted. A value is converted once,
@@ -55,7 +55,7 @@ class LayoutRegion:
 
 @dataclass(frozen=True, slots=True)
 class RegionOperator:
-    """One member: the values that it reads and makes whose layout counts, and the layout that it runs in now."""
+    """One member: the values that it reads and makes whose layout counts, and its present layout."""
 
     op: OpFacts
     rank: int
@@ -75,7 +75,7 @@ class LayoutGroup:
 
 
 def layout_groups(facts: GraphFacts, inner: str = "eager") -> tuple[LayoutGroup, ...]:
-    """All groups that hold an anchor, in order of their first operator; time and memory linear in the graph."""
+    """Return all groups that hold an anchor, in order of their first operator; time and memory linear in the graph."""
     operators = _region_operators(facts, inner)
     visible = frozenset(facts.outputs)
     groups: list[LayoutGroup] = []
@@ -95,7 +95,7 @@ def layout_groups(facts: GraphFacts, inner: str = "eager") -> tuple[LayoutGroup,
 
 
 def anchor_signatures(facts: GraphFacts) -> Mapping[str, OperatorSignature]:
-    """The calls whose speed in either layout is worth measuring, by node: anchors on 2-D and 3-D images."""
+    """Return the calls to measure in both layouts, by node: anchors on 2-D and 3-D images."""
     anchors = {operator.op.node: operator.op for operator in _region_operators(facts, "eager") if operator.anchor}
     return {node: signature_of(op, facts) for node, op in anchors.items()}
 
@@ -138,7 +138,7 @@ def _with_order(values: Iterable[ValueFacts], rank: int) -> list[ValueFacts]:
 
 
 def _components(operators: Sequence[RegionOperator]) -> list[list[int]]:
-    """Indices of operators that touch a common value, directly or through others; in order."""
+    """Return indices of operators that touch a common value, directly or through others; in order."""
     parent = list(range(len(operators)))
 
     def root(index: int) -> int:
@@ -185,8 +185,8 @@ def _boundary(value: ValueFacts, wanted: tuple[Layout, ...] = ()) -> BoundaryVal
 def current_layout(
     op: OpFacts, operands: Sequence[ValueFacts], results: Sequence[ValueFacts], facts: GraphFacts
 ) -> Layout:
-    """The order of the first result that has one. Without one (the backward of a first convolution has no gradient of
-    its input), channels-last if any operand or the weight is: torch's rule for convolutions."""
+    """Return the layout of the first result that has one. Without one (the backward of a first convolution has no
+    gradient of its input), channels-last if any operand or the weight is: torch's rule for convolutions."""
     for value in results:
         order = memory_order(value)
         if order is not None:

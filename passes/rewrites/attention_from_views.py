@@ -1,4 +1,4 @@
-"""Attention written out as product, softmax, product, made one call of `scaled_dot_product_attention`.
+"""Replace attention written as product, softmax, product by one call of `scaled_dot_product_attention`.
 
 Why: between the two products everything reads and writes a tensor of queries × keys per head; torch's fused kernels
 never store it, forward or backward.
@@ -32,8 +32,7 @@ _aten = torch.ops.aten
 
 @dataclass(frozen=True)
 class FusedAttention:
-    """What was put into the graph for one written attention: the `inserted` nodes, `call` among them, and `result`,
-    which stands for the second product."""
+    """The nodes inserted for one written attention, `call` among them. `result` replaces the second product."""
 
     written: WrittenAttention
     inserted: tuple[fx.Node, ...]
@@ -42,9 +41,12 @@ class FusedAttention:
 
 
 def insert(graph: fx.Graph, written: WrittenAttention, inner: str) -> FusedAttention:
-    """Put the fused call in front of the second product, whose users then read it. The old nodes stay until `settle`
-    or `undo`. The caller has entered the fake mode of the graph's example values. Raises `RewriteError` where the call,
-    compiled by `inner`, does not give what the product gave; the graph is left as it was."""
+    """Put the fused call in front of the second product, whose users then read it.
+
+    The old nodes stay until `settle` or `undo`. The caller has entered the fake mode of the graph's example values.
+    Raises `RewriteError`, with the graph unchanged, if the call, compiled by `inner`, does not give what the product
+    gave.
+    """
     edit = _Edit(graph, [])
     batch = _four_dimensional(written.batch)
     second, product = written.second, written.second.meta["example_value"]
@@ -91,14 +93,14 @@ def insert(graph: fx.Graph, written: WrittenAttention, inner: str) -> FusedAtten
 
 
 def undo(graph: fx.Graph, fused: FusedAttention) -> None:
-    """Let the second product be read again, and take out what `insert` put in."""
+    """Let readers read the second product again, and take out what `insert` put in."""
     fused.result.replace_all_uses_with(fused.written.second)
     for node in reversed(fused.inserted):
         graph.erase_node(node)
 
 
 def settle(graph: fx.Graph, fused: FusedAttention) -> None:
-    """Take out what nobody reads any more: the written attention."""
+    """Take out the written attention, which is not read any more."""
     for node in reversed([n for n in graph.nodes if n in {*fused.written.path, fused.written.second}]):
         graph.erase_node(node)
 
@@ -116,7 +118,7 @@ class _Edit:
         return node
 
     def batched(self, node: fx.Node, batch: Sequence[int]) -> fx.Node:
-        """`node` as a matrix for each of `batch`, its rows without gaps: fused kernels take no others."""
+        """Return `node` as a matrix for each of `batch`, its rows without gaps: fused kernels take no others."""
         shape = (*batch, *_shape(node)[-2:])
         matrices = node if _shape(node) == shape else self.add(_aten.reshape.default, node, list(shape))
         if matrices.meta["example_value"].stride(-1) == 1:
@@ -125,14 +127,14 @@ class _Edit:
 
 
 def _four_dimensional(batch: tuple[int, ...]) -> tuple[int, ...]:
-    """torch's fused kernels take batch and heads, and nothing else."""
+    """Return batch and heads: torch's fused kernels take nothing else."""
     if len(batch) > 2:
         return (math.prod(batch[:-1]), batch[-1])
     return (1,) * (2 - len(batch)) + batch
 
 
 def _transposed(edit: _Edit, node: fx.Node) -> fx.Node:
-    """The keys, row by row, from their transpose."""
+    """Return the keys, row by row, from their transpose."""
     if node.op == "call_method" and node.target == "transpose" and not node.kwargs:
         source, *dims = node.args
         rank = node.meta["example_value"].dim()
@@ -142,7 +144,7 @@ def _transposed(edit: _Edit, node: fx.Node) -> fx.Node:
 
 
 def _additive(edit: _Edit, mask: MaskUse, dtype: torch.dtype) -> fx.Node:
-    """What is added to the scores: the bias that the program adds, or 0 and what hides a score."""
+    """Return the summand of the scores: the program's bias, or 0 and the fill that hides a score."""
     node = mask.node
     if mask.fill is not None:
         value: Tensor = node.meta["example_value"]
@@ -156,7 +158,7 @@ def _additive(edit: _Edit, mask: MaskUse, dtype: torch.dtype) -> fx.Node:
 
 
 def _restored(edit: _Edit, call: fx.Node, mask: fx.Node) -> fx.Node:
-    """NaN for a query whose keys are all hidden by minus infinity, in the gradients, too."""
+    """Make the result NaN for a query whose keys are all hidden by minus infinity, in the gradients, too."""
     most = edit.add(_aten.amax.default, mask, [-1], True)
     nothing = edit.add(_aten.mul.Tensor, most, 0.0)
     return edit.add(_aten.mul.Tensor, call, edit.add(_aten.add.Tensor, nothing, 1.0))

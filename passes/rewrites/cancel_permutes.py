@@ -20,7 +20,7 @@ NAME = "cancel_permutes"
 
 
 def propose(subject: RewriteSubject) -> Iterator[Candidate | Refusal]:
-    """The orders of a graph in which copies alone speak for one."""
+    """Propose the orders of a graph that has copies but no anchors."""
     # Inductor reads what is there while it computes: for it such copies are not worth one of ours.
     if not subject.generates_loops and not subject.anchors and any(member.told for member in subject.members):
         yield from propose_orders(subject, NAME)

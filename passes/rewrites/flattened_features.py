@@ -29,7 +29,7 @@ from frx_graph.records import Candidate, Refusal
 NAME = "flattened_features"
 _VIEWS = frozenset({"aten.view", "aten._unsafe_view", "aten.reshape"})
 _ROWS = {"aten.mm": (0, 1), "aten.addmm": (1, 2)}
-"""Which arguments of a product are the features and the weight."""
+"""Positions of the features and the weight of a product."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Which written-out attentions are exactly what `scaled_dot_product_attention` computes, and why others are not.
+"""Recognise written-out attention that is exactly `scaled_dot_product_attention`, and refuse all other.
 
 `attentions` recognises the pattern for advice; here every operator from the first product to the second is looked at
 again, with nothing let through that is not known: what the program computes must be softmax(scale · Q Kᵀ + mask) V in
@@ -24,7 +24,7 @@ from frx_graph.passes.copies.view_chain import is_view
 from frx_graph.records import Refusal
 
 _PRODUCTS = frozenset({torch.matmul, operator.matmul, torch.bmm, "matmul", "bmm", "__matmul__"})
-"""As Dynamo's graphs have them; `einsum` and `baddbmm` are not taken apart."""
+"""Products in Dynamo's graphs; `einsum` and `baddbmm` are left alone."""
 _RESHAPES = frozenset({"aten.view", "aten._unsafe_view", "aten.unsqueeze", "aten.squeeze", "aten.expand"})
 _SIZE_ONLY = frozenset(
     f"aten.{name}" for name in ("ones_like", "zeros_like", "full_like", "new_ones", "new_zeros", "new_full")
@@ -39,8 +39,8 @@ _ABSORBS = -1e30
 
 @dataclass(frozen=True)
 class MaskUse:
-    """A Dynamo node that hides scores: a bias that is added to them, or, with a `fill`, a condition; where that
-    is False if `keeps`, else where it is True, a score becomes `fill`."""
+    """A Dynamo node that hides scores: a bias that is added, or, with a `fill`, a condition. A score becomes `fill` if
+    the condition is False and `keeps`, or True and not `keeps`."""
 
     node: fx.Node
     fill: float | None = None
@@ -49,9 +49,9 @@ class MaskUse:
 
 @dataclass(frozen=True)
 class WrittenAttention:
-    """One attention in a Dynamo graph. `path` are the nodes from the first product to the operand of `second`, which
-    nobody else reads; `batch` are the dimensions in front of queries and keys where the mask is applied. `returned` is
-    true where it trains and the caller gets its result, or a view of that."""
+    """One attention in a Dynamo graph. `path` are the nodes from the first product to the operand of `second`, with no
+    other readers; `batch` are the dimensions in front of queries and keys to which the mask is applied. `returned` is
+    true if it trains and the caller gets its result, or a view of that."""
 
     attention: Attention
     query: fx.Node
@@ -67,19 +67,19 @@ class WrittenAttention:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The nodes that it is written in."""
+        """The names of its nodes."""
         return tuple(node.name for node in (*self.path, self.second))
 
 
 class _NotExactError(Exception):
-    """Why a written attention is left alone."""
+    """A reason for leaving a written attention alone."""
 
 
 def written_attentions(
     dynamo: fx.Graph, facts: GraphFacts, origins: Mapping[str, str]
 ) -> Iterator[WrittenAttention | Refusal]:
-    """Every attention that can be one call, and a refusal for every other. `facts` are those of `dynamo`'s eager ATen
-    graph, whose nodes' Dynamo nodes are `origins`, by name."""
+    """Yield every attention that can be one call, and a refusal for every other. `facts` are those of `dynamo`'s eager
+    ATen graph; `origins` maps the names of its nodes to Dynamo's."""
     nodes = {node.name: node for node in dynamo.nodes}
     for attention in attentions(facts):
         if attention.softmax.operator == FALLBACK_SOFTMAX:
@@ -125,7 +125,7 @@ def _checked(attention: Attention, facts: GraphFacts, origin: Callable[[OpFacts]
 
 
 def _steps(attention: Attention, facts: GraphFacts) -> tuple[OpFacts, ...]:
-    """The operators from the first product on to what the second one reads, views included, in order."""
+    """Return the operators from the first product to the operand of the second one, views included, in order."""
     made = _made_from(attention.first, facts)
     steps: list[OpFacts] = []
     value = attention.second.inputs[-2]
@@ -146,7 +146,7 @@ def _steps(attention: Attention, facts: GraphFacts) -> tuple[OpFacts, ...]:
 
 
 def _made_from(op: OpFacts, facts: GraphFacts) -> set[str]:
-    """All values that depend on the values that `op` gives."""
+    """Return all values that depend on the results of `op`."""
     made = set(op.outputs)
     for later in facts.ops:
         if later.operator not in _SIZE_ONLY and not made.isdisjoint(later.inputs):
@@ -191,7 +191,7 @@ def _operands(product: fx.Node) -> tuple[fx.Node, fx.Node]:
 
 
 def _path(first: fx.Node, second: fx.Node, steps: set[fx.Node]) -> tuple[fx.Node, ...]:
-    """The Dynamo nodes that `steps` came from, and what stands between them without an operator of its own."""
+    """Return the Dynamo nodes that `steps` came from, and those between them without an operator."""
     after: set[fx.Node] = {first}
     node = first
     path = [first]
@@ -213,7 +213,7 @@ def _path(first: fx.Node, second: fx.Node, steps: set[fx.Node]) -> tuple[fx.Node
 def _check_meanwhile(
     attention: Attention, facts: GraphFacts, first: fx.Node, second: fx.Node, path: tuple[fx.Node, ...]
 ) -> None:
-    """The fused call stands where the second product stood, and reads there what the first one read before."""
+    """Check that the fused call, in the place of the second product, reads what the first one read before."""
     node, members = first, set(path)
     while (node := node.next) is not second:
         plain = node in members or node.op in ("placeholder", "get_attr") or "example_value" in node.meta
@@ -230,8 +230,8 @@ def _check_meanwhile(
 
 
 def _check_afterwards(attention: Attention, facts: GraphFacts) -> None:
-    """Fused kernels save what they read and what they return for their backward, where written attention saves its
-    weights and copies of its operands."""
+    """Check that nothing writes into what the backward reads. Fused kernels save operands and result, where written
+    attention saves its weights and copies of its operands."""
     kept = {value.storage for value in _read(attention, facts)} | {
         facts.values[name].storage for name in attention.second.outputs
     }
@@ -242,8 +242,8 @@ def _check_afterwards(attention: Attention, facts: GraphFacts) -> None:
 
 
 def _read(attention: Attention, facts: GraphFacts) -> list[ValueFacts]:
-    """Everything that the operators between the products read, and what that was copied from: products copy operands
-    that they cannot take as they lie, which a fused call reads where they are."""
+    """Return all values that the operators between the products read, and the sources of their copies: a fused call
+    reads these in place."""
     names = {name for op in (*attention.between, attention.second) for name in op.inputs}
     made = {name for op in attention.between for name in op.outputs}
     read = [facts.values[source] for name in names - made for source in source_of(facts, name)]
@@ -259,7 +259,7 @@ def _mask(
     path: tuple[fx.Node, ...],
     trains: bool,
 ) -> tuple[bool, MaskUse | None, tuple[int, ...] | None]:
-    """Whether the mask is the causal one; else what is added to the scores, and the batch that it is added in."""
+    """Return True for a causal mask; else the summand of the scores, and the batch that it is added in."""
     applied = [op for op in steps if op.operator in BIASES | MASKS]
     if not applied:
         return False, None, None

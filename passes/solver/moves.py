@@ -1,4 +1,4 @@
-"""The best that can come of letting any set of variables change to a proposed choice, by one minimum cut.
+"""Find the best move that lets any set of variables change to a proposed choice, by one minimum cut.
 
 With one label proposed everywhere this is the α-expansion of Boykov, Veksler and Zabih (2001). A charge's askers ask
 either with what they keep or with what is proposed to them. A cut can express a charge that is dearer when its payer
@@ -23,14 +23,15 @@ Ticks = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """Where the cut leads. `tight` if no price was raised: then no other set of changes leads to fewer ticks."""
+    """The choices of a cut. `tight` if no price was raised: then no other set of changes leads to fewer ticks."""
 
     choices: Choices
     tight: bool
 
 
 def best_move(arrays: InstanceArrays, keep: Choices, propose: Choices, *, exact: bool = True) -> Move:
-    """`keep` or `propose`, for each variable. If `exact` it is never dearer than `keep`, otherwise by rounding only."""
+    """Return `keep` or `propose` for each variable. If `exact` it is never dearer than `keep`, otherwise by rounding
+    only."""
     kept_price, proposed_price = arrays.prices.at(keep[arrays.payer]), arrays.prices.at(propose[arrays.payer])
     asks_kept = arrays.asks.at(keep[arrays.asker]) > 0
     asks_proposed = arrays.asks.at(propose[arrays.asker]) > 0
@@ -65,7 +66,12 @@ def best_move(arrays: InstanceArrays, keep: Choices, propose: Choices, *, exact:
 
 
 class TwoSides:
-    """Costs, added one kind after the other, and their least sum."""
+    """Costs of deciding yes or no for each of many variables, as a network whose minimum cut is the best decision.
+
+    A vertex on the source's side keeps its choice, one on the sink's side switches. A cost that is paid once, however
+    many of a group do the same, has a vertex of its own that they all drag along: the label cost of Delong et al.
+    (2012). The caller must pass only costs that a cut can express.
+    """
 
     def __init__(self, variables: int) -> None:
         self._variables = variables
@@ -74,41 +80,41 @@ class TwoSides:
         self._edges: list[tuple[Indices, Indices, Ticks]] = []
 
     def choose(self, variables: Indices, kept: Ticks, switched: Ticks) -> None:
-        """Each of `variables` costs the one or the other. What it costs in any case is left out."""
+        """Add a cost of either decision for each of `variables`, less what both cost."""
         least = np.minimum(kept, switched)
         self._add(variables, self._sink, difference(kept, least))
         self._add(self._source, variables, difference(switched, least))
 
     def if_any_keeps(self, group: Indices, members: Indices, low: Ticks, payer: Indices, extra: Ticks) -> None:
-        """`members[i]` is in group `group[i]`. A group with a member that keeps costs `low`, and `extra` more if its
-        `payer` switches."""
+        """Charge a group with a member that keeps `low`, and `extra` more if its `payer` switches. `members[i]` is in
+        group `group[i]`."""
         helper, found = self._helpers(group, members, len(low))
         self._add(members, helper[group], np.full(len(members), INFINITE))
         self._add(helper[found], self._sink, low[found])
         self._add(helper[found], payer[found], extra[found])
 
     def if_any_switches(self, group: Indices, members: Indices, low: Ticks, payer: Indices, extra: Ticks) -> None:
-        """The mirror image: a group with a member that switches costs `low`, and `extra` more if its `payer` keeps."""
+        """Charge a group with a member that switches `low`, and `extra` more if its `payer` keeps."""
         helper, found = self._helpers(group, members, len(low))
         self._add(helper[group], members, np.full(len(members), INFINITE))
         self._add(self._source, helper[found], low[found])
         self._add(payer[found], helper[found], extra[found])
 
     def switched(self, *, exact: bool = True) -> NDArray[np.bool_]:
-        """For each variable whether it switches in the best decision; of several, in the one with most that switch.
-        Not `exact`, it is the best but for a billionth of all costs together."""
+        """Return for each variable True if it switches in the best decision; of several, in the one with most that
+        switch. Not `exact`, it is the best but for a billionth of all costs together."""
         tails, heads, capacities = (np.concatenate(arrays) for arrays in zip(*self._edges, strict=True))
         network = Network(self._size, tails, heads, capacities)
         return ~source_side(network, self._source, self._sink, exact=exact)[: self._variables]
 
     def _add(self, tails: Indices | int, heads: Indices | int, capacities: Ticks) -> None:
-        """Paid where the tail is on the source's side and the head is not."""
+        """Add edges, paid if the tail is on the source's side and the head is not."""
         shape = capacities.shape
         self._edges.append((np.broadcast_to(tails, shape), np.broadcast_to(heads, shape), capacities))
 
     def _helpers(self, group: Indices, members: Indices, groups: int) -> tuple[Indices, NDArray[np.bool_]]:
-        """The vertex that stands for each group, and which groups have any member. A lone member stands for its group
-        itself."""
+        """Return a vertex for each group, and True for each group with a member. A lone member is its group's
+        vertex."""
         count = np.bincount(group, minlength=groups)
         helper = np.zeros(groups, dtype=np.int64)
         helper[group] = members

@@ -1,4 +1,4 @@
-"""What is decided already is put in, and what is left falls apart into parts that do not interact.
+"""Put in what is decided already, and split the rest into parts that do not interact.
 
 A variable with one choice couples nothing: what it pays or asks for is known. So pinned operators, and operators that
 the program around them decides, separate a graph into regions that are solved one by one.
@@ -23,7 +23,7 @@ class Part:
 
 
 def split(instance: Instance) -> tuple[Part, ...]:
-    """Every variable in exactly one part. Raises `LabellingError` where what is decided costs infinitely."""
+    """Return parts with every variable in exactly one. Raises `LabellingError` if decided costs are infinite."""
     kept = [tuple(range(len(variable.costs))) for variable in instance.variables]
     while True:
         folded = _folded(restricted(instance, kept))
@@ -39,7 +39,7 @@ def split(instance: Instance) -> tuple[Part, ...]:
 
 
 def restricted(instance: Instance, kept: Sequence[tuple[int, ...]]) -> Instance:
-    """The same with only the choices `kept` of each variable."""
+    """Return the instance with only the choices `kept` of each variable."""
     fewer = [len(some) < len(variable.costs) for some, variable in zip(kept, instance.variables, strict=True)]
     if not any(fewer):
         return instance
@@ -59,7 +59,7 @@ def restricted(instance: Instance, kept: Sequence[tuple[int, ...]]) -> Instance:
 
 
 def _folded(instance: Instance) -> Instance:
-    """The same costs, up to what no choice can change, with charges only where two variables or more are undecided."""
+    """Return the same costs, up to a constant, with charges only between two or more undecided variables."""
     costs = [list(variable.costs) for variable in instance.variables]
     charges: list[Charge] = []
     for charge in instance.charges:
@@ -80,7 +80,8 @@ def _folded(instance: Instance) -> Instance:
 
 
 def _undecided(charge: Charge) -> Charge | None:
-    """The charge with the askers that may or may not ask; without any, it is paid for certain. None if it never is."""
+    """Return the charge with the askers that may or may not ask; without any, it is paid for certain. None if it never
+    is."""
     if not any(charge.prices):
         return None
     asking = tuple(asker for asker in charge.askers if any(asker.asks))
@@ -100,7 +101,7 @@ def _add(costs: list[int], prices: Iterable[int]) -> None:
 
 
 def _parts(instance: Instance, kept: Sequence[tuple[int, ...]]) -> Iterable[Part]:
-    """The connected components, by their first variables."""
+    """Return the connected components, by their first variables."""
     root = list(range(len(instance.variables)))
 
     def find(variable: int) -> int:

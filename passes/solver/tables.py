@@ -1,4 +1,4 @@
-"""An instance as a sum of tables over few variables each, as elimination needs it."""
+"""Write an instance as a sum of tables over few variables each, for elimination."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from frx_graph.passes.solver.instance import INFINITE, Charge, Instance
 
 _LARGEST_CHARGE = 2**10
-"""A charge that couples more combinations of choices than this is taken apart, by a helper variable for whether it is
-paid: then it couples each of its variables with the helper only."""
+"""A charge that couples more combinations of choices is split by a helper variable that pays or does not: then it
+couples each of its variables with the helper only."""
 
 Scope = tuple[int, ...]
-"""Variables, each once."""
+"""Distinct variables."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +29,8 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Tabulation:
-    """What tables there will be. `choices` counts the choices of each variable: the instance's, then helpers.
-    `helpers` has one for each charge, None for those that stay whole."""
+    """The tables to come. `choices` counts the choices of each variable: the instance's, then helpers. `helpers` has
+    one for each charge, None for those that stay whole."""
 
     instance: Instance
     choices: tuple[int, ...]
@@ -38,7 +38,7 @@ class Tabulation:
 
     @staticmethod
     def of(instance: Instance) -> Tabulation:
-        """No table yet."""
+        """Return the tables to come of `instance`."""
         choices = [len(variable.costs) for variable in instance.variables]
         helpers: list[int | None] = []
         for charge in instance.charges:
@@ -49,7 +49,7 @@ class Tabulation:
         return Tabulation(instance, tuple(choices), tuple(helpers))
 
     def scopes(self) -> set[Scope]:
-        """What is coupled."""
+        """Return the sets of coupled variables."""
         scopes: set[Scope] = set()
         for charge, helper in zip(self.instance.charges, self.helpers, strict=True):
             variables = _variables(charge)
@@ -57,7 +57,7 @@ class Tabulation:
         return scopes
 
     def tables(self) -> tuple[Table, ...]:
-        """The tables, one for each scope, and for each variable that costs something itself."""
+        """Return one table for each scope, and for each variable that costs something itself."""
         sums: dict[Scope, NDArray[np.int64]] = {}
         for table in self._addends():
             known = sums.get(table.scope)
@@ -82,7 +82,8 @@ class Tabulation:
 
 
 def _apart(charge: Charge, helper: int) -> Iterator[Table]:
-    """The helper's second choice is to pay; where somebody asks, the first is not allowed."""
+    """Yield the tables of a split charge. The helper's second choice is to pay; if a variable asks, the first is not
+    allowed."""
     yield Table((charge.payer, helper), np.array([(0, price) for price in charge.prices], dtype=np.int64))
     for asker in charge.askers:
         refused = np.array([(INFINITE * asks, 0) for asks in asker.asks], dtype=np.int64)
@@ -94,5 +95,5 @@ def _variables(charge: Charge) -> Scope:
 
 
 def _along(values: tuple[int, ...], scope: Scope, variable: int) -> NDArray[np.int64]:
-    """`values` on the axis of `variable`, the same along all others."""
+    """Return `values` on the axis of `variable`, the same along all others."""
     return np.array(values, dtype=np.int64).reshape([-1 if other == variable else 1 for other in scope])

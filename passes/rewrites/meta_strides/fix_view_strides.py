@@ -1,4 +1,4 @@
-"""Corrects what fakes say of the strides of views, in a graph as it was traced.
+"""Correct the strides and the memory of views' fakes.
 
 Fakes of `view` give results beside dimensions of size 1 other strides than the operator does (torch 2.15): of one image
 of 8 channels, `chunk(2, 1)[0].flatten(1)` is traced with the stride of the whole image. A rewrite that trusts them
@@ -23,8 +23,8 @@ from frx_graph.passes.rewrites.meta_strides.unreliable_strides import as_run, li
 
 
 def correct_views(graph: fx.Graph, given: Mapping[str, Tensor]) -> None:
-    """Let `meta["val"]` of views, and of what is computed of them, have the strides that they have when the graph runs
-    as it stands. `given` holds by name the inputs whose values are others already, as they were traced."""
+    """Give views, and values computed from them, the strides that they have when the graph runs as it is. `given`
+    holds, by name, inputs as they were traced whose values have changed already."""
     now = {node: node.meta["val"] for node in graph.find_nodes(op="placeholder") if node.name in given}
     for node in now:
         node.meta["val"] = given[node.name]
@@ -39,8 +39,8 @@ def correct_views(graph: fx.Graph, given: Mapping[str, Tensor]) -> None:
 
 
 def _correct(node: fx.Node, *, follows: bool) -> bool:
-    """True if the node has another value now. What cannot be told stays as it was traced: what a fake does not do for
-    the corrected strides, nor would torch, and sizes that may change."""
+    """Return True if the node's value was changed. It stays as traced if that is unknown: if a fake refuses the
+    corrected strides, as torch would, or if sizes may change."""
     traced = node.meta.get("val")
     try:
         value = _run_again(node) if follows else traced
@@ -67,7 +67,11 @@ def _run_again(node: fx.Node) -> Any:
 
 
 def settle_views(graph: fx.Graph) -> None:
-    """Give every view the memory of its operand, with the shape and the strides that it has."""
+    """Give every view's fake the memory of its operand, with the view's shape and strides.
+
+    Fakes tell which values share memory. After a rewrite has rerouted the readers of a node, views among them still are
+    fakes in the old node's memory. A write into their true memory would seem to affect nothing.
+    """
     moved: set[fx.Node] = set()
     for node in graph.nodes:
         if node.target is operator.getitem and node.args[0] in moved:
@@ -89,8 +93,8 @@ def _lies_elsewhere(node: fx.Node) -> bool:
 
 
 def _may_copy(node: fx.Node) -> bool:
-    """True for an operator that copies what does not lie in the order that is asked for: where fakes cannot be trusted
-    with strides, it may give back a dense operand whether they say so or not."""
+    """Return True for an operator that copies only if the order is wrong. It may return a dense operand itself, if the
+    strides of fakes cannot be trusted."""
     return node.target is torch.ops.aten.contiguous.default
 
 

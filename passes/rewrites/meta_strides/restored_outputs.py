@@ -1,4 +1,4 @@
-"""What a graph returns keeps its strides, whatever order it is computed in."""
+"""Restore the strides of a graph's inputs and outputs to those that it was traced with."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from frx_graph.passes.rewrites.meta_strides.unreliable_values import has_one_ord
 
 
 def restore_outputs(edit: LayoutEdit, output: fx.Node, kept: Collection[str]) -> None:
-    """Give what the graph returns, of the outputs named in `kept`, the strides that it had, and see to it that those
-    which shared memory still do. Raises `RewriteError` where that cannot be."""
+    """Restore the strides of the outputs named in `kept`, and check that outputs which shared memory still do. Raises
+    `RewriteError` if that is impossible."""
     shared = _sharing([edit.before.get(node, node.meta.get("val")) for node in _leaves(output)])
     for source in output.all_input_nodes:
         original = _returned(edit, source)
@@ -67,8 +67,8 @@ def restore_outputs(edit: LayoutEdit, output: fx.Node, kept: Collection[str]) ->
 
 
 def _lies_as_new(node: fx.Node, value: Tensor) -> bool:
-    """True where `value`, what `node` gave, has the strides of a new tensor, and no other order moves anything: what
-    lies otherwise than its fake says lies so."""
+    """Return True if `value`, the former result of `node`, has the strides of a new tensor, and no other order moves
+    anything: then values with other strides than their fakes' have these."""
     shape = shape_hint(value)
     orders = {plain_order(shape)}
     if _is_weight_gradient(node):
@@ -78,15 +78,15 @@ def _lies_as_new(node: fx.Node, value: Tensor) -> bool:
 
 
 def _is_weight_gradient(node: fx.Node) -> bool:
-    """True for that of a convolution, which may lie as the image does."""
+    """Return True for the weight gradient of a convolution, whose strides may follow the image."""
     if node.target is not operator.getitem or node.args[1] != 1:
         return False
     return node.all_input_nodes[0].target is torch.ops.aten.convolution_backward.default
 
 
 def _returned(edit: LayoutEdit, source: fx.Node) -> Tensor | None:
-    """What an output was, in strides; None where nothing has changed. The graph's own values may have been computed
-    again since it was traced."""
+    """Return the former strides of an output, as a tensor; None if nothing has changed. The graph's own values may have
+    been computed again since it was traced."""
     original: Tensor | None = edit.before.get(source)
     strides, value = noted_strides(source), source.meta["val"]
     if strides is None or strides == (value if original is None else original).stride():
@@ -99,7 +99,6 @@ def _leaves(output: fx.Node) -> list[fx.Node]:
 
 
 def _sharing(outputs: Sequence[Any]) -> list[int | None]:
-    """For each output the number of the memory that it lies in, counted from the first; None for what has none."""
     numbers: dict[int, int] = {}
     return [
         numbers.setdefault(value.untyped_storage()._cdata, len(numbers)) if isinstance(value, Tensor) else None
@@ -108,9 +107,13 @@ def _sharing(outputs: Sequence[Any]) -> list[int | None]:
 
 
 def read_as_traced(graph: fx.Graph, given: Mapping[str, Tensor]) -> tuple[str, ...]:
-    """Let all that reads an input of `given`, which holds by name what they were, read a copy with those strides.
-    Returns the names of the copies. What was expanded stays as it comes; what had gaps and symbolic sizes gets its
-    order back, which is what kernels go by, without the gaps."""
+    """Let all readers of an input of `given`, its former values by name, read a copy with those strides. Returns the
+    names of the copies.
+
+    A backward gets what its forward has saved, in any order. If it cannot be laid out for that, it reads these copies.
+    An expanded input stays as it is. One with gaps and symbolic sizes gets its order back, which kernels go by, without
+    the gaps.
+    """
     if not given:
         return ()
     copies: list[str] = []
@@ -147,36 +150,41 @@ def _copy(graph: fx.Graph, node: fx.Node, traced: Tensor) -> fx.Node | None:
 
 
 _NOTED = "frx_traced_strides"
-"""Key in the meta of nodes of a joint graph, which its forward and backward take over."""
+"""Key in the meta of a joint graph's nodes, which its forward and backward inherit."""
 _TOLD = "original_output_strides"
-"""Key in the meta of an output node under which Inductor keeps the strides that it returns visible outputs with."""
+"""Key in an output node's meta under which Inductor keeps the strides of visible outputs."""
 
 
 class NoteStrides(CustomGraphPass):
-    """Notes, in a joint graph, the strides of all that it returns. Run before any pass that changes strides."""
+    """Record, in a joint graph, the strides of all its results, before any pass that changes strides.
+
+    Inductor computes the strides of a backward's values again, from what the forward has saved. If the forward saves in
+    another order than eager, gradients would be returned in it, or in strides that no eager program has: a 1x1
+    convolution of 8 channels gives its weight's gradient strides (8, 1, 8, 8) instead of (8, 1, 1, 1).
+    """
 
     def __call__(self, graph: fx.Graph) -> None:
-        """Leaves the graph itself as it is."""
+        """Leave the graph itself unchanged."""
         for node in pytree.tree_leaves(graph.output_node().args):
             value = node.meta.get("val") if isinstance(node, fx.Node) else None
             if isinstance(value, Tensor):
                 node.meta[_NOTED] = tuple(value.stride())
 
     def uuid(self) -> Any:
-        """Never another one: nothing is changed, and the code of a plan is in the plan's own."""
+        """Return a constant: nothing is changed, and a plan's own uuid covers its code."""
         return "frx notes strides"
 
 
 def noted_strides(node: fx.Node) -> tuple[Any, ...] | None:
-    """The strides that were noted for this node; None where none were."""
+    """Return the strides that were recorded for this node, if any."""
     noted: tuple[Any, ...] | None = node.meta.get(_NOTED)
     return noted
 
 
 def return_noted_strides(graph: fx.Graph) -> None:
-    """Tell Inductor to return the outputs of a graph with the strides that were noted, its own choice where none were.
+    """Make Inductor return outputs with the recorded strides, or with its own choice if there are none.
 
-    It obeys to the letter for results of operators, and for views up to the strides of dimensions of size 1.
+    It obeys exactly for results of operators, and for views up to the strides of dimensions of size 1.
     """
     output = graph.output_node()
     told = output.meta.get(_TOLD)
