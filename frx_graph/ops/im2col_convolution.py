@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from frx_graph.ops.onednn_linear import LIBRARY
+from frx_graph.ops.onednn_linear import EXACT_STRIDES, LIBRARY
 
 FORWARD = "frx_graph.unfolded_convolution.default"
 INPUT_GRADIENT = "frx_graph.unfolded_input_gradient.default"
@@ -23,23 +23,6 @@ WEIGHT_GRADIENT = "frx_graph.unfolded_weight_gradient.default"
 """Names of the operators in records."""
 
 _NHWC, _NCHW = (0, 2, 3, 1), (0, 3, 1, 2)
-
-_TAGS = (torch.Tag.needs_exact_strides, torch.Tag.pt2_compliant_tag)
-LIBRARY.define(
-    "unfolded_convolution(Tensor x, Tensor w, Tensor? bias, int[2] stride, int[2] padding, bool channels_last)"
-    " -> Tensor",
-    tags=_TAGS,
-)
-LIBRARY.define(
-    "unfolded_input_gradient(Tensor g, Tensor w, int[] size, int[2] stride, int[2] padding, bool channels_last)"
-    " -> Tensor",
-    tags=_TAGS,
-)
-LIBRARY.define(
-    "unfolded_weight_gradient(Tensor g, Tensor x, int[] size, int[2] stride, int[2] padding, bool channels_last)"
-    " -> Tensor",
-    tags=_TAGS,
-)
 
 
 def _convolution(
@@ -147,10 +130,12 @@ def _empty(like: Tensor, size: Sequence[int], channels_last: bool) -> Tensor:
     return torch.empty(tuple(size), dtype=like.dtype, device=like.device, memory_format=order)
 
 
-for _name, _kernel, _shape in (
-    ("unfolded_convolution", _convolution, _shape_of_convolution),
-    ("unfolded_input_gradient", _input_gradient, _shape_of_gradient),
-    ("unfolded_weight_gradient", _weight_gradient, _shape_of_gradient),
+for _name, _operands, _kernel, _shape in (
+    ("unfolded_convolution", "Tensor x, Tensor w, Tensor? bias", _convolution, _shape_of_convolution),
+    ("unfolded_input_gradient", "Tensor g, Tensor w, int[] size", _input_gradient, _shape_of_gradient),
+    ("unfolded_weight_gradient", "Tensor g, Tensor x, int[] size", _weight_gradient, _shape_of_gradient),
 ):
+    _schema = f"{_name}({_operands}, int[2] stride, int[2] padding, bool channels_last) -> Tensor"
+    LIBRARY.define(_schema, tags=EXACT_STRIDES)
     LIBRARY.impl(_name, _kernel, "CPU")
     torch.library.register_fake(f"frx_graph::{_name}", _shape, lib=LIBRARY)

@@ -18,9 +18,10 @@ TARGET = "frx_graph.product.default"
 
 # Operators live as long as the library object.
 LIBRARY = torch.library.Library("frx_graph", "DEF")
+EXACT_STRIDES = (torch.Tag.needs_exact_strides, torch.Tag.pt2_compliant_tag)
 LIBRARY.define(
     "product(Tensor x, Tensor w, Tensor? bias) -> Tensor",
-    tags=(torch.Tag.needs_exact_strides, torch.Tag.pt2_compliant_tag),
+    tags=EXACT_STRIDES,
 )
 
 
@@ -61,7 +62,7 @@ def has_onednn() -> bool:
 LIBRARY.define(
     "convolution_gradients(Tensor g, Tensor x, Tensor w, int[]? bias, int[] stride, int[] padding, int[] dilation,"
     " bool transposed, int[] output_padding, int groups, bool[3] mask) -> Tensor[]",
-    tags=(torch.Tag.needs_exact_strides, torch.Tag.pt2_compliant_tag),
+    tags=EXACT_STRIDES,
 )
 
 

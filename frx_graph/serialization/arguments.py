@@ -52,8 +52,8 @@ def to_json(value: Any) -> Any:
     if callable(value) and not isinstance(value, Tensor):
         return {"object": import_path(value)}
     if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
-        raise TravelError(f"the size {value} is not fixed, and graphs with dynamic shapes cannot travel")
-    raise TravelError(f"a {kind.__module__}.{kind.__qualname__} cannot travel")
+        raise TravelError(f"the size {value} is not fixed, and graphs with dynamic shapes cannot be serialized")
+    raise TravelError(f"a {kind.__module__}.{kind.__qualname__} cannot be serialized")
 
 
 def from_json(written: Any, nodes: Mapping[str, fx.Node]) -> Any:

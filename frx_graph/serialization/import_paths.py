@@ -31,7 +31,9 @@ def import_path(called: Callable[..., Any]) -> str:
     if is_checkpoint(called):
         return _CHECKPOINT
     if isinstance(called, HigherOrderOperator):
-        raise TravelError(f"the higher-order operator {called.name()}, whose body is a graph of its own, cannot travel")
+        raise TravelError(
+            f"the higher-order operator {called.name()}, whose body is another graph, cannot be serialized"
+        )
     if isinstance(called, (OpOverload, OpOverloadPacket)):
         path = _operator_path(called)
     else:

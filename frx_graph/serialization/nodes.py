@@ -52,10 +52,10 @@ def graph_from_documents(documents: Sequence[NodeDocument]) -> fx.GraphModule:
 
 def _document(node: fx.Node) -> NodeDocument:
     if node.op == "call_module":
-        raise TravelError(f"the call of a module ({node.target}) cannot travel")
+        raise TravelError(f"the call of a module ({node.target}) cannot be serialized")
     value = node.meta.get("example_value")
     if isinstance(value, Tensor) and any(isinstance(size, SymInt) for size in value.shape):
-        raise TravelError("its sizes are not fixed, and graphs with dynamic shapes cannot travel")
+        raise TravelError("its sizes are not fixed, and graphs with dynamic shapes cannot be serialized")
     return NodeDocument.model_validate(
         {
             "op": node.op,
@@ -71,9 +71,9 @@ def _document(node: fx.Node) -> NodeDocument:
 def _body(node: fx.Node) -> list[NodeDocument]:
     held = getattr(node.graph.owning_module, str(node.target), None)
     if not isinstance(held, fx.GraphModule):
-        raise TravelError("a constant that the graph itself holds cannot travel")
+        raise TravelError("a constant that the graph itself holds cannot be serialized")
     if not all(is_checkpoint(user.target) for user in node.users):
-        raise TravelError("the body of a higher-order operator, which the graph itself holds, cannot travel")
+        raise TravelError("the body of a higher-order operator, which the graph itself holds, cannot be serialized")
     if held.meta.get("_checkpoint_context_fn") is not None:
-        raise TravelError("a checkpoint with a function that selects what is kept cannot travel")
+        raise TravelError("a checkpoint with a function that selects what is kept cannot be serialized")
     return nodes_to_documents(held.graph)

@@ -1,4 +1,4 @@
-"""Torch's process-wide settings: how they are read and set.
+"""Read and set torch's process-wide settings, and the configuration of its compilers.
 
 Programs read them when they start, so that nothing is imported here that takes long.
 """

@@ -62,14 +62,11 @@ class Surroundings:
 def surroundings_here() -> SurroundingsDocument:
     """Return the present state. Raises `TravelError` for configuration that is no plain value, such as a pass of the
     user's own."""
+    modes = modes_here()
     return SurroundingsDocument(
-        grad_enabled=torch.is_grad_enabled(),
-        autocast={
-            device: str(torch.get_autocast_dtype(device)).removeprefix("torch.")
-            for device in _DEVICES
-            if torch.is_autocast_enabled(device)
-        },
-        autocast_cache=torch.is_autocast_cache_enabled(),
+        grad_enabled=modes.grad_enabled,
+        autocast={device: str(dtype).removeprefix("torch.") for device, dtype in modes.autocast.items()},
+        autocast_cache=modes.autocast_cache,
         settings={name: to_json(value) for name, value in settings_in_force().items()},
         configuration={module: _plain(module, changes) for module, changes in configuration_here().items()},
     )

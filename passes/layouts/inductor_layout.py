@@ -6,6 +6,8 @@ Inductor decides once per graph, by rule: these are the rules and constants of `
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch.torch_version import TorchVersion
 
@@ -95,7 +97,4 @@ def _flops(op: OpFacts, facts: GraphFacts) -> float:
     image, weight = _image_and_weight(op, facts)
     transposed = len(op.args) > 6 and op.args[6] is True
     places = image if transposed else facts.output_values(op)[0]
-    positions = places.shape[0]
-    for size in places.shape[2:]:
-        positions *= size
-    return 2.0 * positions * weight.numel
+    return 2.0 * places.shape[0] * math.prod(places.shape[2:]) * weight.numel

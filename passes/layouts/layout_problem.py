@@ -64,14 +64,10 @@ class LayoutProblem:
         needs = other_layout(has)
         return needs in value.wanted or any(labels[reader] is needs for reader in value.readers)
 
-    def conversion_seconds(self, value: ValueCost, labels: Labels) -> float:
-        """Return the seconds for converting `value`, 0 if no reader needs it."""
-        return value.conversion_bytes * self.seconds_per_byte if self.converted(value, labels) else 0.0
-
     def seconds(self, labels: Labels) -> float:
         """Return the seconds of all measured anchors and all conversions."""
-        conversions = sum(self.conversion_seconds(value, labels) for value in self.values)
-        return conversions + self.anchor_seconds(labels, range(len(labels)))
+        moved_bytes = sum(value.conversion_bytes for value in self.values if self.converted(value, labels))
+        return moved_bytes * self.seconds_per_byte + self.anchor_seconds(labels, range(len(labels)))
 
 
 def layout_problem(

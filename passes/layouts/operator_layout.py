@@ -45,10 +45,8 @@ def layout_results(op: OpFacts, row: LayoutOperator) -> tuple[str, ...]:
     """Return the results that carry the layout: not statistics, nor the gradients of weights."""
     if row.results is None:
         return op.outputs
-    carrying = [
-        name for position, name in zip(_result_positions(op), op.outputs, strict=False) if position in row.results
-    ]
-    return tuple(carrying)
+    placed = zip(_result_positions(op), op.outputs, strict=False)
+    return tuple(name for position, name in placed if position in row.results)
 
 
 def follows_operand(op: OpFacts) -> bool:

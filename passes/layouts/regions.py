@@ -28,6 +28,7 @@ from frx_graph.passes.layouts.operator_layout import (
     layout_results,
     memory_order,
 )
+from frx_graph.passes.solver.splitting import connected_components
 from frx_graph.rules.layout_operator import LayoutRole
 
 
@@ -139,24 +140,9 @@ def _with_order(values: Iterable[ValueFacts], rank: int) -> list[ValueFacts]:
 
 def _components(operators: Sequence[RegionOperator]) -> list[list[int]]:
     """Return indices of operators that touch a common value, directly or through others; in order."""
-    parent = list(range(len(operators)))
-
-    def root(index: int) -> int:
-        while parent[index] != index:
-            parent[index] = parent[parent[index]]
-            index = parent[index]
-        return index
-
     first: dict[str, int] = {}
-    for index, operator in enumerate(operators):
-        for name in (*operator.operands, *operator.results):
-            other = first.setdefault(name, index)
-            a, b = root(other), root(index)
-            parent[max(a, b)] = min(a, b)
-    components: dict[int, list[int]] = {}
-    for index in range(len(operators)):
-        components.setdefault(root(index), []).append(index)
-    return list(components.values())
+    touched = ((name, index) for index, op in enumerate(operators) for name in (*op.operands, *op.results))
+    return connected_components(len(operators), [(first.setdefault(name, index), index) for name, index in touched])
 
 
 def _region(

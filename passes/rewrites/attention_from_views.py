@@ -23,7 +23,8 @@ from torch import Tensor, fx
 from torch._ops import OpOverload
 
 from frx_graph.errors import RewriteError
-from frx_graph.passes.rewrites.written_attention import MaskUse, WrittenAttention
+from frx_graph.passes.rewrites.meta_strides.fake_values import storage_of
+from frx_graph.passes.rewrites.written_attention import MaskUse, WrittenAttention, shape_of
 
 NAME = "attention_from_views"
 
@@ -51,7 +52,7 @@ def insert(graph: fx.Graph, written: WrittenAttention, inner: str) -> FusedAtten
     batch = _four_dimensional(written.batch)
     second, product = written.second, written.second.meta["example_value"]
     read = (written.query, written.key_transposed, written.value, second)
-    if not all(isinstance(size, int) for node in read for size in _shape(node)):
+    if not all(isinstance(size, int) for node in read for size in shape_of(node)):
         # Kernels of eager's that take numbers only (`constant_pad_nd` of an expanded tensor, torch 2.15) hide it from
         # the facts, which are traced through them.
         raise RewriteError("its sizes are symbolic")
@@ -69,7 +70,7 @@ def insert(graph: fx.Graph, written: WrittenAttention, inner: str) -> FusedAtten
             result = call if mask is None else _restored(edit, call, mask)
             if not _lies_like(result, product):
                 result = edit.add(_aten.contiguous.default, result)
-            if written.returned and _memory(result) == _memory(call):
+            if written.returned and storage_of(result.meta["example_value"]) == storage_of(call.meta["example_value"]):
                 # The caller may write into it, and the fused kernel keeps it for its backward.
                 if inner == "inductor":  # which takes such a copy away (`remove_noop_ops`, torch 2.15)
                     raise RewriteError(
@@ -119,8 +120,8 @@ class _Edit:
 
     def batched(self, node: fx.Node, batch: Sequence[int]) -> fx.Node:
         """Return `node` as a matrix for each of `batch`, its rows without gaps: fused kernels take no others."""
-        shape = (*batch, *_shape(node)[-2:])
-        matrices = node if _shape(node) == shape else self.add(_aten.reshape.default, node, list(shape))
+        shape = (*batch, *shape_of(node)[-2:])
+        matrices = node if shape_of(node) == shape else self.add(_aten.reshape.default, node, list(shape))
         if matrices.meta["example_value"].stride(-1) == 1:
             return matrices
         return self.add(_aten.contiguous.default, matrices)
@@ -151,7 +152,7 @@ def _additive(edit: _Edit, mask: MaskUse, dtype: torch.dtype) -> fx.Node:
         hide = edit.add(_aten.logical_not.default, node) if mask.keeps else node
         zero = edit.add(_aten.zeros.default, list(value.shape), dtype=dtype, device=value.device)
         node = edit.add(_aten.masked_fill.Scalar, zero, hide, mask.fill)
-    shape = _shape(node)
+    shape = shape_of(node)
     if len(shape) in (2, 4):
         return node
     return edit.add(_aten.reshape.default, node, [*(1,) * (4 - len(shape)), *shape])
@@ -167,11 +168,3 @@ def _restored(edit: _Edit, call: fx.Node, mask: fx.Node) -> fx.Node:
 def _lies_like(node: fx.Node, wanted: Tensor) -> bool:
     value: Tensor = node.meta["example_value"]
     return (value.shape, value.stride()) == (wanted.shape, wanted.stride())
-
-
-def _memory(node: fx.Node) -> int:
-    return int(node.meta["example_value"].untyped_storage()._cdata)
-
-
-def _shape(node: fx.Node) -> tuple[int, ...]:
-    return tuple(node.meta["example_value"].shape)

@@ -21,7 +21,12 @@ from frx_graph.facts.layout import dimension_order, is_dense
 from frx_graph.facts.operator_families import TRACED_COPIES
 from frx_graph.facts.size_hint import shape_hint, stride_hint
 from frx_graph.passes.rewrites.layout.conversion import aten_pin, exact_strides
-from frx_graph.passes.rewrites.meta_strides.fake_values import fake_mode_of, running_fakes, same_for_every_size
+from frx_graph.passes.rewrites.meta_strides.fake_values import (
+    fake_mode_of,
+    has_fixed_sizes,
+    running_fakes,
+    same_for_every_size,
+)
 from frx_graph.passes.rewrites.meta_strides.unreliable_values import is_told_order
 from frx_graph.passes.rewrites.rewrite import Rewrite, RewriteSubject, same_layout
 from frx_graph.records import Candidate, Refusal
@@ -97,7 +102,7 @@ def _pinned(graph: fx.Graph, source: fx.Node, copy: fx.Node) -> fx.Node | None:
     """Add a copy of `source` with the strides of `copy`, made only if needed; None if these cannot be expressed."""
     value = copy.meta["val"]
     shape, strides = shape_hint(value), stride_hint(value)
-    known = all(isinstance(n, int) for n in (*value.shape, *value.stride()))
+    known = has_fixed_sizes(value)
     if 0 in shape or not is_dense(shape, strides) or (1 in shape and not known):
         return None
     with running_fakes(fake_mode_of(graph)), graph.inserting_before(copy):

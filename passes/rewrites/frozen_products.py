@@ -17,6 +17,7 @@ from frx_graph.facts.operator_signature import OperatorSignature, TensorSpec, tu
 from frx_graph.measure.operators.operator_inputs import PACKED_BY_MKL
 from frx_graph.ops.onednn_linear import TARGET, has_onednn
 from frx_graph.passes.layouts.layout_choice import NOISE_SHARE
+from frx_graph.passes.rewrites.meta_strides.fake_values import has_fixed_sizes
 from frx_graph.records import Candidate
 
 NAME = "frozen_products"
@@ -58,7 +59,7 @@ def _packed(graph: fx.Graph) -> Iterator[tuple[fx.Node, tuple[OperatorSignature,
 
 def _spec(argument: object) -> TensorSpec | None:
     value = argument.meta.get("val") if isinstance(argument, fx.Node) else None
-    if not isinstance(value, Tensor) or not all(isinstance(n, int) for n in (*value.shape, *value.stride())):
+    if not isinstance(value, Tensor) or not has_fixed_sizes(value):
         return None
     return TensorSpec(tuple(value.shape), tuple(value.stride()), value.dtype, value.device.type)
 

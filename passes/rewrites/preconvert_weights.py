@@ -110,15 +110,7 @@ def _weight(op: OpFacts, facts: GraphFacts) -> ValueFacts | None:
 
 
 def _read_by_convolutions_only(parameter: ValueFacts, facts: GraphFacts) -> bool:
-    for op in facts.users(parameter.name):
-        if op.operator == _CAST:
-            if not all(_is_weight_of(reader.node, op.outputs[0], facts) for reader in facts.users(op.outputs[0])):
-                return False
-        elif not _is_weight_of(op.node, parameter.name, facts):
-            return False
-    return True
-
-
-def _is_weight_of(node: str, value: str, facts: GraphFacts) -> bool:
-    weight = weight_of(facts.op_by_node[node], facts)
-    return weight is not None and weight.name == value
+    readers = [(parameter.name, op) for op in facts.users(parameter.name) if op.operator != _CAST]
+    casts = [op.outputs[0] for op in facts.users(parameter.name) if op.operator == _CAST]
+    readers += [(cast, op) for cast in casts for op in facts.users(cast)]
+    return all((weight := weight_of(op, facts)) is not None and weight.name == name for name, op in readers)

@@ -109,8 +109,8 @@ def _checked(attention: Attention, facts: GraphFacts, origin: Callable[[OpFacts]
     _require(query not in path and key_transposed not in path, "a factor of the scores is made from them")
     given = {node.meta["example_value"].dtype for node in (query, key_transposed, value, second)}
     _require(given == {attention.query.dtype}, "autocast changes the dtype of its operands")
-    _require(_shape(query)[:-2] == _shape(key_transposed)[:-2], "queries are multiplied with keys of another batch")
-    _require(_shape(weights)[:-2] == _shape(value)[:-2], "weights are multiplied with values of another batch")
+    _require(shape_of(query)[:-2] == shape_of(key_transposed)[:-2], "queries are multiplied with keys of another batch")
+    _require(shape_of(weights)[:-2] == shape_of(value)[:-2], "weights are multiplied with values of another batch")
     _check_meanwhile(attention, facts, first, second, path)
     scale = 1.0 if attention.scale is None or attention.scale_on_query else attention.scale
     _require(0.0 < scale < math.inf, f"the scores are multiplied with {scale}")
@@ -118,7 +118,7 @@ def _checked(attention: Attention, facts: GraphFacts, origin: Callable[[OpFacts]
     if trains:
         _check_afterwards(attention, facts)
     causal, mask, batch = _mask(attention, steps, facts, origin, path, trains)
-    batch = _shape(query)[:-2] if batch is None else batch
+    batch = shape_of(query)[:-2] if batch is None else batch
     _require(mask is None or len(batch) <= 2, "a mask is applied to scores of more than four dimensions")
     returned = trains and any(facts.values[name].user_visible for name in attention.second.outputs)
     return WrittenAttention(attention, query, key_transposed, value, path, second, scale, causal, mask, batch, returned)
@@ -305,5 +305,6 @@ def _require(holds: bool, otherwise: str) -> None:
         raise _NotExactError(otherwise)
 
 
-def _shape(node: fx.Node) -> tuple[int, ...]:
+def shape_of(node: fx.Node) -> tuple[int, ...]:
+    """Return the shape of a Dynamo node's example."""
     return tuple(node.meta["example_value"].shape)

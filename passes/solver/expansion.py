@@ -17,20 +17,11 @@ from frx_graph.passes.solver.instance import Instance
 from frx_graph.passes.solver.moves import best_move
 from frx_graph.passes.solver.problem import Label
 
-_STARTS = 2
-"""Number of starts that are expanded, the cheapest first."""
-
-_LARGE = 1000
-"""With so many variables one start is expanded: at 10,000 each takes a second or more, and a sparse random graph and
-one of dense blocks came out the same within 0.05 % whatever the start."""
-
 
 def low_by_expansion(instance: Instance) -> tuple[int, ...]:
     """Return choices of few ticks. Raises `LabellingError` if all that were found are infinite."""
     arrays = InstanceArrays.of(instance)
-    starts = sorted(_starts(instance), key=arrays.ticks)
-    worthwhile = starts[: 1 if len(instance.variables) >= _LARGE else _STARTS]
-    best = min((_expanded(instance, arrays, start) for start in worthwhile), key=arrays.ticks)
+    best = _expanded(instance, arrays, min(_starts(instance), key=arrays.ticks))
     infinite, _ = arrays.ticks(best)
     if infinite:
         raise LabellingError("no labels were found that satisfy all constraints", "there may be some: too many to try")

@@ -7,7 +7,6 @@ payer, and is paid once if any of the askers asks for that label.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from frx_graph.passes.solver.problem import Label
@@ -23,14 +22,6 @@ class Variable:
     costs: tuple[int, ...]
     labels: tuple[Label, ...]
     start: int
-
-    def keeping(self, choices: Sequence[int]) -> Variable:
-        """Return the variable with only these choices."""
-        return Variable(
-            costs=tuple(self.costs[choice] for choice in choices),
-            labels=tuple(self.labels[choice] for choice in choices),
-            start=choices.index(self.start) if self.start in choices else 0,
-        )
 
 
 @dataclass(frozen=True, slots=True)

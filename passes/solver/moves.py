@@ -43,20 +43,15 @@ def best_move(arrays: InstanceArrays, keep: Choices, propose: Choices, *, exact:
     sides.choose(np.arange(len(keep)), arrays.costs.at(keep), arrays.costs.at(propose))
     sides.choose(arrays.payer[always], kept_price[always], proposed_price[always])
     dearer = np.maximum(kept_price, proposed_price)
-    sides.if_any_keeps(
-        group=arrays.asked_charge[keeping],
-        members=arrays.asker[keeping],
-        low=kept_price,
-        payer=arrays.payer,
-        extra=difference(dearer, kept_price),
-    )
-    sides.if_any_switches(
-        group=arrays.asked_charge[switching],
-        members=arrays.asker[switching],
-        low=proposed_price,
-        payer=arrays.payer,
-        extra=difference(dearer, proposed_price),
-    )
+    for asking, price, switches in ((keeping, kept_price, False), (switching, proposed_price, True)):
+        sides.charge_groups(
+            group=arrays.asked_charge[asking],
+            members=arrays.asker[asking],
+            low=price,
+            payer=arrays.payer,
+            extra=difference(dearer, price),
+            switches=switches,
+        )
     any_keeping, any_switching = arrays.any_asker(keeping), arrays.any_asker(switching)
     raised = any_keeping & (kept_price > proposed_price) | any_switching & (proposed_price > kept_price)
     # Both kinds are charged apart, though together they would be one conversion.
@@ -85,20 +80,21 @@ class TwoSides:
         self._add(variables, self._sink, difference(kept, least))
         self._add(self._source, variables, difference(switched, least))
 
-    def if_any_keeps(self, group: Indices, members: Indices, low: Ticks, payer: Indices, extra: Ticks) -> None:
-        """Charge a group with a member that keeps `low`, and `extra` more if its `payer` switches. `members[i]` is in
-        group `group[i]`."""
-        helper, found = self._helpers(group, members, len(low))
-        self._add(members, helper[group], np.full(len(members), INFINITE))
-        self._add(helper[found], self._sink, low[found])
-        self._add(helper[found], payer[found], extra[found])
+    def charge_groups(
+        self, *, group: Indices, members: Indices, low: Ticks, payer: Indices, extra: Ticks, switches: bool
+    ) -> None:
+        """Charge a group with a member that keeps `low`, and `extra` more if its `payer` switches.
 
-    def if_any_switches(self, group: Indices, members: Indices, low: Ticks, payer: Indices, extra: Ticks) -> None:
-        """Charge a group with a member that switches `low`, and `extra` more if its `payer` keeps."""
+        `members[i]` is in group `group[i]`. With `switches`, keeping and switching trade places.
+        """
         helper, found = self._helpers(group, members, len(low))
-        self._add(helper[group], members, np.full(len(members), INFINITE))
-        self._add(self._source, helper[found], low[found])
-        self._add(payer[found], helper[found], extra[found])
+        end = self._source if switches else self._sink
+        for tails, heads, capacities in (
+            (members, helper[group], np.full(len(members), INFINITE)),
+            (helper[found], end, low[found]),
+            (helper[found], payer[found], extra[found]),
+        ):
+            self._add(*((heads, tails) if switches else (tails, heads)), capacities)
 
     def switched(self, *, exact: bool = True) -> NDArray[np.bool_]:
         """Return for each variable True if it switches in the best decision; of several, in the one with most that

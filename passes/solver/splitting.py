@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from frx_graph.errors import LabellingError
 from frx_graph.passes.solver.instance import INFINITE, Asker, Charge, Instance, Variable
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,18 +47,22 @@ def restricted(instance: Instance, kept: Sequence[tuple[int, ...]]) -> Instance:
     if not any(fewer):
         return instance
 
-    def asker(old: Asker) -> Asker:
-        if not fewer[old.variable]:
-            return old
-        return Asker(old.variable, tuple(old.asks[choice] for choice in kept[old.variable]))
+    def pick(values: tuple[T, ...], variable: int) -> tuple[T, ...]:
+        return tuple(values[choice] for choice in kept[variable]) if fewer[variable] else values
 
-    def prices(old: Charge) -> tuple[int, ...]:
-        return tuple(old.prices[choice] for choice in kept[old.payer]) if fewer[old.payer] else old.prices
-
-    return Instance(
-        variables=tuple(v.keeping(choices) for v, choices in zip(instance.variables, kept, strict=True)),
-        charges=tuple(Charge(old.payer, prices(old), tuple(map(asker, old.askers))) for old in instance.charges),
-    )
+    variables = [
+        Variable(pick(old.costs, i), pick(old.labels, i), kept[i].index(old.start) if old.start in kept[i] else 0)
+        for i, old in enumerate(instance.variables)
+    ]
+    charges = [
+        Charge(
+            old.payer,
+            pick(old.prices, old.payer),
+            tuple(Asker(asker.variable, pick(asker.asks, asker.variable)) for asker in old.askers),
+        )
+        for old in instance.charges
+    ]
+    return Instance(tuple(variables), tuple(charges))
 
 
 def _folded(instance: Instance) -> Instance:
@@ -102,30 +109,18 @@ def _add(costs: list[int], prices: Iterable[int]) -> None:
 
 def _parts(instance: Instance, kept: Sequence[tuple[int, ...]]) -> Iterable[Part]:
     """Return the connected components, by their first variables."""
-    root = list(range(len(instance.variables)))
-
-    def find(variable: int) -> int:
-        while root[variable] != variable:
-            root[variable] = root[root[variable]]
-            variable = root[variable]
-        return variable
-
+    pairs = [(charge.payer, asker.variable) for charge in instance.charges for asker in charge.askers]
+    components = connected_components(len(instance.variables), pairs)
+    first_of = {variable: members[0] for members in components for variable in members}
+    charges: dict[int, list[Charge]] = {members[0]: [] for members in components}
     for charge in instance.charges:
-        for asker in charge.askers:
-            first, second = sorted((find(charge.payer), find(asker.variable)))
-            root[second] = first
-    members: dict[int, list[int]] = {}
-    for variable in range(len(root)):
-        members.setdefault(find(variable), []).append(variable)
-    charges: dict[int, list[Charge]] = {first: [] for first in members}
-    for charge in instance.charges:
-        charges[find(charge.payer)].append(charge)
-    for first, variables in members.items():
+        charges[first_of[charge.payer]].append(charge)
+    for variables in components:
         index = {variable: position for position, variable in enumerate(variables)}
         yield Part(
             instance=Instance(
                 variables=tuple(instance.variables[variable] for variable in variables),
-                charges=tuple(_renumbered(charge, index) for charge in charges[first]),
+                charges=tuple(_renumbered(charge, index) for charge in charges[variables[0]]),
             ),
             variables=tuple(variables),
             choices=tuple(kept[variable] for variable in variables),
@@ -133,7 +128,24 @@ def _parts(instance: Instance, kept: Sequence[tuple[int, ...]]) -> Iterable[Part
 
 
 def _renumbered(charge: Charge, index: dict[int, int]) -> Charge:
-    if all(index[asker.variable] == asker.variable for asker in charge.askers) and index[charge.payer] == charge.payer:
-        return charge
     askers = tuple(Asker(index[asker.variable], asker.asks) for asker in charge.askers)
     return Charge(index[charge.payer], charge.prices, askers)
+
+
+def connected_components(count: int, pairs: Iterable[tuple[int, int]]) -> list[list[int]]:
+    """Return the members of each component of a graph of `count` vertices, by their first members."""
+    root = list(range(count))
+
+    def find(vertex: int) -> int:
+        while root[vertex] != vertex:
+            root[vertex] = root[root[vertex]]
+            vertex = root[vertex]
+        return vertex
+
+    for pair in pairs:
+        first, second = sorted(map(find, pair))
+        root[second] = first
+    members: dict[int, list[int]] = {}
+    for vertex in range(count):
+        members.setdefault(find(vertex), []).append(vertex)
+    return list(members.values())

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
 
 from torch import fx
 
@@ -15,7 +16,7 @@ from frx_graph.passes.rewrites.layout.anchor_calls import anchor_orders, convers
 from frx_graph.passes.rewrites.layout.conversion import aten_conversion, inductor_conversion
 from frx_graph.passes.rewrites.layout.costs import AnchorSeconds, OrderProblem, Surroundings, order_problem
 from frx_graph.passes.rewrites.layout.ops import Member
-from frx_graph.passes.rewrites.layout.relayout import Reads, Wanted, relayout
+from frx_graph.passes.rewrites.layout.relayout import Demands, Reads, Wanted, relayout
 from frx_graph.passes.rewrites.meta_strides.requires_contiguous_input import images_of, needs_plain_images
 from frx_graph.passes.rewrites.meta_strides.restored_outputs import read_as_traced
 from frx_graph.passes.rewrites.meta_strides.stride_sensitivity import reads_any_order
@@ -135,25 +136,19 @@ def apply_orders(subject: RewriteSubject, module: fx.GraphModule, candidate: Can
     labels = {node: _order(choice.removeprefix(_READS)) for node, choice in choices.items() if node not in freed}
     read = {node for node, choice in choices.items() if choice.startswith(_READS)}
     members = [member for member in subject.members if member.op.node in labels]
-    return relayout(
-        module.graph,
-        {
-            **{
-                member.op.node: _demand(subject, member, labels[member.op.node])
-                for member in members
-                if member.op.node in read or not _is_loop(subject, member)
-            },
-            **_plain_images(subject),
-        },
-        convert=inductor_conversion if subject.generates_loops else aten_conversion,
-        reads=lambda node: Reads.ANY if node in choices else _reads(subject, node),
+    demands = {
+        member.op.node: _demand(subject, member, labels[member.op.node])
+        for member in members
+        if member.op.node in read or not _is_loop(subject, member)
+    }
+    return _relayout(
+        subject,
+        module,
+        {**demands, **_plain_images(subject)},
+        changed=choices,
         freed=freed,
-        kept_outputs=subject.visible,
-        given=subject.given,
         made={member.op.node: labels[member.op.node] for member in members if member.resizes},
         kernels_make=dict(order for member in members for order in _kernel_orders(member, labels[member.op.node])),
-        pins=not subject.generates_loops,
-        doubtful=subject.doubtful,
     )
 
 
@@ -164,18 +159,25 @@ def meet_inputs(subject: RewriteSubject, module: fx.GraphModule) -> tuple[str, .
     nodes.
     """
     try:
-        return relayout(
-            module.graph,
-            {},
-            convert=inductor_conversion if subject.generates_loops else aten_conversion,
-            reads=lambda node: _reads(subject, node),
-            kept_outputs=subject.visible,
-            given=subject.given,
-            pins=not subject.generates_loops,
-            doubtful=subject.doubtful,
-        )
+        return _relayout(subject, module, {})
     except RewriteError:
         return read_as_traced(module.graph, subject.given)
+
+
+def _relayout(
+    subject: RewriteSubject, module: fx.GraphModule, demands: Demands, changed: Collection[str] = (), **options: Any
+) -> tuple[str, ...]:
+    return relayout(
+        module.graph,
+        demands,
+        convert=inductor_conversion if subject.generates_loops else aten_conversion,
+        reads=lambda node: Reads.ANY if node in changed else _reads(subject, node),
+        kept_outputs=subject.visible,
+        given=subject.given,
+        pins=not subject.generates_loops,
+        doubtful=subject.doubtful,
+        **options,
+    )
 
 
 def _text(order: Order) -> str:

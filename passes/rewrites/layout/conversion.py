@@ -12,7 +12,7 @@ from torch._ops import OpOverload
 from frx_graph.facts.layout import CHANNELS_LAST_ORDER, dimension_order, inverse_order, strides_for_order
 from frx_graph.facts.size_hint import shape_hint, stride_hint
 from frx_graph.passes.layouts.dimension_map import Order, plain_order
-from frx_graph.passes.rewrites.meta_strides.fake_values import call_op
+from frx_graph.passes.rewrites.meta_strides.fake_values import call_op, has_fixed_sizes
 
 Convert: TypeAlias = Callable[[fx.Graph, fx.Node, Order], fx.Node]
 """Adds a copy of a value in a dense order at the graph's insertion point. Each new node has its value in `meta["val"]`.
@@ -62,10 +62,9 @@ def exact_strides(graph: fx.Graph, source: fx.Node, wanted: Tensor) -> fx.Node |
         if strides_for_order(hints, order) == stride_hint(wanted) and 0 not in hints:
             break
     else:
-        shape, strides = tuple(wanted.shape), tuple(wanted.stride())
-        if not all(isinstance(n, int) for n in (*shape, *strides)):
+        if not has_fixed_sizes(wanted):
             return None
-        return call_op(graph, torch.ops.aten.as_strided.default, source, list(shape), list(strides))
+        return call_op(graph, torch.ops.aten.as_strided.default, source, list(wanted.shape), list(wanted.stride()))
     # A dimension that is taken away and put back has the stride that it would have in a new tensor.
     ones = [place for place, dim in enumerate(order) if hints[dim] == 1]
     if not all(isinstance(wanted.shape[order[place]], int) for place in ones):
@@ -94,7 +93,7 @@ def inductor_conversion(graph: fx.Graph, source: fx.Node, order: Order) -> fx.No
     which its readers lay out.
     """
     value = source.meta["val"]
-    if not all(isinstance(n, int) for n in (*value.shape, *value.stride())):
+    if not has_fixed_sizes(value):
         return aten_conversion(graph, source, order)
     strides = strides_for_order(shape_hint(value), order)
     return call_op(graph, torch.ops.prims.inductor_force_stride_order.default, source, strides)

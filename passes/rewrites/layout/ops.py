@@ -15,15 +15,15 @@ from functools import cached_property
 import torch
 
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts, ValueRef
-from frx_graph.facts.layout import CHANNELS_LAST_ORDER, Layout, dimension_order
+from frx_graph.facts.layout import Layout, dimension_order
 from frx_graph.facts.operator_families import GATHERS, TRACED_COPIES
 from frx_graph.passes.layouts.dimension_map import (
     Order,
     canonical,
     computes_right,
     dimension_sources,
+    list_memory_formats,
     mapped_order,
-    plain_order,
 )
 from frx_graph.passes.layouts.operator_layout import converted_once, layout_operands, layout_operator, layout_results
 from frx_graph.rules.layout_operator import DimensionMap, Keeps, LayoutOperator, LayoutRole
@@ -210,16 +210,10 @@ def works_in(member: Member, label: Order, inner: str) -> bool:
     """Return True if the operator keeps `label`: reads all its operands in it, and makes its results so."""
     if not computes_right(member.row, member.shape, label):
         return False
-    device = member.values[0].device.type
-    if member.row.kept(device, inner) is Keeps.CHANNELS_LAST:
-        plain = plain_order(member.shape)
-        if canonical(member.shape, label) not in (plain, canonical(member.shape, _channels_last(len(plain)) or plain)):
-            return False
+    is_format = canonical(member.shape, label) in list_memory_formats(member.shape)
+    if not is_format and member.row.kept(member.values[0].device.type, inner) is Keeps.CHANNELS_LAST:
+        return False
     return all(member.order_of(value, label) is not None for value in (*member.values, *member.viewed))
-
-
-def _channels_last(rank: int) -> Order | None:
-    return CHANNELS_LAST_ORDER[rank] if rank in (4, 5) else None
 
 
 def _inverse(member: Member, value: ValueFacts, order: Order) -> Order | None:

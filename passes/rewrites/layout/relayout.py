@@ -24,7 +24,13 @@ from frx_graph.facts.size_hint import shape_hint, stride_hint
 from frx_graph.passes.layouts.dimension_map import Order
 from frx_graph.passes.rewrites.layout.conversion import Convert
 from frx_graph.passes.rewrites.layout.edits import LayoutEdit, order_of, pin_result, same_strides, say_order
-from frx_graph.passes.rewrites.meta_strides.fake_values import fake_mode_of, run_on_fakes, running_fakes
+from frx_graph.passes.rewrites.meta_strides.fake_values import (
+    fake_mode_of,
+    number_storages,
+    run_on_fakes,
+    running_fakes,
+    storage_of,
+)
 from frx_graph.passes.rewrites.meta_strides.restored_outputs import restore_outputs
 from frx_graph.passes.rewrites.meta_strides.unreliable_strides import (
     as_run,
@@ -212,27 +218,17 @@ def memories_under_inductor(graph: fx.Graph) -> list[int | None]:
     """
     values = {node: node.meta.get("val") for node in graph.nodes}
     outputs = [values[node] for node in pytree.tree_leaves(graph.output_node().args) if isinstance(node, fx.Node)]
-    kept = {_memory(value) for value in (*outputs, *(values[node] for node in graph.find_nodes(op="placeholder")))}
-    returned = {_memory(value) for value in outputs}
+    kept = {storage_of(value) for value in (*outputs, *(values[node] for node in graph.find_nodes(op="placeholder")))}
+    returned = {storage_of(value) for value in outputs}
     instead: dict[int | None, int | None] = {}
     for node in graph.find_nodes(op="call_function", target=torch.ops.aten.clone.default):
         copy, source = values[node], values[node.args[0]]
         if not _alike(copy, source):
             continue
-        read = instead.get(_memory(source), _memory(source))
-        if _memory(copy) not in returned or read not in kept:
-            instead[_memory(copy)] = read
-    numbers: dict[int | None, int] = {}
-    return [
-        numbers.setdefault(instead.get(_memory(value), _memory(value)), len(numbers))
-        if isinstance(value, Tensor)
-        else None
-        for value in outputs
-    ]
-
-
-def _memory(value: Any) -> int | None:
-    return int(value.untyped_storage()._cdata) if isinstance(value, Tensor) else None
+        read = instead.get(storage_of(source), storage_of(source))
+        if storage_of(copy) not in returned or read not in kept:
+            instead[storage_of(copy)] = read
+    return number_storages(instead.get(storage, storage) for storage in map(storage_of, outputs))
 
 
 def _alike(one: Any, other: Any) -> bool:

@@ -70,3 +70,8 @@ def same_for_every_size(first: fx.Node, second: fx.Node) -> bool:
         and one.layout is torch.strided
         and bool(statically_known_true(sym_eq(tuple(one.stride()), tuple(other.stride()))))
     )
+
+
+def has_fixed_sizes(value: Tensor) -> bool:
+    """Return True if shape and strides are numbers, not symbols."""
+    return all(isinstance(n, int) for n in (*value.shape, *value.stride()))

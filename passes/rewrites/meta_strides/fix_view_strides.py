@@ -18,7 +18,13 @@ from torch.utils import _pytree as pytree
 from frx_graph.errors import RewriteError, first_line
 from frx_graph.facts.layout import is_dense
 from frx_graph.facts.size_hint import shape_hint, stride_hint
-from frx_graph.passes.rewrites.meta_strides.fake_values import fake_mode_of, run_on_fakes, running_fakes
+from frx_graph.passes.rewrites.meta_strides.fake_values import (
+    fake_mode_of,
+    has_fixed_sizes,
+    run_on_fakes,
+    running_fakes,
+    storage_of,
+)
 from frx_graph.passes.rewrites.meta_strides.unreliable_strides import as_run, lies_in_operand
 
 
@@ -44,17 +50,13 @@ def _correct(node: fx.Node, *, follows: bool) -> bool:
     traced = node.meta.get("val")
     try:
         value = _run_again(node) if follows else traced
-        value = as_run(node, value) if isinstance(value, Tensor) and not _may_change(value) else value
+        value = as_run(node, value) if isinstance(value, Tensor) and has_fixed_sizes(value) else value
     except RewriteError:
         return False
     if value is traced:
         return False
     node.meta["val"] = value
     return True
-
-
-def _may_change(value: Tensor) -> bool:
-    return not all(isinstance(n, int) for n in (*value.shape, *value.stride()))
 
 
 def _run_again(node: fx.Node) -> Any:
@@ -89,7 +91,7 @@ def _lies_elsewhere(node: fx.Node) -> bool:
     if _may_copy(node) and not is_dense(shape_hint(source), stride_hint(source)):
         return False
     views = [value for value in pytree.tree_leaves(node.meta.get("val")) if isinstance(value, Tensor)]
-    return any(value.untyped_storage()._cdata != source.untyped_storage()._cdata for value in views)
+    return any(storage_of(value) != storage_of(source) for value in views)
 
 
 def _may_copy(node: fx.Node) -> bool:

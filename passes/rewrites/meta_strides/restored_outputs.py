@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import torch
@@ -24,7 +24,7 @@ from frx_graph.facts.size_hint import shape_hint, size_hint, stride_hint
 from frx_graph.passes.layouts.dimension_map import plain_order
 from frx_graph.passes.rewrites.layout.conversion import aten_conversion, aten_copy, exact_strides
 from frx_graph.passes.rewrites.layout.edits import LayoutEdit, order_of, same_strides
-from frx_graph.passes.rewrites.meta_strides.fake_values import fake_mode_of, running_fakes
+from frx_graph.passes.rewrites.meta_strides.fake_values import fake_mode_of, number_storages, running_fakes, storage_of
 from frx_graph.passes.rewrites.meta_strides.unreliable_strides import is_view
 from frx_graph.passes.rewrites.meta_strides.unreliable_values import has_one_order
 
@@ -32,7 +32,7 @@ from frx_graph.passes.rewrites.meta_strides.unreliable_values import has_one_ord
 def restore_outputs(edit: LayoutEdit, output: fx.Node, kept: Collection[str]) -> None:
     """Restore the strides of the outputs named in `kept`, and check that outputs which shared memory still do. Raises
     `RewriteError` if that is impossible."""
-    shared = _sharing([edit.before.get(node, node.meta.get("val")) for node in _leaves(output)])
+    before = [edit.before.get(node, node.meta.get("val")) for node in _leaves(output)]
     for source in output.all_input_nodes:
         original = _returned(edit, source)
         # As its fake says it has not changed; what it is made of has.
@@ -62,7 +62,8 @@ def restore_outputs(edit: LayoutEdit, output: fx.Node, kept: Collection[str]) ->
             with edit.graph.inserting_before(output):
                 own = aten_copy(edit.graph, ours)
             edit.reroute(output, ours, own)
-    if _sharing([node.meta.get("val") for node in _leaves(output)]) != shared:
+    now = [node.meta.get("val") for node in _leaves(output)]
+    if number_storages(map(storage_of, now)) != number_storages(map(storage_of, before)):
         raise RewriteError("outputs that share memory would be returned in memory of their own")
 
 
@@ -96,14 +97,6 @@ def _returned(edit: LayoutEdit, source: fx.Node) -> Tensor | None:
 
 def _leaves(output: fx.Node) -> list[fx.Node]:
     return [node for node in pytree.tree_leaves(output.args) if isinstance(node, fx.Node)]
-
-
-def _sharing(outputs: Sequence[Any]) -> list[int | None]:
-    numbers: dict[int, int] = {}
-    return [
-        numbers.setdefault(value.untyped_storage()._cdata, len(numbers)) if isinstance(value, Tensor) else None
-        for value in outputs
-    ]
 
 
 def read_as_traced(graph: fx.Graph, given: Mapping[str, Tensor]) -> tuple[str, ...]:

@@ -20,22 +20,16 @@ from frx_graph.facts.layout import Layout, layout_of
 from frx_graph.facts.size_hint import shape_hint, stride_hint
 from frx_graph.passes.layouts.dimension_map import view_strides
 from frx_graph.passes.rewrites.layout.conversion import MEMORY_FORMATS
+from frx_graph.passes.rewrites.meta_strides.fake_values import has_fixed_sizes
 
 OTHER_THAN_FAKE = frozenset(
     {
-        "aten._log_softmax_backward_data",
-        "aten.channel_shuffle",
-        "aten.glu_backward",
-        "aten.native_dropout_backward",
-        "aten.reflection_pad2d_backward",
-        "aten.reflection_pad3d",
-        "aten.reflection_pad3d_backward",
-        "aten.replication_pad2d_backward",
-        "aten.replication_pad3d",
-        "aten.replication_pad3d_backward",
-        "aten.roll",
+        "aten._log_softmax_backward_data", "aten.channel_shuffle", "aten.glu_backward",
+        "aten.native_dropout_backward", "aten.reflection_pad2d_backward", "aten.reflection_pad3d",
+        "aten.reflection_pad3d_backward", "aten.replication_pad2d_backward", "aten.replication_pad3d",
+        "aten.replication_pad3d_backward", "aten.roll",
     }
-)
+)  # fmt: skip
 _CALLED = re.compile("roll|channel_shuffle")
 """Names by which programs call those whose forwards are among them; padding is apart, since it has a mode."""
 OTHER_WHERE_PERMUTED = frozenset(
@@ -113,7 +107,7 @@ def as_run(node: fx.Node, value: Any) -> Any:
         raise RewriteError(f"{node.name} would need a copy")
     if strides == stride_hint(value):
         return value
-    if not all(isinstance(n, int) for n in (*value.shape, *value.stride())):
+    if not has_fixed_sizes(value):
         # For other sizes than those of the example nobody has told.
         raise RewriteError(f"{node.name} has other strides than its fake, for sizes that may change")
     return value.as_strided(value.shape, strides, value.storage_offset())
