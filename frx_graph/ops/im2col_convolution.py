@@ -82,7 +82,7 @@ def _windows(
         image = functional.pad(image, (0, 0, padding[1], padding[1], padding[0], padding[0]))
     batch, height, width, channels = image.shape
     rows, columns = ((n - k) // s + 1 for n, k, s in zip((height, width), kernel, stride, strict=True))
-    # The image may lie in any order: where the padding has not made it dense, a window's strides are the image's own.
+    # The image may have any order: unless padding has made it dense, a window has the image's strides.
     n, h, w, c = image.stride()
     inside, inside_strides = ((channels, *kernel), (c, h, w)) if channels_first else ((*kernel, channels), (h, w, c))
     seen = image.as_strided(

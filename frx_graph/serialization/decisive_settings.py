@@ -73,5 +73,5 @@ def _text(value: Any) -> str:
     try:
         return json.dumps(to_json(value), sort_keys=True)
     except TravelError:
-        # A pass of the user's own, say: what it does nobody can tell, so that its name has to do.
+        # For example a pass of the user's own: only its name can be compared.
         return _ADDRESS.sub("", repr(value))

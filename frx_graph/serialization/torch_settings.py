@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 _BACKENDS = (
-    # The older names first: to set them sets the newer ones, and whoever mixes the two gets errors from torch.
+    # Older names first: setting them sets the newer ones, and mixing the two makes torch raise.
     "torch.backends.cudnn.allow_tf32",
     "torch.backends.fp32_precision",
     "torch.backends.cuda.matmul.fp32_precision",

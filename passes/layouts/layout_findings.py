@@ -58,7 +58,7 @@ def layout_finding(
     copied = _copied_inside(analysis, changes)
     saved = copied - calls * changes.conversion_bytes
     measured = len(changes.anchors) - len(changes.unmeasured)
-    # The times are of eager's operators; Inductor calls the same libraries, and fuses what stands around them.
+    # The times are of eager's operators; Inductor calls the same libraries, and fuses the operators around them.
     trust = confidence.MODELLED if analysis.inner == "inductor" else confidence.INFERRED
     return Finding(
         rule=rule,

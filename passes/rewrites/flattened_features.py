@@ -94,7 +94,7 @@ def apply(subject: RewriteSubject, module: fx.GraphModule, candidate: Candidate)
         columns = weight.meta["val"].shape[1]
         inner = [dim - 1 for dim in order[1:]]
         with module.graph.inserting_before(product):
-            # Columns outermost, as the weight of a linear layer lies.
+            # Columns outermost, as in the weight of a linear layer.
             turned = _call(_call(weight, "permute", [1, 0]), "reshape", [columns, *sizes])
             sorted_rows = _call(turned, "permute", [0, *(dim + 1 for dim in inner)])
             rows = _call(_call(sorted_rows, "reshape", [columns, -1]), "permute", [1, 0])

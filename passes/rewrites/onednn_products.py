@@ -99,7 +99,7 @@ def _changes_size(op: OpFacts, subject: RewriteSubject) -> bool:
 
 
 def _has_unknown_strides(op: OpFacts, subject: RewriteSubject) -> bool:
-    """Return True for a convolution of which nobody knows the strides of its results.
+    """Return True for a convolution whose results have uncertain strides.
 
     They follow operands whose strides are uncertain, or differ from the fake's, as for images of one pixel that are not
     plain (torch 2.15). The other forms would make the strides of the fake.

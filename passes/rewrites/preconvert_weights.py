@@ -67,7 +67,7 @@ def propose(subject: RewriteSubject) -> Iterator[StoredWeight | Refusal]:
         if len(orders) > 1:
             yield Refusal(parameter.path, "the convolutions that share it are fastest in different orders")
         elif not _read_by_convolutions_only(parameter, facts):
-            yield Refusal(parameter.path, "something else than convolutions reads it")
+            yield Refusal(parameter.path, "an operator other than a convolution reads it")
         elif canonical(parameter.shape, order := orders.pop()) != current_order(parameter):
             if reached is not None:
                 yield Refusal(parameter.path, f"what its convolution computes reaches {reached}")

@@ -87,7 +87,7 @@ def written_attentions(
         try:
             yield _checked(attention, facts, lambda op: nodes[origins[op.node]])
         except (_NotExactError, KeyError) as error:
-            reason = str(error) if isinstance(error, _NotExactError) else "it does not stand in Dynamo's graph itself"
+            reason = str(error) if isinstance(error, _NotExactError) else "it is not in Dynamo's graph itself"
             yield Refusal(
                 f"attention at {attention.softmax.site}",
                 reason,
@@ -141,7 +141,7 @@ def _steps(attention: Attention, facts: GraphFacts) -> tuple[OpFacts, ...]:
         _require(len(carried) == 1, f"{op.operator} reads the scores twice")
         value = carried[0]
     named = {op.node for op in steps if not is_view(op)}
-    _require(named == {op.node for op in attention.between}, "an operator stands between product and softmax unseen")
+    _require(named == {op.node for op in attention.between}, "an unknown operator is between product and softmax")
     return tuple(steps)
 
 
@@ -167,13 +167,13 @@ def _check_values(attention: Attention, steps: tuple[OpFacts, ...], facts: Graph
     _require(not any(v.dynamic_dims for v in every), "its sizes are symbolic")
     _require(all(v.numel for v in every), "it has no elements")
     for op, result in zip(steps[1:], made[1:], strict=True):
-        _require(not op.symbolic, f"{op.operator} is told a number that may change")
+        _require(not op.symbolic, f"{op.operator} takes a number that may change")
         moved = result.numel != scores.numel or result.shape[-2:] != scores.shape[-2:]
         _require(not moved, f"{op.operator} moves the scores to other places")
         known = _RESHAPES if is_view(op) else LAYOUT_COPIES | SCALES | BIASES | MASKS | {attention.softmax.operator}
         _require(op.operator in known, f"the scores go through {op.operator}")
         if op.operator in SCALES | BIASES:
-            _require(not op.kwargs, f"{op.operator} is told {', '.join(op.kwargs)}")
+            _require(not op.kwargs, f"{op.operator} takes {', '.join(op.kwargs)}")
         if op.operator in BIASES:
             _require(_tensors(op) == 2, "a number is added to the scores")
 
@@ -184,7 +184,7 @@ def _tensors(op: OpFacts) -> int:
 
 def _operands(product: fx.Node) -> tuple[fx.Node, fx.Node]:
     _require(product.target in _PRODUCTS and not product.kwargs, f"its product is part of {product.target}")
-    _require(len(product.args) == 2, f"{product.name} is told more than its factors")
+    _require(len(product.args) == 2, f"{product.name} takes more than its factors")
     left, right = product.args
     assert isinstance(left, fx.Node) and isinstance(right, fx.Node), "products are of tensors"
     return left, right
@@ -196,15 +196,15 @@ def _path(first: fx.Node, second: fx.Node, steps: set[fx.Node]) -> tuple[fx.Node
     node = first
     path = [first]
     while (node := node.next) is not second:
-        _require(node.op != "output", "the second product stands before the first")
+        _require(node.op != "output", "the second product comes before the first")
         if not after.isdisjoint(node.all_input_nodes):
             after.add(node)
             path.append(node)
-    _require(steps <= {*path, second}, "an operator of the scores stands elsewhere in Dynamo's graph")
+    _require(steps <= {*path, second}, "an operator of the scores is elsewhere in Dynamo's graph")
     members = {*path, second}
     used = [user.name for member in path for user in member.users if user not in members]
     _require(not used, f"scores or weights are also used by {', '.join(dict.fromkeys(used))}")
-    # What nobody reads, and is no operator of the scores, is there for its effect, and would go with them.
+    # A node without readers that is no operator of the scores has an effect, which would be lost.
     effects = [member.name for member in path if not member.users and member not in steps]
     _require(not effects, f"scores or weights are also given to {', '.join(effects)}")
     return tuple(path)
@@ -217,14 +217,14 @@ def _check_meanwhile(
     node, members = first, set(path)
     while (node := node.next) is not second:
         plain = node in members or node.op in ("placeholder", "get_attr") or "example_value" in node.meta
-        _require(plain, f"{node.name} stands between its products, which changes how torch computes")
+        _require(plain, f"{node.name} is between its products, and changes how torch computes")
     operands = {value.storage for value in _read(attention, facts)}
     own = {facts.values[name].storage for op in attention.between for name in op.outputs}
-    _require(operands.isdisjoint(own), "its operands lie in the memory of the scores")
+    _require(operands.isdisjoint(own), "its operands share memory with the scores")
     places = [op.node for op in facts.ops]
     begin, end = places.index(attention.first.node), places.index(attention.second.node)
     for op in facts.ops[begin:end]:
-        _require(not op.opaque, f"{op.operator} stands between its products")
+        _require(not op.opaque, f"{op.operator} is between its products")
         written = {facts.values[name].storage for name in op.mutates}
         _require(operands.isdisjoint(written), f"{op.operator} writes into an operand between its products")
 
@@ -273,7 +273,7 @@ def _mask(
         if is_causal_bias(facts, bias, least):
             return True, None, None
         others = [node for node in origin(op).all_input_nodes if node not in path]
-        _require(len(others) == 1, "its bias does not stand in Dynamo's graph itself")
+        _require(len(others) == 1, "its bias is not in Dynamo's graph itself")
         value: Tensor = others[0].meta["example_value"]
         _require(value.dtype is result.dtype, f"its bias is of {value.dtype}")
         _require(not value.requires_grad, "its bias needs a gradient, which fused kernels do not give")
@@ -290,7 +290,7 @@ def _mask(
     _require(not trains, "its mask may hide all keys of a query, which then has other gradients")
     _require(fill <= _ABSORBS, f"its mask may hide all keys of a query by {fill}, which a fused kernel lets through")
     conditions = [n for n in origin(op).all_input_nodes if n.meta["example_value"].dtype is torch.bool]
-    _require(len(conditions) == 1, "its mask does not stand in Dynamo's graph itself")
+    _require(len(conditions) == 1, "its mask is not in Dynamo's graph itself")
     return False, MaskUse(conditions[0], fill, keeps), result.shape[:-2]
 
 

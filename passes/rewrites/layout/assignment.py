@@ -41,7 +41,7 @@ def propose_orders(subject: RewriteSubject, name: str) -> Iterator[Candidate | R
     """Propose one candidate for the whole graph: the order of every operator that is to change."""
     anchors = tuple(member.op.node for member in subject.anchors)
     if misread := tuple(op.node for op in subject.facts.ops if needs_plain_images(op, subject.facts)):
-        yield Refusal(name, "oneDNN computes something else on channels-last images of these sizes", misread)
+        yield Refusal(name, "oneDNN computes wrong values on channels-last images of these sizes", misread)
     if inexact := tuple(op.node for op in subject.facts.ops if subject.loses_digits(op)):
         yield Refusal(name, "torch computes group norms less exactly in channels-last", inexact)
     if not subject.everything and subject.bandwidth_bytes_per_s is None:

@@ -82,7 +82,7 @@ def order_problem(
     """Return the problem for those of `everyone` that have a choice; empty if none wants another order."""
 
     def preferred(member: Member) -> tuple[Order, ...]:
-        # A copy stands between two orders: what is on one side of it may as well lie as on the other.
+        # A copy is between two orders: either side may take the order of the other.
         return tuple(map(current_order, member.values)) if member.told else tuple(anchors.get(member.op.node, ()))
 
     orders = possible_orders(everyone, preferred, around.inner)
@@ -178,6 +178,6 @@ def _values(
 
 
 def _port(index: int, member: Member, value: ValueFacts, labels: Sequence[Order]) -> Port:
-    """Return the port of a value. The present label means its present order, whatever the table says of it."""
+    """Return the port of a value. The present label means its present order, even if the table differs."""
     translated: dict[Label, Label] = {label: member.order_of(value, label) for label in labels[1:]}
     return Port(index, {labels[0]: current_order(value), **translated})

@@ -97,7 +97,7 @@ def relayout(
     """
     unknown = next(filter(_is_unknown, graph.nodes), None) if pins else None
     if unknown is not None:
-        raise RewriteError(f"{unknown.name} lies otherwise than its fake, and so does what is behind it")
+        raise RewriteError(f"{unknown.name} has other strides than its fake, and so have its readers")
     mode = fake_mode_of(graph)
     edit = LayoutEdit(graph, convert, frozenset(graph.nodes), pins, doubtful, kernels_make)
     apart = None if pins else memories_under_inductor(graph)
@@ -144,7 +144,7 @@ def _relayout_node(edit: LayoutEdit, node: fx.Node, demand: Mapping[str, Wanted]
         original = edit.before.get(source, value)
         moves = source in edit.before and not has_one_order(shape_hint(value))
         if reads is not Reads.ANY and moves and edit.cannot_bring_back(source):
-            raise RewriteError(f"{node.name} reads {source.name}, which may lie otherwise than its fake from the first")
+            raise RewriteError(f"{node.name} reads {source.name}, whose strides were uncertain from the first")
         wanted = demand.get(edit.name_of(source))
         if wanted is not None and not _satisfies(value, wanted):
             value = edit.converted(source, wanted.order, node).meta["val"]

@@ -48,7 +48,7 @@ def restore_outputs(edit: LayoutEdit, output: fx.Node, kept: Collection[str]) ->
             raise RewriteError(f"{source.name} is returned without elements, in strides that only running it tells")
         computed = edit.pinned.get(source, source)
         if edit.cannot_bring_back(source) and not _lies_as_new(computed, original):
-            raise RewriteError(f"{source.name} is returned, and may lie otherwise than its fake from the first")
+            raise RewriteError(f"{source.name} is returned, and its strides were uncertain from the first")
         if stride_hint(ours.meta["val"]) != stride_hint(original):
             # What is left are strides of dimensions of size 1, which callers can see though they mean nothing.
             with edit.graph.inserting_before(output):
@@ -58,7 +58,7 @@ def restore_outputs(edit: LayoutEdit, output: fx.Node, kept: Collection[str]) ->
             edit.reroute(output, ours, exact)
             ours = exact
         if edit.pins and is_view(ours) and not is_view(computed):
-            # Autograd lets nobody write into a view that a compiled graph returns.
+            # Autograd forbids writes into a view that a compiled graph returns.
             with edit.graph.inserting_before(output):
                 own = aten_copy(edit.graph, ours)
             edit.reroute(output, ours, own)
@@ -73,7 +73,7 @@ def _lies_as_new(node: fx.Node, value: Tensor) -> bool:
     shape = shape_hint(value)
     orders = {plain_order(shape)}
     if _is_weight_gradient(node):
-        # New as its image lies, of which nobody knows how it does.
+        # It may follow its image, whose order is uncertain.
         orders.add(CHANNELS_LAST_ORDER.get(len(shape), plain_order(shape)))
     return has_one_order(shape) and {strides_for_order(shape, order) for order in orders} == {stride_hint(value)}
 

@@ -59,7 +59,7 @@ def is_doubtful(node: fx.Node) -> bool:
         if makes_other_strides(call.target) or (name in OTHER_WHERE_PERMUTED and _reads_permuted(call)):
             return True
     values = [value, *(source.meta.get("val") for source in call.all_input_nodes[:2])]
-    # A batch of one stands outermost in every order that is asked for.
+    # A batch of one is outermost in every order that is asked for.
     return any(isinstance(v, Tensor) and v.dim() == value.dim() > 2 and 1 in v.shape[1:] for v in values)
 
 
@@ -108,7 +108,6 @@ def as_run(node: fx.Node, value: Any) -> Any:
     if strides == stride_hint(value):
         return value
     if not has_fixed_sizes(value):
-        # For other sizes than those of the example nobody has told.
         raise RewriteError(f"{node.name} has other strides than its fake, for sizes that may change")
     return value.as_strided(value.shape, strides, value.storage_offset())
 
