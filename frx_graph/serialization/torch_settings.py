@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import importlib
+import operator
 from collections.abc import Callable, Iterator, Mapping
 from types import ModuleType
 from typing import Any
@@ -42,15 +43,9 @@ Setting = tuple[Callable[[], Any], Callable[[Any], Any]]
 
 
 def _attribute(path: str) -> Setting:
-    owner, _, name = path.removeprefix("torch.backends").rpartition(".")
-
-    def holder() -> Any:
-        found: Any = torch.backends
-        for part in owner.split(".")[1:]:
-            found = getattr(found, part)
-        return found
-
-    return lambda: getattr(holder(), name), lambda value: setattr(holder(), name, value)
+    owner, _, name = path.removeprefix("torch.").rpartition(".")
+    holder = operator.attrgetter(owner)
+    return lambda: getattr(holder(torch), name), lambda value: setattr(holder(torch), name, value)
 
 
 SETTINGS: Mapping[str, Setting] = {

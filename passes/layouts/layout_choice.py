@@ -54,7 +54,7 @@ def cheapest_layouts(problem: LayoutProblem) -> tuple[Layout, ...]:
         return problem.current
     free = {Layout.PLAIN: 0.0, Layout.CHANNELS_LAST: 0.0}
     nodes = [
-        Node({problem.pinned[index]: 0.0} if index in problem.pinned else problem.times.get(index, free), layout)
+        Node({problem.pinned[index]: 0.0} if index in problem.pinned else dict(problem.times.get(index, free)), layout)
         for index, layout in enumerate(problem.current)
     ]
     values = [_as_value(value, problem) for value in problem.values if value.producer is not None or value.given]

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from frx_graph.errors import LabellingError
 from frx_graph.passes.solver.instance import INFINITE, Instance
-from frx_graph.passes.solver.tables import Table, Tabulation
+from frx_graph.passes.solver.tables import Table, tabulate
 
 _LARGEST_TABLE = 2**18
 """Entries of one table, 8 bytes each: seven variables of five choices, say."""
@@ -32,11 +32,11 @@ def least_by_elimination(instance: Instance) -> tuple[int, ...] | None:
 
     Raises `LabellingError` if all are infinite.
     """
-    tabulation = Tabulation.of(instance)
-    order = elimination_order(tabulation.choices, tabulation.scopes(), _LARGEST_TABLE)
+    choices, tables = tabulate(instance)
+    order = elimination_order(choices, [table.scope for table in tables], _LARGEST_TABLE)
     if order is None or order.entries > _ALL_TABLES:
         return None
-    return _eliminated(tabulation, order.variables)[: len(instance.variables)]
+    return _eliminated(choices, tables, order.variables)[: len(instance.variables)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,16 +86,16 @@ def elimination_order(choices: Sequence[int], scopes: Iterable[Sequence[int]], l
     return EliminationOrder(tuple(order), total)
 
 
-def _eliminated(tabulation: Tabulation, order: Sequence[int]) -> tuple[int, ...]:
+def _eliminated(choices: Sequence[int], tables: Iterable[Table], order: Sequence[int]) -> tuple[int, ...]:
     """Go forward for each variable's best reply to the choices of later ones, then back for the choices."""
     rank = {variable: position for position, variable in enumerate(order)}
     # The axes of every table have the variable that goes first last, so that replies need no transposing.
-    waiting: list[list[Table]] = [[] for _ in tabulation.choices]
-    for table in tabulation.tables():
+    waiting: list[list[Table]] = [[] for _ in choices]
+    for table in tables:
         _wait(waiting, _by_rank(table, rank))
     replies: list[tuple[tuple[int, ...], NDArray[np.uint16]]] = []
     for variable in order:
-        joint = _joint(waiting[variable], tabulation.choices, rank)
+        joint = _joint(waiting[variable], choices, rank)
         waiting[variable].clear()
         rest = joint.scope[:-1]
         least = joint.ticks.min(axis=-1)
@@ -104,7 +104,7 @@ def _eliminated(tabulation: Tabulation, order: Sequence[int]) -> tuple[int, ...]
             _wait(waiting, Table(rest, least))
         elif least >= INFINITE:
             raise LabellingError("no labels satisfy all constraints", "some conversion that is impossible is needed")
-    chosen = [0] * len(tabulation.choices)
+    chosen = [0] * len(choices)
     for variable, (rest, reply) in zip(reversed(order), reversed(replies), strict=True):
         chosen[variable] = int(reply[tuple(chosen[other] for other in rest)])
     return tuple(chosen)

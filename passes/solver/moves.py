@@ -94,7 +94,9 @@ class TwoSides:
             (helper[found], end, low[found]),
             (helper[found], payer[found], extra[found]),
         ):
-            self._add(*((heads, tails) if switches else (tails, heads)), capacities)
+            if switches:
+                tails, heads = heads, tails
+            self._add(tails, heads, capacities)
 
     def switched(self, *, exact: bool = True) -> NDArray[np.bool_]:
         """Return for each variable True if it switches in the best decision; of several, in the one with most that
