@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import cast
 
 from frx_graph.facts.layout import Layout
 from frx_graph.passes.layouts.layout_problem import Labels, LayoutProblem, ValueCost
-from frx_graph.passes.solver.problem import Given, Node, Port, Problem, Value
+from frx_graph.passes.solver.problem import Given, Label, Node, Port, Problem, Value
 from frx_graph.passes.solver.solve import solve
 
 NOISE_SHARE = 0.05
@@ -52,9 +53,10 @@ def cheapest_layouts(problem: LayoutProblem) -> tuple[Layout, ...]:
     """Return one layout per operator, of least total seconds; of equally cheap ones, the one nearest to the program."""
     if not problem.times:
         return problem.current
-    free = {Layout.PLAIN: 0.0, Layout.CHANNELS_LAST: 0.0}
+    free: Mapping[Label, float] = {Layout.PLAIN: 0.0, Layout.CHANNELS_LAST: 0.0}
+    times = cast("Mapping[int, Mapping[Label, float]]", problem.times)
     nodes = [
-        Node({problem.pinned[index]: 0.0} if index in problem.pinned else dict(problem.times.get(index, free)), layout)
+        Node({problem.pinned[index]: 0.0} if index in problem.pinned else times.get(index, free), layout)
         for index, layout in enumerate(problem.current)
     ]
     values = [_as_value(value, problem) for value in problem.values if value.producer is not None or value.given]

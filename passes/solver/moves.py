@@ -89,13 +89,13 @@ class TwoSides:
         """
         helper, found = self._helpers(group, members, len(low))
         end = self._source if switches else self._sink
-        for tails, heads, capacities in (
+        edges: list[tuple[Indices, Indices | int, Ticks]] = [
             (members, helper[group], np.full(len(members), INFINITE)),
             (helper[found], end, low[found]),
             (helper[found], payer[found], extra[found]),
-        ):
-            if switches:
-                tails, heads = heads, tails
+        ]
+        for first, second, capacities in edges:
+            tails, heads = (second, first) if switches else (first, second)
             self._add(tails, heads, capacities)
 
     def switched(self, *, exact: bool = True) -> NDArray[np.bool_]:
