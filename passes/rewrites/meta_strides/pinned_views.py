@@ -4,7 +4,7 @@ Why: where an operator makes other strides than its fake, a view behind it may h
 the operator makes. torch's own graph of a channel shuffle fails so in its backward where a later convolution's weight
 is channels-last (torch 2.15, CPU), as stored weights are.
 How: such a view, or the first of the views that lead to it, reads the operator's result through a copy that is made
-only where that lies otherwise than traced.
+only if its strides differ from the trace.
 Safe: only for views that cannot be of every result that the operator may make; what else reads it reads it as before.
 """
 
