@@ -19,8 +19,8 @@ from frx_graph.compiler.rewrite_pipeline import RewrittenGraph, as_it_was_on_fai
 from frx_graph.errors import first_line, out_of_memory
 from frx_graph.freezing.constant_folding import bind, freeze_weights
 from frx_graph.passes.rewrites.folded_norms import fold_norms
-from frx_graph.passes.rewrites.meta_strides.inputs_as_traced import read_as_traced
 from frx_graph.passes.rewrites.meta_strides.pinned_views import pin_views
+from frx_graph.passes.rewrites.meta_strides.restored_outputs import read_as_traced
 from frx_graph.passes.rewrites.meta_strides.unreliable_strides import calls_doubtful
 from frx_graph.plan import Plan
 from frx_graph.support.torch_internals import (

@@ -21,7 +21,7 @@ from frx_graph.compiler.pre_autograd import Compiled, OnFailure
 from frx_graph.errors import first_line, out_of_memory
 from frx_graph.facts.operator_overload import draws_random_numbers
 from frx_graph.ops.onednn_linear import LIBRARY
-from frx_graph.serialization.configuration import configuration_here, configured
+from frx_graph.serialization.torch_settings import configuration_here, configured
 from frx_graph.support.process_state import random_numbers_kept
 from frx_graph.support.torch_internals import FakeTensor, OperatorBase, OpOverload, pytree
 from frx_graph.support.user_warning import warn_and_go_on

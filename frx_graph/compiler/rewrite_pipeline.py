@@ -23,9 +23,8 @@ from frx_graph.passes.inner_choice import inner_choices
 from frx_graph.passes.layouts.inductor_layout import forced_channels_last
 from frx_graph.passes.rewrites import MEET_INPUTS, REWRITES
 from frx_graph.passes.rewrites.layout.assignment import meet_inputs
-from frx_graph.passes.rewrites.meta_strides.fix_view_strides import correct_views
+from frx_graph.passes.rewrites.meta_strides.fix_view_strides import correct_views, settle_views
 from frx_graph.passes.rewrites.meta_strides.pinned_views import pin_views
-from frx_graph.passes.rewrites.meta_strides.view_memory import settle_views
 from frx_graph.passes.rewrites.rewrite import RewriteSubject
 from frx_graph.plan import RECORDED, Plan
 from frx_graph.records import Candidate, Refusal

@@ -1,4 +1,4 @@
-"""A convolution of two dimensions, and its gradients, as matrix products: `torch.ops.frx_graph.unfolded_*`.
+"""Compute a 2-D convolution and its gradients as matrix products: `torch.ops.frx_graph.unfolded_*`.
 
 The image's windows are copied into the rows of a matrix (im2col; Chellapilla et al. 2006), which is multiplied with the
 weight as it lies in memory. A convolution by oneDNN stores the weight anew in every call, and torch has no fast kernel
@@ -15,37 +15,21 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from frx_graph.ops.onednn_linear import LIBRARY
+from frx_graph.ops.onednn_linear import EXACT_STRIDES, LIBRARY
 
 FORWARD = "frx_graph.unfolded_convolution.default"
 INPUT_GRADIENT = "frx_graph.unfolded_input_gradient.default"
 WEIGHT_GRADIENT = "frx_graph.unfolded_weight_gradient.default"
-"""What records call the operators."""
+"""Names of the operators in records."""
 
 _NHWC, _NCHW = (0, 2, 3, 1), (0, 3, 1, 2)
-
-_TAGS = (torch.Tag.needs_exact_strides, torch.Tag.pt2_compliant_tag)
-LIBRARY.define(
-    "unfolded_convolution(Tensor x, Tensor w, Tensor? bias, int[2] stride, int[2] padding, bool channels_last)"
-    " -> Tensor",
-    tags=_TAGS,
-)
-LIBRARY.define(
-    "unfolded_input_gradient(Tensor g, Tensor w, int[] size, int[2] stride, int[2] padding, bool channels_last)"
-    " -> Tensor",
-    tags=_TAGS,
-)
-LIBRARY.define(
-    "unfolded_weight_gradient(Tensor g, Tensor x, int[] size, int[2] stride, int[2] padding, bool channels_last)"
-    " -> Tensor",
-    tags=_TAGS,
-)
 
 
 def _convolution(
     x: Tensor, w: Tensor, bias: Tensor | None, stride: Sequence[int], padding: Sequence[int], channels_last: bool
 ) -> Tensor:
-    """`conv2d(x, w, bias, stride, padding)`. `x` is (n, c, h, w) in any order, the result plain or in channels-last."""
+    """Return `conv2d(x, w, bias, stride, padding)`. `x` is (n, c, h, w) in any order, the result plain or
+    channels-last."""
     plain = _is_plain(w)
     windows, (batch, height, width) = _windows(x, w.shape[2:], stride, padding, channels_first=plain)
     pixels = torch.ops.frx_graph.product(windows, _as_matrix(w, plain).t(), bias)
@@ -55,7 +39,7 @@ def _convolution(
 def _input_gradient(
     g: Tensor, w: Tensor, size: Sequence[int], stride: Sequence[int], padding: Sequence[int], channels_last: bool
 ) -> Tensor:
-    """The gradient of `conv2d`'s input, which has `size`; `g` is that of its result."""
+    """Return the gradient of `conv2d`'s input, which has `size`; `g` is that of its result."""
     plain = _is_plain(w)
     batch, channels, height, width = size
     kernel_height, kernel_width = w.shape[2:]
@@ -79,7 +63,7 @@ def _input_gradient(
 def _weight_gradient(
     g: Tensor, x: Tensor, size: Sequence[int], stride: Sequence[int], padding: Sequence[int], channels_last: bool
 ) -> Tensor:
-    """The gradient of `conv2d`'s weight, which has `size`; `g` is that of its result."""
+    """Return the gradient of `conv2d`'s weight, which has `size`; `g` is that of its result."""
     outputs, channels, kernel_height, kernel_width = size
     windows, _ = _windows(x, size[2:], stride, padding, channels_first=not channels_last)
     weight: Tensor = torch.ops.frx_graph.product(_pixels(g).t(), windows, None)
@@ -91,14 +75,14 @@ def _weight_gradient(
 def _windows(
     x: Tensor, kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int], *, channels_first: bool
 ) -> tuple[Tensor, tuple[int, int, int]]:
-    """A row for each pixel of the result, with what the kernel sees there, and the result's batch, height and width.
-    A row's elements go by channel, height, width, or by height, width, channel."""
+    """Return a row for each pixel of the result, with its window of the image, and the result's batch, height and
+    width. A row's elements go by channel, height, width, or by height, width, channel."""
     image = x.permute(_NHWC)
     if any(padding):
         image = functional.pad(image, (0, 0, padding[1], padding[1], padding[0], padding[0]))
     batch, height, width, channels = image.shape
     rows, columns = ((n - k) // s + 1 for n, k, s in zip((height, width), kernel, stride, strict=True))
-    # The image may lie in any order: where the padding has not made it dense, a window's strides are the image's own.
+    # The image may have any order: unless padding has made it dense, a window has the image's strides.
     n, h, w, c = image.stride()
     inside, inside_strides = ((channels, *kernel), (c, h, w)) if channels_first else ((*kernel, channels), (h, w, c))
     seen = image.as_strided(
@@ -108,12 +92,12 @@ def _windows(
 
 
 def _pixels(image: Tensor) -> Tensor:
-    """A row of channels for each pixel."""
+    """Return a row of channels for each pixel."""
     return image.permute(_NHWC).reshape(-1, image.shape[1])
 
 
 def _as_matrix(w: Tensor, plain: bool) -> Tensor:
-    """A row for each output channel."""
+    """Return a row for each output channel."""
     return (w if plain else w.permute(_NHWC)).reshape(w.shape[0], -1)
 
 
@@ -122,8 +106,7 @@ def _is_plain(w: Tensor) -> bool:
 
 
 def _in_order(image: Tensor, channels_last: bool) -> Tensor:
-    """The image if it lies so, and fills its memory; else a copy, with the strides of a new tensor also where sizes of
-    1 leave them open."""
+    """Return the image if it has these strides and fills its memory; else a copy with the strides of a new tensor."""
     fresh = _empty(image, image.shape, channels_last)
     fills = image.stride() == fresh.stride() and image.storage_offset() == 0
     return image if fills else fresh.copy_(image)
@@ -147,10 +130,12 @@ def _empty(like: Tensor, size: Sequence[int], channels_last: bool) -> Tensor:
     return torch.empty(tuple(size), dtype=like.dtype, device=like.device, memory_format=order)
 
 
-for _name, _kernel, _shape in (
-    ("unfolded_convolution", _convolution, _shape_of_convolution),
-    ("unfolded_input_gradient", _input_gradient, _shape_of_gradient),
-    ("unfolded_weight_gradient", _weight_gradient, _shape_of_gradient),
+for _name, _operands, _kernel, _shape in (
+    ("unfolded_convolution", "Tensor x, Tensor w, Tensor? bias", _convolution, _shape_of_convolution),
+    ("unfolded_input_gradient", "Tensor g, Tensor w, int[] size", _input_gradient, _shape_of_gradient),
+    ("unfolded_weight_gradient", "Tensor g, Tensor x, int[] size", _weight_gradient, _shape_of_gradient),
 ):
+    _schema = f"{_name}({_operands}, int[2] stride, int[2] padding, bool channels_last) -> Tensor"
+    LIBRARY.define(_schema, tags=EXACT_STRIDES)
     LIBRARY.impl(_name, _kernel, "CPU")
     torch.library.register_fake(f"frx_graph::{_name}", _shape, lib=LIBRARY)

@@ -1,4 +1,4 @@
-"""A matrix product as one operator that oneDNN computes: `torch.ops.frx_graph.product`.
+"""Register operators that oneDNN computes on operands as they are: a matrix product and a convolution's gradients.
 
 Torch computes products of single precision with MKL, which reaches less than half of some processors' speed, and keeps
 oneDNN's for weights that were packed beforehand. oneDNN takes plain and transposed ones as well; torch reaches it by
@@ -8,24 +8,27 @@ of `addmm`, in the order and with the strides that the graph has.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
 from frx_graph.support.torch_internals import is_onednn_enabled, torch_check
 
 TARGET = "frx_graph.product.default"
-"""What records call the operator."""
+"""Name of the operator in records."""
 
 # Operators live as long as the library object.
 LIBRARY = torch.library.Library("frx_graph", "DEF")
+EXACT_STRIDES = (torch.Tag.needs_exact_strides, torch.Tag.pt2_compliant_tag)
 LIBRARY.define(
     "product(Tensor x, Tensor w, Tensor? bias) -> Tensor",
-    tags=(torch.Tag.needs_exact_strides, torch.Tag.pt2_compliant_tag),
+    tags=EXACT_STRIDES,
 )
 
 
 def _product(x: Tensor, w: Tensor, bias: Tensor | None) -> Tensor:
-    """`x @ w + bias`. Shapes (m, k), (k, n), (n,); the result is (m, n), contiguous."""
+    """Return `x @ w + bias`. Shapes (m, k), (k, n), (n,); the result is (m, n), contiguous."""
     if x.shape[1] == 0:
         # oneDNN has no product of nothing, to which symbolic sizes may come.
         return torch.mm(x, w) if bias is None else torch.addmm(bias, x, w)
@@ -39,7 +42,7 @@ def _product(x: Tensor, w: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def _overlaps(w: Tensor) -> bool:
-    """True where rows, or columns, share memory, as windows of an image do: oneDNN describes no such weights."""
+    """Return True if rows or columns share memory, as windows of an image do: oneDNN describes no such weights."""
     (inner, size), (outer, count) = sorted(zip(w.stride(), w.shape, strict=True))
     return count > 1 and size > 1 and inner * size > outer
 
@@ -54,5 +57,41 @@ torch.library.register_fake("frx_graph::product", _shape_of_product, lib=LIBRARY
 
 
 def has_onednn() -> bool:
-    """True where this build of torch has oneDNN, and the program lets it be used."""
+    """Return True if this build of torch has oneDNN, and the program lets it be used."""
     return bool(torch.backends.mkldnn.is_available() and is_onednn_enabled())
+
+
+LIBRARY.define(
+    "convolution_gradients(Tensor g, Tensor x, Tensor w, int[]? bias, int[] stride, int[] padding, int[] dilation,"
+    " bool transposed, int[] output_padding, int groups, bool[3] mask) -> Tensor[]",
+    tags=EXACT_STRIDES,
+)
+
+
+def _gradients(
+    g: Tensor,
+    x: Tensor,
+    w: Tensor,
+    bias: Sequence[int] | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    output_padding: Sequence[int],
+    groups: int,
+    mask: Sequence[bool],
+) -> list[Tensor]:
+    """Return the gradients that `mask` asks for: the image's, the weight's, the bias's.
+
+    Inductor's lowering of `aten.convolution_backward` orders image and gradient as the weight's gradient. If the weight
+    has one memory in both orders, as for depthwise convolutions, that is neither plain nor channels-last, and it copies
+    both (torch 2.15, CPU). An unknown operator gets the strides of the trace.
+    """
+    found = torch.ops.aten.convolution_backward.default(
+        g, x, w, bias, stride, padding, dilation, transposed, output_padding, groups, list(mask)
+    )
+    return [gradient for gradient, asked in zip(found, mask, strict=True) if asked]
+
+
+LIBRARY.impl("convolution_gradients", _gradients, "CPU")
+torch.library.register_fake("frx_graph::convolution_gradients", _gradients, lib=LIBRARY)

@@ -1,4 +1,4 @@
-"""Arguments of a graph's calls, and values of settings, as JSON and back.
+"""Write arguments of a graph's calls, and values of settings, as JSON and read them back.
 
 What JSON has stands for itself; everything else is an object with one key that says what it is: `{"node": "relu"}`,
 `{"tuple": [1, 1]}`, `{"dtype": "float32"}`.
@@ -21,7 +21,7 @@ _NAMED = {"dtype": torch.dtype, "layout": torch.layout, "memory_format": torch.m
 
 
 def to_json(value: Any) -> Any:
-    """`value` as JSON. Raises `TravelError`, which names its type, if it cannot be written so."""
+    """Return `value` as JSON. Raises `TravelError`, which names its type, if it cannot be written so."""
     kind = type(value)
     if value is None or kind in (bool, int, str) or (kind is float and math.isfinite(value)):
         return value
@@ -52,12 +52,13 @@ def to_json(value: Any) -> Any:
     if callable(value) and not isinstance(value, Tensor):
         return {"object": import_path(value)}
     if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
-        raise TravelError(f"the size {value} is not fixed, and graphs with dynamic shapes cannot travel")
-    raise TravelError(f"a {kind.__module__}.{kind.__qualname__} cannot travel")
+        raise TravelError(f"the size {value} is not fixed, and graphs with dynamic shapes cannot be serialized")
+    raise TravelError(f"a {kind.__module__}.{kind.__qualname__} cannot be serialized")
 
 
 def from_json(written: Any, nodes: Mapping[str, fx.Node]) -> Any:
-    """The value that `to_json` wrote; `nodes` are the graph's, by name. Raises `TravelError` for anything else."""
+    """Return the value that `to_json` wrote; `nodes` are the graph's, by name. Raises `TravelError` for anything
+    else."""
     if isinstance(written, list):
         return [from_json(part, nodes) for part in written]
     if not isinstance(written, dict):

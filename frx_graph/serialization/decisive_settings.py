@@ -1,4 +1,4 @@
-"""The settings of torch in this process that a trial's result goes for, as text that is the same in every process.
+"""Return the torch settings that a trial's result depends on, as text that is the same in every process.
 
 A program that is compiled under others is another program, though its graph is the same: of other kernels, other
 precision, another speed. So they are part of the environment that a decision holds in.
@@ -12,109 +12,53 @@ from typing import Any
 
 from frx_graph.errors import TravelError
 from frx_graph.serialization.arguments import to_json
-from frx_graph.serialization.configuration import configuration_here
-from frx_graph.serialization.torch_settings import settings_in_force
+from frx_graph.serialization.torch_settings import configuration_here, settings_in_force
 
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 _NOT_DECISIVE = {
-    "torch._dynamo.config": frozenset(
-        {
-            # Which graphs are made of a program, and how often: what is decided about is one of them. Torch itself
-            # changes some while it compiles, for `torch.compile(dynamic=..., recompile_limit=...)`.
-            "_dynamic_shapes_spec",
-            "accumulated_recompile_limit",
-            "assume_static_by_default",
-            "automatic_dynamic_local_pgo",
-            "automatic_dynamic_remote_pgo",
-            "automatic_dynamic_shapes",
-            "error_on_recompile",
-            "fail_on_recompile_limit_hit",
-            "recompile_limit",
-            "skip_code_recursive_on_recompile_limit_hit",
-            # What is said, and kept.
-            "caching_precompile",
-            "cprofile",
-            "debug_dir_root",
-            "dynamo_profiler",
-            "fake_tensor_cache_enabled",
-            "ignore_logger_methods",
-            "ignore_logging_functions",
-            "issue_3_13_0_warning",
-            "log_compilation_metrics",
-            "log_file_name",
-            "reorderable_logging_functions",
-            "report_guard_failures",
-            "strict_precompile",
-            "suppress_errors",
-            "verbose",
-        }
-    ),
-    "torch._functorch.config": frozenset(
-        {
-            "autograd_cache_allow_custom_autograd_functions",
-            "autograd_cache_normalize_inputs",
-            "bundled_autograd_cache",
-            "debug_partitioner",
-            "enable_autograd_cache",
-            "enable_remote_autograd_cache",
-            "force_autograd_cache",
-            "memory_budget_pareto_dir",
-            "strict_autograd_cache",
-            "torch_compile_graph_format",
-            "visualize_memory_budget_pareto",
-        }
-    ),
-    "torch._inductor.config": frozenset(
-        {
-            # Trials set it themselves, for programs that draw random numbers; others compute the same either way.
-            "fallback_random",
-            # From which cache, by how many processes, and under which names the same code is made.
-            "autotune_local_cache",
-            "autotune_remote_cache",
-            "bundle_triton_into_fx_graph_cache",
-            "bundled_autotune_remote_cache",
-            "compile_threads",
-            "cpp.descriptive_names",
-            "cpp_cache_precompile_headers",
-            "force_disable_caches",
-            "fx_graph_cache",
-            "fx_graph_remote_cache",
-            "global_cache_dir",
-            "kernel_name_max_ops",
-            "non_blocking_remote_cache_write",
-            "quiesce_async_compile_pool",
-            "quiesce_async_compile_time",
-            "remote_gemm_autotune_cache",
-            "triton.descriptive_names",
-            "triton.unique_kernel_names",
-            "worker_start_method",
-            # What is said.
-            "autotune_num_choices_displayed",
-            "comment_origin",
-            "debug",
-            "debug_fusion",
-            "developer_warnings",
-            "disable_progress",
-            "enabled_metric_tables",
-            "log_tlparse",
-            "max_autotune_report_choices_stats",
-            "save_args",
-            "torchinductor_worker_logpath",
-            "verbose_progress",
-            "warn_mix_layout",
-            "worker_log_path",
-            "worker_suppress_logging",
-        }
-    ),
-}
+    "torch._dynamo.config": frozenset({
+        # Which graphs are made of a program, and how often: what is decided about is one of them. Torch itself
+        # changes some while it compiles, for `torch.compile(dynamic=..., recompile_limit=...)`.
+        "_dynamic_shapes_spec", "accumulated_recompile_limit", "assume_static_by_default",
+        "automatic_dynamic_local_pgo", "automatic_dynamic_remote_pgo", "automatic_dynamic_shapes",
+        "error_on_recompile", "fail_on_recompile_limit_hit", "recompile_limit",
+        "skip_code_recursive_on_recompile_limit_hit",
+        # What is said, and kept.
+        "caching_precompile", "cprofile", "debug_dir_root", "dynamo_profiler", "fake_tensor_cache_enabled",
+        "ignore_logger_methods", "ignore_logging_functions", "issue_3_13_0_warning", "log_compilation_metrics",
+        "log_file_name", "reorderable_logging_functions", "report_guard_failures", "strict_precompile",
+        "suppress_errors", "verbose",
+    }),
+    "torch._functorch.config": frozenset({
+        "autograd_cache_allow_custom_autograd_functions", "autograd_cache_normalize_inputs", "bundled_autograd_cache",
+        "debug_partitioner", "enable_autograd_cache", "enable_remote_autograd_cache", "force_autograd_cache",
+        "memory_budget_pareto_dir", "strict_autograd_cache", "torch_compile_graph_format",
+        "visualize_memory_budget_pareto",
+    }),
+    "torch._inductor.config": frozenset({
+        # Trials set it themselves, for programs that draw random numbers; others compute the same either way.
+        "fallback_random",
+        # From which cache, by how many processes, and under which names the same code is made.
+        "autotune_local_cache", "autotune_remote_cache", "bundle_triton_into_fx_graph_cache",
+        "bundled_autotune_remote_cache", "compile_threads", "cpp.descriptive_names", "cpp_cache_precompile_headers",
+        "force_disable_caches", "fx_graph_cache", "fx_graph_remote_cache", "global_cache_dir", "kernel_name_max_ops",
+        "non_blocking_remote_cache_write", "quiesce_async_compile_pool", "quiesce_async_compile_time",
+        "remote_gemm_autotune_cache", "triton.descriptive_names", "triton.unique_kernel_names", "worker_start_method",
+        # What is said.
+        "autotune_num_choices_displayed", "comment_origin", "debug", "debug_fusion", "developer_warnings",
+        "disable_progress", "enabled_metric_tables", "log_tlparse", "max_autotune_report_choices_stats", "save_args",
+        "torchinductor_worker_logpath", "verbose_progress", "warn_mix_layout", "worker_log_path",
+        "worker_suppress_logging",
+    }),
+}  # fmt: skip
 _MESSAGES = "trace."
-"""What Inductor writes into files, by the beginning of its names."""
+"""Prefix of Inductor's settings of the files that it writes."""
 
 
 def decisive_settings() -> tuple[tuple[str, str], ...]:
-    """Names and values, by name: of torch's process-wide settings, and of what was changed in the configuration of its
-    compilers, but for what decides neither results nor their speed."""
+    """Return names and values, by name: of torch's process-wide settings, and of changes in its compilers'
+    configuration, without those that affect neither results nor speed."""
     found = {name: _text(value) for name, value in settings_in_force().items()}
     for module, changes in configuration_here().items():
         for name, value in changes.items():
@@ -129,5 +73,5 @@ def _text(value: Any) -> str:
     try:
         return json.dumps(to_json(value), sort_keys=True)
     except TravelError:
-        # A pass of the user's own, say: what it does nobody can tell, so that its name has to do.
+        # For example a pass of the user's own: only its name can be compared.
         return _ADDRESS.sub("", repr(value))

@@ -1,4 +1,4 @@
-"""What a graph calls, by name: a fresh process that has only imported torch must find the same object under it."""
+"""Name the functions of a graph so that a process that has only imported torch finds the same objects."""
 
 from __future__ import annotations
 
@@ -25,12 +25,14 @@ one that it does not (seen on torch 2.15)."""
 
 
 def import_path(called: Callable[..., Any]) -> str:
-    """A dotted path at which `found_at` finds this very object in every process. Raises `TravelError` if there is none
-    that a fresh process could follow."""
+    """Return a dotted path at which `found_at` finds this very object in every process. Raises `TravelError` if a fresh
+    process could follow none."""
     if is_checkpoint(called):
         return _CHECKPOINT
     if isinstance(called, HigherOrderOperator):
-        raise TravelError(f"the higher-order operator {called.name()}, whose body is a graph of its own, cannot travel")
+        raise TravelError(
+            f"the higher-order operator {called.name()}, whose body is another graph, cannot be serialized"
+        )
     if isinstance(called, (OpOverload, OpOverloadPacket)):
         path = _operator_path(called)
     else:
@@ -48,12 +50,12 @@ def import_path(called: Callable[..., Any]) -> str:
 
 
 def is_checkpoint(called: object) -> bool:
-    """Whether it is the operator of `torch.utils.checkpoint`, whose first argument is a graph."""
+    """Return True for the operator of `torch.utils.checkpoint`, whose first argument is a graph."""
     return called is torch.ops.higher_order.tag_activation_checkpoint
 
 
 def found_at(path: str) -> Any:
-    """The object that `import_path` gave this path. Raises `TravelError` if there is none, or it is not torch's."""
+    """Return the object at a path from `import_path`. Raises `TravelError` if there is none, or it is not torch's."""
     package, _, rest = path.partition(".")
     if package not in _PACKAGES or not rest:
         raise TravelError(f"{path} is no function of torch's")

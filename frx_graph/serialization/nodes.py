@@ -1,4 +1,4 @@
-"""A Dynamo graph as a list of nodes and back, names kept.
+"""Write a Dynamo graph as a list of nodes and read it back, names kept.
 
 `fx.GraphModule` pickles its generated source and traces it again, which renames nodes and fails on what source cannot
 say (`GraphModule.__reduce__`, torch 2.15 and 2.13). `torch.fx._graph_pickler` keeps nodes, but wants fake tensors and a
@@ -19,7 +19,8 @@ from frx_graph.serialization.schema import NodeDocument
 
 
 def nodes_to_documents(graph: fx.Graph) -> list[NodeDocument]:
-    """All nodes of `graph`. Raises `TravelError`, which names the node, for what another process could not call."""
+    """Return all nodes of `graph`. Raises `TravelError`, which names the node, for a target that another process
+    lacks."""
     documents = []
     for node in graph.nodes:
         try:
@@ -30,8 +31,8 @@ def nodes_to_documents(graph: fx.Graph) -> list[NodeDocument]:
 
 
 def graph_from_documents(documents: Sequence[NodeDocument]) -> fx.GraphModule:
-    """The graph, as a module that is called with its placeholders in order. Raises `TravelError` where a document does
-    not describe one."""
+    """Return the graph, as a module that is called with its placeholders in order. Raises `TravelError` if a document
+    does not describe one."""
     graph, bodies = fx.Graph(), nn.Module()
     nodes: dict[str, fx.Node] = {}
     for document in documents:
@@ -51,10 +52,10 @@ def graph_from_documents(documents: Sequence[NodeDocument]) -> fx.GraphModule:
 
 def _document(node: fx.Node) -> NodeDocument:
     if node.op == "call_module":
-        raise TravelError(f"the call of a module ({node.target}) cannot travel")
+        raise TravelError(f"the call of a module ({node.target}) cannot be serialized")
     value = node.meta.get("example_value")
     if isinstance(value, Tensor) and any(isinstance(size, SymInt) for size in value.shape):
-        raise TravelError("its sizes are not fixed, and graphs with dynamic shapes cannot travel")
+        raise TravelError("its sizes are not fixed, and graphs with dynamic shapes cannot be serialized")
     return NodeDocument.model_validate(
         {
             "op": node.op,
@@ -70,9 +71,9 @@ def _document(node: fx.Node) -> NodeDocument:
 def _body(node: fx.Node) -> list[NodeDocument]:
     held = getattr(node.graph.owning_module, str(node.target), None)
     if not isinstance(held, fx.GraphModule):
-        raise TravelError("a constant that the graph itself holds cannot travel")
+        raise TravelError("a constant that the graph itself holds cannot be serialized")
     if not all(is_checkpoint(user.target) for user in node.users):
-        raise TravelError("the body of a higher-order operator, which the graph itself holds, cannot travel")
+        raise TravelError("the body of a higher-order operator, which the graph itself holds, cannot be serialized")
     if held.meta.get("_checkpoint_context_fn") is not None:
-        raise TravelError("a checkpoint with a function that selects what is kept cannot travel")
+        raise TravelError("a checkpoint with a function that selects what is kept cannot be serialized")
     return nodes_to_documents(held.graph)

@@ -1,4 +1,4 @@
-"""The index of a graph file: what stands in `graph.json`, checked where it is read."""
+"""Define the index of a graph file, `graph.json`, which is checked when it is read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class _Document(BaseModel):
 
 
 class VersionDocument(BaseModel):
-    """What is read first, of a file of whatever version."""
+    """The fields that are read first, from a file of any version."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -28,16 +28,16 @@ class NodeDocument(_Document):
     op: Literal["placeholder", "get_attr", "call_function", "call_method", "output"]
     name: str
     target: str
-    """Of a function its import path."""
+    """The import path of a function."""
     args: list[Any]
-    """As `travel.arguments` writes them."""
+    """As `frx_graph.serialization.arguments` writes them."""
     kwargs: dict[str, Any]
     body: list[NodeDocument] | None = None
-    """Of a `get_attr` the graph that it gets: what is computed again in the backward."""
+    """The graph that a `get_attr` gets, which the backward computes again."""
 
 
 class StorageDocument(_Document):
-    """A memory that tensors lie in."""
+    """A memory that holds tensors."""
 
     offset: int = Field(ge=0)
     """Bytes from the start of the file of storages; a multiple of the page's size."""
@@ -69,16 +69,16 @@ class SurroundingsDocument(_Document):
 
     grad_enabled: bool
     autocast: dict[str, str]
-    """By type of device, where it is on, to which type of number it converts."""
+    """The dtype that autocast converts to, by type of device with autocast on."""
     autocast_cache: bool
     settings: dict[str, Any]
-    """Process-wide settings of torch, by the name that `travel.surroundings` has for them."""
+    """Process-wide settings of torch, by their names in `torch_settings.SETTINGS`."""
     configuration: dict[str, dict[str, Any]]
-    """What was changed in `torch._dynamo.config` and its like, by module and name."""
+    """Changes in `torch._dynamo.config` and its like, by module and name."""
 
 
 class GraphDocument(_Document):
-    """A captured graph that travels. The tensors that are no inputs come after those that are."""
+    """A captured graph. The tensors that are no inputs come after those that are."""
 
     format: Literal["frx_graph_file_v1"]
     torch: str

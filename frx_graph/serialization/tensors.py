@@ -1,4 +1,4 @@
-"""The inputs of a graph as one file of storages and a list of what lies where in them.
+"""Write the inputs of a graph as one file of storages and a list of tensors in them, and read them back.
 
 A storage is written once, so that tensors that share memory share it again. A process that reads the file maps it: all
 processes use the same memory until one of them writes, and then has that page to itself, so that none can change the
@@ -24,12 +24,12 @@ from frx_graph.support.torch_internals import FakeTensor, is_functorch_tensor
 
 _PLAIN = (Tensor, nn.Parameter)
 _STATIC = "_dynamo_static_input_type"
-"""What Dynamo marks tensors with whose address stays the same, and `mark_static_address`."""
+"""Dynamo's mark of tensors whose address stays the same, which `mark_static_address` sets."""
 
 
 @dataclass
 class TensorWriter:
-    """Describes tensors and gathers their storages; `write` writes these."""
+    """Describe tensors and gather their storages, to be written by `write`."""
 
     tensors: list[TensorDocument] = field(default_factory=list)
     storages: list[StorageDocument] = field(default_factory=list)
@@ -38,7 +38,8 @@ class TensorWriter:
     _bases: list[Tensor] = field(default_factory=list)
 
     def add_inputs(self, names: Sequence[str], inputs: Sequence[Any]) -> None:
-        """Describe the inputs of a graph, once for each writer. Raises `TravelError` for those that cannot travel."""
+        """Describe the inputs of a graph, once for each writer. Raises `TravelError` for those that cannot be
+        written."""
         indices = {id(value): index for index, value in enumerate(inputs)}
         if len(indices) != len(inputs):
             raise TravelError("two inputs are the same tensor")
@@ -84,7 +85,7 @@ class TensorWriter:
         )
 
     def _base(self, tensor: Tensor, indices: dict[int, int], known: int) -> int | None:
-        """What AOTAutograd makes of tensors that share memory depends on what they are views of."""
+        """Return the index of the tensor's base: AOTAutograd treats tensors that share memory by their bases."""
         if tensor.is_inference() or not tensor._is_view():
             return None
         base = tensor._base
@@ -107,7 +108,7 @@ class TensorWriter:
         return index
 
     def _check_apart(self) -> None:
-        """Two storages on the same memory, as NumPy and DLPack make them, would be two of the file's."""
+        """Raise `TravelError` for two storages on the same memory, as NumPy and DLPack make them."""
         ranges = sorted((str(m.device), m.data_ptr(), m.data_ptr() + m.nbytes()) for m in self._memories if m.nbytes())
         for (device, _, end), (other, start, _) in itertools.pairwise(ranges):
             if device == other and start < end:
@@ -115,7 +116,7 @@ class TensorWriter:
 
 
 class _NotALeaf(torch.autograd.Function):
-    """Gives a tensor a history, as what another graph has computed has one. Its gradient goes nowhere."""
+    """Give a tensor a history, as results of another graph have one. Its gradient goes nowhere."""
 
     @staticmethod
     def forward(ctx: Any, anchor: Tensor, tensor: Tensor) -> Tensor:  # noqa: ARG004 - autograd's signature
@@ -127,8 +128,8 @@ class _NotALeaf(torch.autograd.Function):
 
 
 def read_tensors(path: Path, storages: Sequence[StorageDocument], documents: Sequence[TensorDocument]) -> list[Tensor]:
-    """The tensors, on memory mapped from the file at `path`, or on copies of it on another device. Raises `OSError`,
-    and `TravelError` for documents that do not fit each other or the file."""
+    """Return the tensors, on memory mapped from the file at `path`, or on copies of it on another device. Raises
+    `OSError`, and `TravelError` for documents that do not fit each other or the file."""
     with path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
         # ACCESS_COPY is MAP_PRIVATE. One mapping for all, since each keeps a file descriptor; it lives as long as any
@@ -176,7 +177,7 @@ def _made(document: TensorDocument, memories: Sequence[torch.UntypedStorage], ma
 
 
 def input_kind(tensor: Any) -> Literal["parameter", "static", "argument"]:
-    """What an input of a graph of Dynamo's is: static ones are buffers, or have been marked as what stays in place."""
+    """Return the kind of an input of a Dynamo graph: static ones are buffers, or are marked to stay in place."""
     if isinstance(tensor, nn.Parameter):
         return "parameter"
     return "argument" if getattr(tensor, _STATIC, None) is None else "static"

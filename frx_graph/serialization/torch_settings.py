@@ -1,17 +1,22 @@
-"""Torch's process-wide settings: how they are read and set.
+"""Read and set torch's process-wide settings, and the configuration of its compilers.
 
 Programs read them when they start, so that nothing is imported here that takes long.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+import copy
+import importlib
+import operator
+from collections.abc import Callable, Iterator, Mapping
+from types import ModuleType
 from typing import Any
 
 import torch
 
 _BACKENDS = (
-    # The older names first: to set them sets the newer ones, and whoever mixes the two gets errors from torch.
+    # Older names first: setting them sets the newer ones, and mixing the two makes torch raise.
     "torch.backends.cudnn.allow_tf32",
     "torch.backends.fp32_precision",
     "torch.backends.cuda.matmul.fp32_precision",
@@ -38,15 +43,9 @@ Setting = tuple[Callable[[], Any], Callable[[Any], Any]]
 
 
 def _attribute(path: str) -> Setting:
-    owner, _, name = path.removeprefix("torch.backends").rpartition(".")
-
-    def holder() -> Any:
-        found: Any = torch.backends
-        for part in owner.split(".")[1:]:
-            found = getattr(found, part)
-        return found
-
-    return lambda: getattr(holder(), name), lambda value: setattr(holder(), name, value)
+    owner, _, name = path.removeprefix("torch.").rpartition(".")
+    holder = operator.attrgetter(owner)
+    return lambda: getattr(holder(torch), name), lambda value: setattr(holder(torch), name, value)
 
 
 SETTINGS: Mapping[str, Setting] = {
@@ -69,22 +68,58 @@ SETTINGS: Mapping[str, Setting] = {
 
 
 def settings_in_force() -> dict[str, Any]:
-    """Torch's process-wide settings by name, without those that this torch or this build does not have, and those that
-    the program has set in another way."""
+    """Return torch's process-wide settings by name, without those that this build lacks, and those that the program has
+    set in another way."""
     values = {name: _read(get) for name, (get, _) in SETTINGS.items()}
     return {name: value for name, value in values.items() if value is not None}
 
 
 def put_settings(values: Mapping[str, Any]) -> None:
-    """Brings those that are not so to these values, by name, in the order of `SETTINGS`: one may set others, too."""
+    """Set those that differ to these values, by name, in the order of `SETTINGS`: one may set others, too."""
     for name, (get, put) in SETTINGS.items():
         if name in values and _read(get) != values[name]:
             put(values[name])
 
 
 def _read(get: Callable[[], Any]) -> Any:
-    """None where this torch or this build has no such setting, or the program has set it in another way."""
+    """Return None if this build has no such setting, or the program has set it in another way."""
     try:
         return get()
     except (AttributeError, RuntimeError):
         return None
+
+
+CONFIGURATIONS = ("torch._dynamo.config", "torch._functorch.config", "torch._inductor.config")
+
+_DYNAMOS_OWN = frozenset({("torch._functorch.config", "fake_tensor_allow_unsafe_data_ptr_access")})
+"""Dynamo changes it while it compiles, and back (`_dynamo/output_graph.py`, torch 2.15 and 2.13)."""
+
+Configuration = Mapping[str, Mapping[str, Any]]
+"""Differences from torch's defaults, by module."""
+
+
+def configuration_here() -> Configuration:
+    """Return the present configuration of this thread. All modules are named."""
+    return {name: _changed(importlib.import_module(name)) for name in CONFIGURATIONS}
+
+
+@contextlib.contextmanager
+def configured(then: Configuration) -> Iterator[None]:
+    """Restore a configuration from `configuration_here` inside: later changes are the defaults again."""
+    with contextlib.ExitStack() as stack:
+        for name, changes in then.items():
+            module = importlib.import_module(name)
+            defaults = {key: copy.deepcopy(module._config[key].default) for key in _changed(module)}
+            stack.enter_context(module.patch({**defaults, **changes}))
+        yield
+
+
+def _changed(module: ModuleType) -> dict[str, Any]:
+    changes = {}
+    for name, setting in module._config.items():
+        if module._is_default(name) or (module.__name__, name) in _DYNAMOS_OWN:
+            continue
+        value = getattr(module, name)
+        if value != setting.default:
+            changes[name] = value
+    return changes

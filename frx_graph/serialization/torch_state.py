@@ -1,4 +1,4 @@
-"""The state of torch around a graph, which decides with it what AOTAutograd makes of it and how fast that runs.
+"""Record and restore the state of torch around a graph, which AOTAutograd and the speed of its graphs depend on.
 
 Modes belong to a step of the program (gradients, autocast); settings and configuration hold for its whole process.
 """
@@ -15,9 +15,14 @@ import torch
 
 from frx_graph.errors import TravelError
 from frx_graph.serialization.arguments import from_json, to_json
-from frx_graph.serialization.configuration import CONFIGURATIONS, configuration_here
 from frx_graph.serialization.schema import SurroundingsDocument
-from frx_graph.serialization.torch_settings import SETTINGS, put_settings, settings_in_force
+from frx_graph.serialization.torch_settings import (
+    CONFIGURATIONS,
+    SETTINGS,
+    configuration_here,
+    put_settings,
+    settings_in_force,
+)
 
 _DEVICES = ("cpu", "cuda")
 """Autocast has a mode for each type of device."""
@@ -25,7 +30,7 @@ _DEVICES = ("cpu", "cuda")
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What was noted where a graph was captured, to be had again where it is read."""
+    """The state where a graph was captured, to be restored where it is read."""
 
     grad_enabled: bool
     autocast: Mapping[str, torch.dtype]
@@ -35,8 +40,7 @@ class Surroundings:
 
     @contextlib.contextmanager
     def process(self) -> Iterator[None]:
-        """Inside, settings and configuration of this process are those of the other; to be entered before anything is
-        compiled."""
+        """Restore settings and configuration inside. To be entered before anything is compiled."""
         with contextlib.ExitStack() as stack:
             stack.callback(put_settings, settings_in_force())
             put_settings(self.settings)
@@ -46,8 +50,8 @@ class Surroundings:
 
     @contextlib.contextmanager
     def step(self) -> Iterator[None]:
-        """Inside, gradients and autocast are on or off as they were. To be entered for each step, as programs do:
-        autocast keeps what it has converted of the weights until it is left."""
+        """Switch gradients and autocast as they were, for one step: autocast keeps converted weights until it is
+        left."""
         with contextlib.ExitStack() as stack:
             for device, dtype in self.autocast.items():
                 stack.enter_context(torch.autocast(device, dtype, cache_enabled=self.autocast_cache))
@@ -56,23 +60,20 @@ class Surroundings:
 
 
 def surroundings_here() -> SurroundingsDocument:
-    """The present state. Raises `TravelError` for configuration that is no plain value, such as a pass of the user's
-    own."""
+    """Return the present state. Raises `TravelError` for configuration that is no plain value, such as a pass of the
+    user's own."""
+    modes = modes_here()
     return SurroundingsDocument(
-        grad_enabled=torch.is_grad_enabled(),
-        autocast={
-            device: str(torch.get_autocast_dtype(device)).removeprefix("torch.")
-            for device in _DEVICES
-            if torch.is_autocast_enabled(device)
-        },
-        autocast_cache=torch.is_autocast_cache_enabled(),
+        grad_enabled=modes.grad_enabled,
+        autocast={device: str(dtype).removeprefix("torch.") for device, dtype in modes.autocast.items()},
+        autocast_cache=modes.autocast_cache,
         settings={name: to_json(value) for name, value in settings_in_force().items()},
         configuration={module: _plain(module, changes) for module, changes in configuration_here().items()},
     )
 
 
 def modes_here() -> Surroundings:
-    """The modes alone, for another thread of this process, whose settings and configuration are there."""
+    """Return the modes alone, for another thread of this process, which has the same settings and configuration."""
     return Surroundings(
         grad_enabled=torch.is_grad_enabled(),
         autocast={device: torch.get_autocast_dtype(device) for device in _DEVICES if torch.is_autocast_enabled(device)},
@@ -83,7 +84,7 @@ def modes_here() -> Surroundings:
 
 
 def surroundings_from(document: SurroundingsDocument) -> Surroundings:
-    """What `surroundings_here` has noted. Raises `TravelError` for settings that there are none of."""
+    """Return the state that `surroundings_here` recorded. Raises `TravelError` for unknown settings."""
     if unknown := [name for name in document.settings if name not in SETTINGS]:
         raise TravelError(f"torch has no setting {unknown[0]}")
     if unknown := [name for name in document.configuration if name not in CONFIGURATIONS]:

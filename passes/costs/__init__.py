@@ -1,1 +1,1 @@
-"""Bytes and FLOPs of operators, and where they stand under the roofline."""
+"""Count bytes and FLOPs of operators, and place them under the roofline."""

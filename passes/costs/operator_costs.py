@@ -1,4 +1,4 @@
-"""What a step costs: bytes and FLOPs of every operator call, the whole step's traffic, the points of the roofline."""
+"""Count the cost of a step: bytes and FLOPs of every operator call, its traffic, and its points on the roofline."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from frx_graph.advice import RooflinePoint
 from frx_graph.capture.call_site import common_module_path
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts
+from frx_graph.measure.machine.device_profile import DeviceProfile
 from frx_graph.passes.costs.operator_flops import flop_formulas, flops_of
 from frx_graph.passes.costs.operator_traffic import storage_bytes, traffic_of
 
@@ -24,21 +25,21 @@ class OpCost:
 
 
 def op_costs(facts: GraphFacts) -> dict[str, OpCost]:
-    """The cost of every operator call by node name; linear in the size of the graph."""
+    """Return the cost of every operator call by node name; linear in the size of the graph."""
     storages = storage_bytes(facts)
     formulas = flop_formulas()
     return {op.node: OpCost(traffic_of(op, facts, storages).bytes, flops_of(op, facts, formulas)) for op in facts.ops}
 
 
 def step_traffic(facts: GraphFacts) -> int:
-    """Bytes that one eager run of the graph moves, copies that stand in it included; what an operator copies inside
-    comes on top. A step that calls the graph several times moves as many times as much."""
+    """Return the bytes that one eager run of the graph moves, with the graph's own copies. Copies inside operators come
+    on top. A step that calls the graph several times moves as many times as much."""
     storages = storage_bytes(facts)
     return sum(traffic_of(op, facts, storages).bytes for op in facts.ops)
 
 
 def roofline_points(facts: GraphFacts, costs: Mapping[str, OpCost] | None = None) -> tuple[RooflinePoint, ...]:
-    """One point for all calls of an operator at one call site, phase and dtype, in order of first execution.
+    """Return one point for all calls of an operator at one call site, phase and dtype, in order of first execution.
 
     Numbers are those of a step, which may run the graph several times. Calls that move nothing, and those whose FLOPs
     are unknown, have no place on a roofline and are left out. `costs` spares computing `op_costs(facts)` again.
@@ -53,13 +54,14 @@ def roofline_points(facts: GraphFacts, costs: Mapping[str, OpCost] | None = None
 
 
 def compute_dtype(op: OpFacts, facts: GraphFacts) -> torch.dtype | None:
-    """The dtype of the operator's arithmetic: that of its first floating-point operand or result, else of any."""
+    """Return the dtype of the operator's arithmetic: that of its first floating-point operand or result, else of
+    any."""
     values = (*facts.input_values(op), *facts.output_values(op))
     return next((value.dtype for value in values if value.dtype.is_floating_point), values[0].dtype if values else None)
 
 
 def dtype_name(op: OpFacts, facts: GraphFacts) -> str:
-    """`float32`, as in reports; empty for an operator without tensors."""
+    """Return `float32`, as in reports; empty for an operator without tensors."""
     return str(compute_dtype(op, facts) or "").removeprefix("torch.")
 
 
@@ -81,3 +83,44 @@ def _point(
         bytes=calls * sum(costs[op.node].bytes for op in ops),
         seconds=None,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class RooflinePosition:
+    """Some work on a device. `intensity` and `ridge` are FLOPs per byte, rates FLOP/s, times seconds."""
+
+    flops: int
+    bytes: int
+    ridge: float
+    peak: float
+    bandwidth: float
+
+    @property
+    def intensity(self) -> float:
+        """FLOPs for each byte moved."""
+        return self.flops / self.bytes
+
+    @property
+    def memory_bound(self) -> bool:
+        """True left of the ridge point, where bandwidth limits."""
+        return self.intensity < self.ridge
+
+    @property
+    def attainable(self) -> float:
+        """FLOP/s that the roofline allows."""
+        return min(self.peak, self.intensity * self.bandwidth)
+
+    @property
+    def predicted_seconds(self) -> float:
+        """The least time on this device."""
+        return max(self.bytes / self.bandwidth, self.flops / self.peak)
+
+
+def roofline_position(
+    flops: int, moved_bytes: int, device: DeviceProfile, dtype: torch.dtype
+) -> RooflinePosition | None:
+    """Return the position of work on a device; None if nothing is moved or the device's peak for `dtype` is unknown."""
+    ridge = device.ridge_point(dtype)
+    if ridge is None or moved_bytes <= 0:
+        return None
+    return RooflinePosition(flops, moved_bytes, ridge, device.peak_flops[dtype], device.bandwidth_bytes_per_s)

@@ -19,7 +19,7 @@ from frx_graph.passes.costs.element_flops import element_flops
 FlopFormula = Callable[..., Any]
 
 _TRAINING_POSITION = 5
-"""Where batch norms take `training`."""
+"""Position of `training` in batch norms."""
 _POOLS = {
     "avg_pool1d": (1, 1), "avg_pool2d": (1, 2), "avg_pool3d": (1, 3), "max_pool2d_with_indices": (1, 2),
     "max_pool3d_with_indices": (1, 3), "avg_pool2d_backward": (2, 2), "avg_pool3d_backward": (2, 3),
@@ -31,7 +31,7 @@ _ACCUMULATES = {"index_add": 3, "scatter_add": 3, "scatter_reduce": 3, "index_pu
 
 
 def flops_of(op: OpFacts, facts: GraphFacts, formulas: Mapping[str, FlopFormula]) -> int | None:
-    """FLOPs of `op`; None where no formula is known. `formulas` is `flop_formulas()`.
+    """Return the FLOPs of `op`, None without a known formula. `formulas` is `flop_formulas()`.
 
     Attention counts the dense product even where it is causal, as torch's formula does.
     """
@@ -50,19 +50,20 @@ def flops_of(op: OpFacts, facts: GraphFacts, formulas: Mapping[str, FlopFormula]
 
 
 def flop_formulas() -> dict[str, FlopFormula]:
-    """torch's registry by operator name, with whatever formulas the program registered for its own operators."""
+    """Return torch's registry by operator name, with formulas that the program registered for its own operators."""
     return {str(target): formula for target, formula in flop_registry.items()}
 
 
 def _as_registered(packet: str, formulas: Mapping[str, FlopFormula]) -> str:
-    """Attention kernels all do the same arithmetic; torch 2.13 has formulas for some of them only."""
+    """Return the registered name: attention kernels all do the same arithmetic, but torch 2.13 has formulas for some
+    only."""
     if packet in formulas or not packet.startswith(_ATTENTION):
         return packet
     return f"{_ATTENTION}flash_attention{'_backward' if packet.endswith('_backward') else ''}"
 
 
 def _by_formula(formula: FlopFormula, op: OpFacts, facts: GraphFacts) -> int | None:
-    """The formula on tensors without data: some read shapes, those registered with `get_raw` whole tensors."""
+    """Apply the formula to tensors without data: some read shapes, those registered with `get_raw` whole tensors."""
     outputs = tuple(_meta(value) for value in facts.output_values(op))
     args = (_with_tensors(argument, facts) for argument in op.args)
     kwargs = {key: _with_tensors(argument, facts) for key, argument in op.kwargs.items()}
@@ -74,8 +75,8 @@ def _by_formula(formula: FlopFormula, op: OpFacts, facts: GraphFacts) -> int | N
 
 
 def _convolution_backward_flops(op: OpFacts, facts: GraphFacts) -> int | None:
-    """Each gradient costs what the forward costs. torch's formula says the same for one group, but counts the weight's
-    gradient of a grouped convolution `groups` times over."""
+    """Count each gradient as a forward. torch's formula does so for one group, but counts the weight's gradient of a
+    grouped convolution `groups` times over."""
     if not all(isinstance(argument, ValueRef) for argument in op.args[:3]) or not isinstance(op.args[10], tuple):
         return None
     grad, source, weight = (facts.values[ref.name] for ref in op.args[:3] if isinstance(ref, ValueRef))
@@ -107,7 +108,7 @@ def _per_element(op: OpFacts, name: str, facts: GraphFacts) -> int | None:
 
 
 def _volume(window: Argument, rank: int) -> int:
-    """Elements of a pooling window, given one side for all dimensions or one for each."""
+    """Return the elements of a pooling window, given one side for all dimensions or one for each."""
     sides = [side for side in (window if isinstance(window, tuple) else (window,)) if isinstance(side, int)]
     return math.prod(sides) if len(sides) == rank else sides[0] ** rank
 

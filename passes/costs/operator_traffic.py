@@ -1,4 +1,4 @@
-"""Bytes that one operator call must move: every distinct byte it reads, once, and every byte it writes.
+"""Count the bytes that one operator call must move: distinct bytes that it reads, and bytes that it writes.
 
 This is the compulsory traffic, as in the roofline model (Williams, Waterman, Patterson 2009): a kernel that goes over
 its input twice moves more, one whose input is still in a cache moves less. Views and allocations move nothing.
@@ -49,7 +49,7 @@ NO_TRAFFIC = Traffic(0, 0)
 
 
 def storage_bytes(facts: GraphFacts) -> Mapping[int, int]:
-    """Bytes of each storage, as far as any value of the graph reaches."""
+    """Return the bytes of each storage, as far as any value of the graph reaches."""
     return {
         storage: max(storage_extent(value.shape, value.strides) * value.dtype.itemsize for value in group)
         for storage, group in facts.values_by_storage.items()
@@ -57,7 +57,7 @@ def storage_bytes(facts: GraphFacts) -> Mapping[int, int]:
 
 
 def traffic_of(op: OpFacts, facts: GraphFacts, storages: Mapping[int, int]) -> Traffic:
-    """Bytes read and written by `op`; `storages` is `storage_bytes(facts)`.
+    """Return the bytes read and written by `op`; `storages` is `storage_bytes(facts)`.
 
     What a gather reads is bounded by what it returns: how often the indices name one row is not known. A custom
     operator is taken to read all its inputs and to write all its outputs.
@@ -85,12 +85,12 @@ def traffic_of(op: OpFacts, facts: GraphFacts, storages: Mapping[int, int]) -> T
 
 
 def allocates(op: OpFacts) -> bool:
-    """True for an operator that makes memory and leaves it as it is."""
+    """Return True for an operator that makes memory and leaves it as it is."""
     return op.operator.rpartition(".")[2] in _ALLOCATES
 
 
 def operand_bytes(op: OpFacts, value: ValueFacts, facts: GraphFacts) -> int:
-    """Bytes of one operand that `op` reads: nothing where it only takes its shape or overwrites it."""
+    """Return the bytes of one operand that `op` reads: nothing if it only takes its shape or overwrites it."""
     name = op.operator.rpartition(".")[2]
     first = op.inputs[:1] == (value.name,)
     if name in _IGNORES_INPUT or (first and (name in _OVERWRITES_SELF or name in _SCATTERS)):
@@ -100,7 +100,7 @@ def operand_bytes(op: OpFacts, value: ValueFacts, facts: GraphFacts) -> int:
 
 
 def fresh_outputs(op: OpFacts, facts: GraphFacts) -> list[ValueFacts]:
-    """The outputs that the call writes: those that it mutates, and those in memory that no input has.
+    """Return the outputs that the call writes: those that it mutates, and those in memory that no input has.
 
     `_unsafe_view` declares no alias but returns one, so storages decide and not the schema.
     """
@@ -113,7 +113,7 @@ def fresh_outputs(op: OpFacts, facts: GraphFacts) -> list[ValueFacts]:
 
 
 def distinct_bytes(values: Sequence[ValueFacts], storages: Mapping[int, int]) -> int:
-    """Bytes of memory that the values cover: expanded dimensions once, overlaps at most the storage they lie in."""
+    """Return the bytes of memory that the values cover: expanded dimensions once, overlaps at most their storage."""
     by_storage: dict[int, int] = {}
     for value in values:
         elements = min(distinct_elements(value.shape, value.strides), storage_extent(value.shape, value.strides))
@@ -122,7 +122,7 @@ def distinct_bytes(values: Sequence[ValueFacts], storages: Mapping[int, int]) ->
 
 
 def _scattered_bytes(op: OpFacts, name: str, facts: GraphFacts) -> int:
-    """Bytes of the first argument that an in-place scatter writes: all of it at most."""
+    """Return the bytes of the first argument that an in-place scatter writes: all of it at most."""
     target = facts.values[op.inputs[0]]
     if name == "index_put_":
         indices = [_tensor(index, facts) for index in op.args[1]] if isinstance(op.args[1], tuple) else []

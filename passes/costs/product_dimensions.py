@@ -1,4 +1,4 @@
-"""The dimensions of matrix products and convolutions that decide how well they fit the device's vectors or tiles."""
+"""Find the dimensions of matrix products and convolutions that do not fit the device's vectors or tiles."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts
 from frx_graph.facts.layout import Layout
 from frx_graph.facts.operator_families import CONVOLUTIONS, MATRIX_PRODUCTS
 from frx_graph.passes.analysis import PrecisionSettings
-from frx_graph.passes.layouts.memory_order import memory_order
+from frx_graph.passes.layouts.operator_layout import memory_order
 
 _FP32_BYTES = 4
 _IMAGE_CHANNELS = 4
-"""Grey, RGB, RGBA: libraries have kernels of their own for a first layer, and nobody can choose another number."""
+"""Grey, RGB, RGBA: libraries have kernels of their own for a first layer, whose channels the data decides."""
 _HALF = (torch.float16, torch.bfloat16)
 
 
@@ -30,7 +30,7 @@ class Dimension:
 
 @dataclass(frozen=True, slots=True)
 class Convolution:
-    """What a convolution is over: forward and backward alike. `groups` divides both channel counts."""
+    """The sizes of a convolution, forward and backward alike. `groups` divides both channel counts."""
 
     image: ValueFacts
     in_channels: int
@@ -40,7 +40,7 @@ class Convolution:
 
 
 def convolution_of(op: OpFacts, facts: GraphFacts) -> Convolution | None:
-    """The convolution that `op` computes or differentiates; None for another operator."""
+    """Return the convolution that `op` computes or differentiates; None for another operator."""
     if op.operator not in CONVOLUTIONS:
         return None
     backward = op.operator == "aten.convolution_backward"
@@ -55,7 +55,7 @@ def convolution_of(op: OpFacts, facts: GraphFacts) -> Convolution | None:
 
 
 def misaligned_on_cpu(op: OpFacts, facts: GraphFacts, alignment_bytes: int) -> tuple[Dimension, ...]:
-    """Channels that oneDNN pads to whole vectors of fp32, in bf16 too.
+    """Return channels that oneDNN pads to whole vectors of fp32, in bf16 too.
 
     Measured on one core with AVX-512, torch 2.15: a convolution with 65 output channels takes as long as with 80, in
     either layout; input channels are padded likewise in plain layout. 1x1 convolutions in plain layout, channels-last
@@ -77,8 +77,7 @@ def misaligned_on_cpu(op: OpFacts, facts: GraphFacts, alignment_bytes: int) -> t
 def misaligned_on_cuda(
     op: OpFacts, facts: GraphFacts, alignment_bytes: int, precision: PrecisionSettings | None
 ) -> tuple[Dimension, ...]:
-    """Dimensions along which an operand or the result is contiguous and that are no multiple of `alignment_bytes`, for
-    operators that run on tensor cores: half precision, and fp32 where TF32 is allowed.
+    """Return the misaligned dimensions of operators that run on tensor cores: half precision, and fp32 with TF32.
 
     That tensor cores want them aligned is NVIDIA's "Matrix Multiplication Background User's Guide".
     """
@@ -106,7 +105,7 @@ def misaligned_on_cuda(
 
 
 def on_tensor_cores(op: OpFacts, dtype: torch.dtype, precision: PrecisionSettings | None) -> bool:
-    """True for a product or convolution that a CUDA device runs on its tensor cores."""
+    """Return True for a product or convolution that a CUDA device runs on its tensor cores."""
     if op.operator not in CONVOLUTIONS | MATRIX_PRODUCTS:
         return False
     if dtype in _HALF:
@@ -117,7 +116,7 @@ def on_tensor_cores(op: OpFacts, dtype: torch.dtype, precision: PrecisionSetting
 
 
 def _misaligned(dimensions: list[tuple[str, int]], multiple: int, *, least: int) -> tuple[Dimension, ...]:
-    """Those of at least `least` elements that are no multiple."""
+    """Return those of at least `least` elements that are no multiple."""
     return tuple(
         Dimension(name, size, size // multiple * multiple, -(-size // multiple) * multiple)
         for name, size in dimensions

@@ -32,7 +32,7 @@ from frx_graph.passes.layouts.layout_findings import (
     values_text,
 )
 from frx_graph.passes.layouts.layout_fixes import LayoutChanges, changes_by_fix, worthwhile_changes
-from frx_graph.passes.layouts.memory_order import memory_order
+from frx_graph.passes.layouts.operator_layout import memory_order
 from frx_graph.records import Effort, Finding, Refusal, Risk
 
 RULE = "FRX015"

@@ -28,8 +28,7 @@ from frx_graph.passes import confidence
 from frx_graph.passes.analysis import Analysis
 from frx_graph.passes.call_groups import by_place, module_paths, names_text, shared_site, short_name
 from frx_graph.passes.copies.view_chain import view_chain
-from frx_graph.passes.costs.operator_costs import compute_dtype
-from frx_graph.passes.costs.roofline import RooflinePosition, roofline_position
+from frx_graph.passes.costs.operator_costs import RooflinePosition, compute_dtype, roofline_position
 from frx_graph.passes.detectors.detector import Detector
 from frx_graph.passes.fusion.fusion_roles import FusionRole
 from frx_graph.passes.severity import predicted_saving, severity_of

@@ -30,8 +30,7 @@ from frx_graph.passes.copies.view_chain import is_view, view_chain
 from frx_graph.passes.detectors.detector import Detector
 from frx_graph.passes.fusion.fusion_roles import is_layout_copy
 from frx_graph.passes.layouts.inductor_layout import forced_channels_last
-from frx_graph.passes.layouts.layout_constraint import LayoutConstraint, is_default, layout_constraint
-from frx_graph.passes.layouts.memory_order import memory_order
+from frx_graph.passes.layouts.operator_layout import LayoutConstraint, is_default, layout_constraint, memory_order
 from frx_graph.passes.severity import predicted_saving, severity_of
 from frx_graph.records import Effort, Evidence, Finding, Refusal, Risk, Severity
 from frx_graph.support.plain_text import bytes_text

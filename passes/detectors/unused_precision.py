@@ -24,8 +24,7 @@ from frx_graph.measure.machine.device_profile import DeviceProfile
 from frx_graph.passes import confidence
 from frx_graph.passes.analysis import Analysis, PrecisionSettings
 from frx_graph.passes.call_groups import module_paths, shared_site
-from frx_graph.passes.costs.operator_costs import compute_dtype
-from frx_graph.passes.costs.roofline import roofline_position
+from frx_graph.passes.costs.operator_costs import compute_dtype, roofline_position
 from frx_graph.passes.detectors.detector import Detector
 from frx_graph.passes.severity import MEDIUM_SHARE, severity_of_share
 from frx_graph.records import Effort, Evidence, Finding, Refusal, Risk, Saving

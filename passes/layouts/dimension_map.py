@@ -1,4 +1,4 @@
-"""In which order of dimensions an operator's results lie in memory, by the order of its operand. Pure functions.
+"""Map the memory order of an operand to that of an operator's result. Pure functions.
 
 An order names a tensor's dimensions from the outermost to the innermost in memory: `(0, 2, 3, 1)` is channels-last.
 A dimension of size 1 has no place of its own, so two orders are the same if they are the same without those;
@@ -21,8 +21,8 @@ Shape = tuple[int, ...]
 
 
 def mapped_order(kind: DimensionMap, op: OpFacts, shape: Shape, order: Order, result: Shape) -> Order | None:
-    """The result's order by the map alone, whatever kernels do; None where the sizes do not fit the map, or a view of
-    that shape would need a copy. Raises `ValueError` if `order` is no order of `shape`."""
+    """Return the result's order by the map alone; None if the sizes do not fit the map, or a view of that shape would
+    need a copy. Raises `ValueError` if `order` is no order of `shape`."""
     if sorted(order) != list(range(len(shape))):
         raise ValueError(f"{order} is no order of the dimensions of {shape}")
     if kind is DimensionMap.REGROUP:
@@ -43,14 +43,14 @@ def mapped_order(kind: DimensionMap, op: OpFacts, shape: Shape, order: Order, re
 
 
 def dimension_sources(kind: DimensionMap, op: OpFacts, shape: Shape, rank: int) -> tuple[int | None, ...] | None:
-    """For each dimension of a result, the operand's dimension that it is, None for a new one. `rank` is the result's.
-    None where the map is not one of dimensions, or the operator lacks the map's arguments."""
+    """Return for each dimension of a result its source dimension in the operand, None for a new one. None if the map is
+    not one of dimensions, or the operator lacks its arguments. `rank` is the result's."""
     compute = _SOURCES.get(kind)
     return None if compute is None else compute(op, shape, rank)
 
 
 def computes_right(row: LayoutOperator, shape: Shape, order: Order) -> bool:
-    """True if the operator's eager kernel takes operands in this order."""
+    """Return True if the operator's eager kernel takes operands in this order."""
     if row.needs is Needs.LAST_INNERMOST:
         return order[-1] == len(order) - 1
     if row.needs is Needs.MEMORY_FORMAT:
@@ -59,18 +59,18 @@ def computes_right(row: LayoutOperator, shape: Shape, order: Order) -> bool:
 
 
 def canonical(shape: Shape, order: Sequence[int]) -> Order:
-    """The same order, with dimensions of size 1 beside their left neighbours."""
+    """Return the same order, with dimensions of size 1 beside their left neighbours."""
     return dimension_order(shape, strides_for_order(shape, order))
 
 
 def plain_order(shape: Shape) -> Order:
-    """Row-major."""
+    """Return the row-major order."""
     return tuple(range(len(shape)))
 
 
 def named_order(shape: Shape, order: Order) -> Order:
-    """The same order, as torch's own copies make it where it is channels-last for `shape`: kernels recognise
-    channels-last by the strides of dimensions of size 1, too."""
+    """Return the order as torch's own copies make it if it is channels-last for `shape`: kernels check the strides of
+    dimensions of size 1, too."""
     own = canonical(shape, order)
     if own != plain_order(shape) and own in list_memory_formats(shape):
         return CHANNELS_LAST_ORDER[len(shape)]
@@ -78,7 +78,8 @@ def named_order(shape: Shape, order: Order) -> Order:
 
 
 def list_memory_formats(shape: Shape) -> set[Order]:
-    """Plain and, for ranks 4 and 5, channels-last: the orders that torch's kernels ask for. They can be the same."""
+    """Return plain and, for ranks 4 and 5, channels-last: the orders that torch's kernels ask for. They can be
+    equal."""
     orders = {plain_order(shape)}
     return orders | {canonical(shape, CHANNELS_LAST_ORDER[len(shape)])} if len(shape) in (4, 5) else orders
 
@@ -94,8 +95,8 @@ def _put_outside_next(mapped: list[int], dim: int, result: Shape) -> bool:
 
 
 def view_strides(shape: Shape, strides: Sequence[int], result: Shape) -> tuple[int, ...] | None:
-    """The strides of a view of shape `result`, by torch's own rule (`aten/src/ATen/TensorUtils.cpp`, `computeStride`);
-    None where a copy is needed. For tensors with elements."""
+    """Return the strides of a view of shape `result`, by torch's own rule (`aten/src/ATen/TensorUtils.cpp`,
+    `computeStride`); None if a copy is needed. For tensors with elements."""
     if not shape:
         return (1,) * len(result)
     found = [0] * len(result)
@@ -184,7 +185,7 @@ _SOURCES: Mapping[DimensionMap, Callable[[OpFacts, Shape, int], tuple[int | None
 
 
 def _dimensions(given: Argument, rank: int) -> tuple[int, ...] | None:
-    """Counted from the front; None if none are given."""
+    """Return dimensions counted from the front; None if none are given."""
     listed = (given,) if isinstance(given, int) else given
     if not isinstance(listed, tuple):
         return None

@@ -1,10 +1,12 @@
-"""Whether Inductor will run all 2-D convolutions of a graph in channels-last, whatever their tensors' strides.
+"""Predict if Inductor runs all 2-D convolutions of a graph in channels-last, whatever their tensors' strides.
 
 Inductor decides once per graph, by rule: these are the rules and constants of `GraphLowering.decide_layout_opt` in
 `torch/_inductor/graph.py`. It looks at AOTAutograd's graph, which holds somewhat more nodes than the eager graph here.
 """
 
 from __future__ import annotations
+
+import math
 
 import torch
 from torch.torch_version import TorchVersion
@@ -20,7 +22,7 @@ _GROUPED, _IN_OUT, _SMALL, _DEFAULT = 1.358, 0.725, 0.783, 0.823
 
 
 def forced_channels_last(facts: GraphFacts, phase: Phase, inner: str, torch_version: str = torch.__version__) -> bool:
-    """True if `inner` is Inductor and its rules say channels-last for this phase's graph.
+    """Return True if `inner` is Inductor and its rules choose channels-last for this phase's graph.
 
     Before torch 2.15 convolutions of a backward graph were not counted, so that the answer there was always no.
     """
@@ -91,11 +93,9 @@ def _expected_ratio(op: OpFacts, facts: GraphFacts) -> float:
 
 
 def _flops(op: OpFacts, facts: GraphFacts) -> float:
-    """Of a forward convolution: two per weight and position of the larger image (the input's when transposed)."""
+    """Return the FLOPs of a forward convolution: two per weight and position of the larger image (the input's when
+    transposed)."""
     image, weight = _image_and_weight(op, facts)
     transposed = len(op.args) > 6 and op.args[6] is True
     places = image if transposed else facts.output_values(op)[0]
-    positions = places.shape[0]
-    for size in places.shape[2:]:
-        positions *= size
-    return 2.0 * positions * weight.numel
+    return 2.0 * places.shape[0] * math.prod(places.shape[2:]) * weight.numel

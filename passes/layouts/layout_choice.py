@@ -1,31 +1,20 @@
-"""The cheapest layouts for a group of regions, exactly, as a minimum cut.
-
-Two labels make the problem polynomial. An operator lies on the source's side if it runs channels-last; its measured
-seconds are edges to source and sink. A value is charged once, however many readers it has: an edge of the conversion's
-cost leads from its producer to a helper node, and uncuttable edges lead on to the readers; a second helper does the
-same for the reverse.
-"""
+"""Choose the cheapest layouts for a group of regions, exactly, and split the choice into changes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-
-import numpy as np
-from scipy.sparse import coo_matrix
-from scipy.sparse.csgraph import breadth_first_order, maximum_flow
+from typing import cast
 
 from frx_graph.facts.layout import Layout
 from frx_graph.passes.layouts.layout_problem import Labels, LayoutProblem, ValueCost
+from frx_graph.passes.solver.problem import Given, Label, Node, Port, Problem, Value
+from frx_graph.passes.solver.solve import solve
 
 NOISE_SHARE = 0.05
 """A measured gain below this share of the anchors' time is not believed: medians of runs of microseconds to
 milliseconds repeat within a few percent on a machine that does other things, too."""
-
-_WHOLE = 2**29
-"""What all finite capacities together are scaled to: scipy's flow is computed in 32-bit integers, and an uncuttable
-edge must hold more than all of them."""
-_UNCUTTABLE = 2**30
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,74 +50,35 @@ class LayoutChange:
 
 
 def cheapest_layouts(problem: LayoutProblem) -> tuple[Layout, ...]:
-    """One layout per operator, of least total seconds; of equally cheap ones, the one nearest to the program."""
-    count = len(problem.group.operators)
-    edges = list(_edges(problem))
-    total = sum(capacity for _, _, capacity in edges if capacity is not None)
-    if not problem.times or total <= 0:
+    """Return one layout per operator, of least total seconds; of equally cheap ones, the one nearest to the program."""
+    if not problem.times:
         return problem.current
-    scale = _WHOLE / total
-    source, sink = count, count + 1
-    size = max(count + 1, max(max(a, b) for a, b, _ in edges)) + 1
-    # One unit, far below any measured time, holds an operator where it is when nothing else does.
-    for index, layout in enumerate(problem.current):
-        edges.append((source, index, 1 / scale) if layout is Layout.CHANNELS_LAST else (index, sink, 1 / scale))
-    merged: dict[tuple[int, int], int] = {}
-    for tail, head, capacity in edges:
-        units = _UNCUTTABLE if capacity is None else round(capacity * scale)
-        merged[tail, head] = min(_UNCUTTABLE, merged.get((tail, head), 0) + units)
-    tails, heads = np.array(list(merged), dtype=np.int32).T
-    graph = coo_matrix((np.fromiter(merged.values(), dtype=np.int32), (tails, heads)), shape=(size, size)).tocsr()
-    flow = maximum_flow(graph, source, sink).flow
-    residual = graph - flow
-    residual.data = np.maximum(residual.data, 0)
-    residual.eliminate_zeros()
-    reached = np.zeros(size, dtype=bool)
-    reached[breadth_first_order(residual, source, return_predecessors=False)] = True
-    return tuple(Layout.CHANNELS_LAST if reached[index] else Layout.PLAIN for index in range(count))
+    free: Mapping[Label, float] = {Layout.PLAIN: 0.0, Layout.CHANNELS_LAST: 0.0}
+    times = cast("Mapping[int, Mapping[Label, float]]", problem.times)
+    nodes = [
+        Node({problem.pinned[index]: 0.0} if index in problem.pinned else times.get(index, free), layout)
+        for index, layout in enumerate(problem.current)
+    ]
+    values = [_as_value(value, problem) for value in problem.values if value.producer is not None or value.given]
+    ties = [Value(Port(first), (Port(second),), seconds=math.inf) for first, second in problem.tied]
+    return cast("tuple[Layout, ...]", solve(Problem(tuple(nodes), (*values, *ties))).labels)
 
 
-def _edges(problem: LayoutProblem) -> Iterator[tuple[int, int, float | None]]:
-    """Tail, head and seconds, None for an edge that must not be cut. The source follows the operators, then the sink,
-    then the helpers."""
-    count = len(problem.group.operators)
-    source, sink, helper = count, count + 1, count + 2
-    for index, seconds in problem.times.items():
-        yield source, index, seconds[Layout.PLAIN]
-        yield index, sink, seconds[Layout.CHANNELS_LAST]
-    for index, layout in problem.pinned.items():
-        yield (source, index, None) if layout is Layout.CHANNELS_LAST else (index, sink, None)
-    for first, second in problem.tied:
-        yield first, second, None
-        yield second, first, None
-    for value in problem.values:
-        if value.producer is not None:
-            has = value.producer
-        elif value.given is not None:
-            has = _terminal(value.given, source, sink)
-        else:
-            continue
-        readers = [*value.readers, *(t for w in value.wanted if (t := _terminal(w, source, sink)) != has)]
-        cost = value.conversion_bytes * problem.seconds_per_byte
-        if len(readers) == 1:
-            yield has, readers[0], cost
-            yield readers[0], has, cost
-        elif readers:
-            yield has, helper, cost
-            yield helper + 1, has, cost
-            for reader in readers:
-                yield helper, reader, None
-                yield reader, helper + 1, None
-            helper += 2
-
-
-def _terminal(layout: Layout, source: int, sink: int) -> int:
-    return source if layout is Layout.CHANNELS_LAST else sink
+def _as_value(value: ValueCost, problem: LayoutProblem) -> Value:
+    return Value(
+        source=Given(value.given) if value.producer is None else Port(value.producer),
+        readers=tuple(map(Port, value.readers)),
+        wanted=value.wanted,
+        seconds=value.conversion_bytes * problem.seconds_per_byte,
+    )
 
 
 def steady_layouts(problem: LayoutProblem) -> tuple[Layout, ...]:
-    """The cheapest layouts without what noise alone could explain: the best of one layout for all, the other, and the
-    program as it stands, changed only where a part gains more than `NOISE_SHARE` of its own time by differing."""
+    """Return the cheapest layouts without changes that noise could explain.
+
+    The start is the best of the present layouts and one layout for all. It is changed only in parts that gain more than
+    `NOISE_SHARE` of their own time.
+    """
     pinned = problem.pinned
     uniform = [
         tuple(pinned.get(index, layout) for index in range(len(problem.current)))
@@ -145,7 +95,7 @@ def steady_layouts(problem: LayoutProblem) -> tuple[Layout, ...]:
 
 
 def layout_changes(problem: LayoutProblem, chosen: Labels, start: Labels | None = None) -> tuple[LayoutChange, ...]:
-    """`chosen` against `start`, the program as it stands if not given, as changes that can be made one by one; changes
+    """Return the changes from `start`, by default the present layouts, to `chosen` that can be made one by one. Changes
     without a measured anchor are left out."""
     before = problem.current if start is None else start
     values_of: dict[int, list[ValueCost]] = {}
@@ -171,7 +121,7 @@ def layout_changes(problem: LayoutProblem, chosen: Labels, start: Labels | None 
 
 
 def _neighbours(start: int, chosen: Labels, current: Labels, values_of: dict[int, list[ValueCost]]) -> set[int]:
-    """The operators that change with `start`, through values that two of them touch."""
+    """Return the operators that change with `start`, through values that two of them touch."""
     together, waiting = {start}, [start]
     while waiting:
         for value in values_of.get(waiting.pop(), ()):

@@ -1,4 +1,4 @@
-"""In which layout the readers outside a region want a value: what a conversion at the edge is paid for."""
+"""Find the layouts in which readers outside a region want a value, which conversions at the edge are paid for."""
 
 from __future__ import annotations
 
@@ -20,18 +20,15 @@ from frx_graph.facts.layout import (
 from frx_graph.facts.operator_families import MATRIX_PRODUCTS
 from frx_graph.passes.copies.stride_replay import Strides, replay
 from frx_graph.passes.copies.view_chain import is_view
-from frx_graph.passes.layouts.memory_order import memory_order
-from frx_graph.passes.layouts.operator_layout import layout_operator
+from frx_graph.passes.layouts.operator_layout import layout_operator, memory_order
 from frx_graph.rules.layout_operator import LayoutRole
 
-"""Run on a transposed operand as well as on a contiguous one."""
-
 _MOST_READERS = 64
-"""How many operators behind views and pointwise operators are looked at for one value."""
+"""Operators behind views and pointwise operators that are checked for one value."""
 
 
 def wanted_layouts(facts: GraphFacts, value: str, readers: Sequence[OpFacts], *, visible: bool) -> tuple[Layout, ...]:
-    """The layouts that `readers`, and the caller if the value is `visible` to it, want; empty if any will do.
+    """Return the layouts that `readers`, and the caller if the value is `visible` to it, want; empty if any will do.
 
     A caller is assumed to want what it gets now. Views and pointwise operators are followed to what reads their
     results: a reader wants the layout in which what it reads is contiguous.
@@ -86,7 +83,7 @@ def _through_view(facts: GraphFacts, read: _Read) -> Iterator[_Read]:
 
 
 def _through_pointwise(facts: GraphFacts, read: _Read) -> Iterator[_Read]:
-    """TensorIterator stores the result in the order of its operand; a broadcast result tells nothing."""
+    """Follow a result that TensorIterator stores in its operand's order; a broadcast result need not be."""
     for result in facts.output_values(read.reader):
         if result.shape == facts.values[read.value].shape:
             for user in facts.users(result.name):

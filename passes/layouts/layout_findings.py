@@ -1,4 +1,4 @@
-"""From layout changes to findings: what FRX004 and FRX015 have in common."""
+"""Turn layout changes into findings: the part that FRX004 and FRX015 share."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from frx_graph.passes.analysis import Analysis
 from frx_graph.passes.copies.view_chain import file_and_line
 from frx_graph.passes.layouts.layout_choice import NOISE_SHARE
 from frx_graph.passes.layouts.layout_fixes import LayoutChanges
-from frx_graph.passes.layouts.module_patterns import module_patterns
 from frx_graph.passes.layouts.regions import LayoutGroup, RegionOperator
 from frx_graph.passes.severity import severity_of_share
 from frx_graph.records import HIDDEN_KINDS, Basis, Effort, Evidence, Finding, OperandRole, Refusal, Risk, Saving
@@ -19,7 +18,7 @@ from frx_graph.support.plain_text import bytes_text, seconds_text
 
 
 def unmeasured_convolutions(analysis: Analysis, layout: Layout) -> list[tuple[LayoutGroup, tuple[RegionOperator, ...]]]:
-    """Convolutions that run in `layout` and have no time in both layouts, by group; groups without any left out."""
+    """Return convolutions that run in `layout` and lack a time in one layout, by group; groups without any left out."""
     found = []
     for group in analysis.layout_groups:
         operators = tuple(
@@ -37,7 +36,7 @@ def unmeasured_convolutions(analysis: Analysis, layout: Layout) -> list[tuple[La
 def not_measured(
     analysis: Analysis, rule: str, name: str, groups: Sequence[tuple[LayoutGroup, tuple[RegionOperator, ...]]]
 ) -> Iterable[Refusal]:
-    """What a rule that rests on measured times could not judge."""
+    """Refuse what a rule that needs measured times could not judge."""
     ops = [operator.op for _, operators in groups for operator in operators]
     if ops:
         layout = "plain" if groups[0][1][0].layout is Layout.PLAIN else "channels-last"
@@ -50,7 +49,7 @@ def not_measured(
 def layout_finding(
     analysis: Analysis, changes: LayoutChanges, *, rule: str, title: str, fix: str, effort: Effort, risk: Risk
 ) -> Finding:
-    """The finding of one fix, with measured times, conversions, what it overlaps with and what was assumed."""
+    """Return the finding of one fix, with measured times, conversions, overlaps and assumptions."""
     assert analysis.device is not None, "changes are only looked for where a bandwidth was measured"
     calls = analysis.facts.calls
     step_s = _step_seconds(analysis, analysis.device.bandwidth_bytes_per_s)
@@ -59,7 +58,7 @@ def layout_finding(
     copied = _copied_inside(analysis, changes)
     saved = copied - calls * changes.conversion_bytes
     measured = len(changes.anchors) - len(changes.unmeasured)
-    # The times are of eager's operators; Inductor calls the same libraries, and fuses what stands around them.
+    # The times are of eager's operators; Inductor calls the same libraries, and fuses the operators around them.
     trust = confidence.MODELLED if analysis.inner == "inductor" else confidence.INFERRED
     return Finding(
         rule=rule,
@@ -89,7 +88,7 @@ def layout_finding(
 
 
 def modules_text(changes: LayoutChanges) -> str:
-    """The module that holds the changed convolutions and no others, where there is one below the root; else all of
+    """Return the module that holds the changed convolutions and no others, if there is one below the root; else all of
     them, as patterns."""
     changed = changes.convolutions
     split = [path.split(".") for path in changed]
@@ -105,8 +104,7 @@ def modules_text(changes: LayoutChanges) -> str:
 
 
 def values_text(values: Sequence[ValueFacts], facts: GraphFacts) -> str:
-    """What has to be converted, as a reader of the program knows it: an input by name, the rest by operator, module and
-    line."""
+    """Name the values to convert as in the program: an input by name, the rest by operator, module and line."""
     names: list[str] = []
     results: dict[tuple[str, str], list[str]] = {}
     for value in values:
@@ -132,12 +130,12 @@ def _quoted(paths: Iterable[str]) -> str:
 
 
 def anchors_run(count: int) -> str:
-    """`12 convolutions and poolings run`."""
+    """Return `12 convolutions and poolings run`."""
     return "1 convolution or pooling runs" if count == 1 else f"{count} convolutions and poolings run"
 
 
 def _step_seconds(analysis: Analysis, bandwidth_bytes_per_s: float) -> float:
-    """Seconds of one step: anchors as measured, all other traffic at the device's bandwidth."""
+    """Return the seconds of one step: anchors as measured, all other traffic at the device's bandwidth."""
     anchor_s, anchor_bytes = 0.0, 0
     for group in analysis.layout_groups:
         for operator in group.operators:
@@ -154,7 +152,7 @@ def _step_seconds(analysis: Analysis, bandwidth_bytes_per_s: float) -> float:
 
 
 def _copied_inside(analysis: Analysis, changes: LayoutChanges) -> int:
-    """Traffic of the layout copies that the anchors make of images now; their weights are another matter."""
+    """Return the traffic of the layout copies that the anchors make of images now, without their weights."""
     nodes = {op.node for op in changes.anchors}
     return sum(
         copy.bytes
@@ -193,3 +191,41 @@ def _overlap(copied: int) -> tuple[Evidence, ...]:
         return ()
     text = f"FRX001 lists the layout copies of {bytes_text(copied)} that these operators make inside now"
     return (Evidence(text, "predicted copies"),)
+
+
+_Pattern = tuple[str, ...]
+_ANY = "*"
+
+
+def module_patterns(paths: Iterable[str], others: Iterable[str]) -> tuple[str, ...]:
+    """Return patterns such as `model.layer3.*.conv1`, in order of first appearance; `*` is one part.
+
+    No pattern matches one of `others`, and every path is matched. The last part is never `*`: it says what the module
+    is.
+    """
+    patterns: list[_Pattern] = [tuple(path.split(".")) for path in dict.fromkeys(paths)]
+    foreign = [tuple(path.split(".")) for path in others]
+    for position in range(max(map(len, patterns), default=0) - 1):
+        patterns = _merged(patterns, position, foreign)
+    return tuple(".".join(pattern) for pattern in patterns)
+
+
+def _merged(patterns: Sequence[_Pattern], position: int, foreign: Sequence[_Pattern]) -> list[_Pattern]:
+    """Merge patterns that differ only at `position`, if that matches nothing foreign."""
+    alike: dict[_Pattern, list[_Pattern]] = {}
+    for pattern in patterns:
+        # The last part stays; a path that is shorter has nothing to merge here.
+        last = position >= len(pattern) - 1
+        key = pattern if last else (*pattern[:position], _ANY, *pattern[position + 1 :])
+        alike.setdefault(key, []).append(pattern)
+    merged: list[_Pattern] = []
+    for key, members in alike.items():
+        if len(members) > 1 and not any(_matches(key, path) for path in foreign):
+            merged.append(key)
+        else:
+            merged.extend(members)
+    return merged
+
+
+def _matches(pattern: _Pattern, path: _Pattern) -> bool:
+    return len(pattern) == len(path) and all(part in (_ANY, other) for part, other in zip(pattern, path, strict=True))

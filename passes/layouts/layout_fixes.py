@@ -1,4 +1,4 @@
-"""Groups profitable layout changes by their fix: one for the whole model, or one for each line a region begins at."""
+"""Group profitable layout changes by their fix: one for the whole model, or one for each line a region begins at."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from frx_graph.passes.layouts.layout_choice import LayoutChange
 
 @dataclass(frozen=True)
 class LayoutChanges:
-    """Changes that one fix brings about, summed up. Never empty."""
+    """Changes that one fix makes, summed up. Never empty."""
 
     changes: tuple[LayoutChange, ...]
     facts: GraphFacts
@@ -35,7 +35,7 @@ class LayoutChanges:
 
     @cached_property
     def convolutions(self) -> tuple[str, ...]:
-        """Module paths of the convolutions alone: what has weights to convert."""
+        """Module paths of the convolutions alone, which have weights to convert."""
         return _convolution_modules(self.anchors)
 
     @cached_property
@@ -55,27 +55,27 @@ class LayoutChanges:
 
     @property
     def target(self) -> Layout:
-        """The layout that is faster."""
+        """The faster layout."""
         return self.changes[0].target
 
     @cached_property
     def unmeasured(self) -> tuple[str, ...]:
-        """Anchors of which no time is known."""
+        """Anchors without a time."""
         return tuple(node for change in self.changes for node in change.unmeasured)
 
     @cached_property
     def before_seconds(self) -> float:
-        """Measured anchors, as they run."""
+        """Seconds of the measured anchors as they run."""
         return sum(change.before_seconds for change in self.changes)
 
     @cached_property
     def after_seconds(self) -> float:
-        """The same anchors in the other layout."""
+        """Seconds of the same anchors in the other layout."""
         return sum(change.after_seconds for change in self.changes)
 
     @cached_property
     def conversion_seconds(self) -> float:
-        """Conversions added less those removed."""
+        """Seconds of conversions added less those removed."""
         return sum(change.conversion_seconds for change in self.changes)
 
     @cached_property
@@ -113,12 +113,12 @@ def _convolution_modules(ops: Iterable[OpFacts]) -> tuple[str, ...]:
 
 
 def worthwhile_changes(analysis: Analysis, target: Layout) -> tuple[LayoutChange, ...]:
-    """Changes to `target` that gain more than noise, net of their conversions."""
+    """Return changes to `target` that gain more than noise, net of their conversions."""
     return tuple(change for change in analysis.layout_changes if change.target is target and change.exceeds_noise)
 
 
 def all_anchors_in(analysis: Analysis, changes: Iterable[LayoutChange], layout: Layout, rank: int) -> bool:
-    """True if every convolution and pooling of `rank` runs in `layout` once `changes` are made."""
+    """Return True if every convolution and pooling of `rank` runs in `layout` once `changes` are made."""
     changed = {node for change in changes for node in change.anchors}
     return all(
         operator.layout is layout or operator.op.node in changed
@@ -130,7 +130,7 @@ def all_anchors_in(analysis: Analysis, changes: Iterable[LayoutChange], layout: 
 
 
 def changes_by_fix(analysis: Analysis, changes: Sequence[LayoutChange]) -> list[tuple[LayoutChanges, bool]]:
-    """Changes that the same lines of the program bring about, and whether they leave no anchor of their rank behind.
+    """Group changes that the same lines of the program make; True if a group leaves no anchor of its rank behind.
 
     If none is left behind, the model as a whole can be converted: one fix. Else each line at which a change begins is
     one, however many modules run it.

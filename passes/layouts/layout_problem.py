@@ -1,4 +1,4 @@
-"""What each choice of layouts for one group of regions costs: measured seconds of anchors, and conversions.
+"""Price each choice of layouts for one group of regions: measured seconds of anchors, and conversions.
 
 Assumptions, the same for every choice: an operator that is no anchor costs the same in either layout; so does an anchor
 that was not measured; a conversion costs its traffic at the device's bandwidth, is made once per value, and cannot be
@@ -15,8 +15,7 @@ from frx_graph.facts.graph_facts import GraphFacts
 from frx_graph.facts.layout import Layout
 from frx_graph.measure.operators.operator_measurement import LayoutTimes
 from frx_graph.passes.layouts.layout_demand import wanted_layouts
-from frx_graph.passes.layouts.memory_order import memory_order, other_layout
-from frx_graph.passes.layouts.operator_layout import follows_operand, wants_one_layout
+from frx_graph.passes.layouts.operator_layout import follows_operand, memory_order, other_layout, wants_one_layout
 from frx_graph.passes.layouts.regions import LayoutGroup
 
 Labels = Sequence[Layout]
@@ -26,7 +25,7 @@ Labels = Sequence[Layout]
 @dataclass(frozen=True, slots=True)
 class ValueCost:
     """One value of the problem. `producer` and `readers` index operators; a value from outside has no producer but a
-    layout `given`, None if it is neither of the two. `wanted` are what readers outside the group want."""
+    layout `given`, None if it is neither of the two. `wanted` are the layouts that readers outside the group want."""
 
     name: str
     producer: int | None
@@ -50,35 +49,31 @@ class LayoutProblem:
 
     @cached_property
     def current(self) -> tuple[Layout, ...]:
-        """The program as it stands."""
+        """The present layouts."""
         return tuple(operator.layout for operator in self.group.operators)
 
     def anchor_seconds(self, labels: Labels, operators: Iterable[int]) -> float:
-        """Measured seconds of the anchors among `operators`."""
+        """Return the measured seconds of the anchors among `operators`."""
         return sum(self.times[index][labels[index]] for index in operators if index in self.times)
 
     def converted(self, value: ValueCost, labels: Labels) -> bool:
-        """True if some reader of `value` is in, or wants, the layout that it does not have."""
+        """Return True if some reader of `value` is in, or wants, the other layout."""
         has = value.given if value.producer is None else labels[value.producer]
         if has is None:
             return False
         needs = other_layout(has)
         return needs in value.wanted or any(labels[reader] is needs for reader in value.readers)
 
-    def conversion_seconds(self, value: ValueCost, labels: Labels) -> float:
-        """Seconds for converting `value`, 0 if it need not be."""
-        return value.conversion_bytes * self.seconds_per_byte if self.converted(value, labels) else 0.0
-
     def seconds(self, labels: Labels) -> float:
-        """All measured anchors and all conversions."""
-        conversions = sum(self.conversion_seconds(value, labels) for value in self.values)
-        return conversions + self.anchor_seconds(labels, range(len(labels)))
+        """Return the seconds of all measured anchors and all conversions."""
+        moved_bytes = sum(value.conversion_bytes for value in self.values if self.converted(value, labels))
+        return moved_bytes * self.seconds_per_byte + self.anchor_seconds(labels, range(len(labels)))
 
 
 def layout_problem(
     group: LayoutGroup, facts: GraphFacts, times: Mapping[str, LayoutTimes], bandwidth_bytes_per_s: float
 ) -> LayoutProblem:
-    """The problem of choosing layouts for `group`, with `times` by node."""
+    """Return the problem of choosing layouts for `group`, with `times` by node."""
     operators = group.operators
     producer = {name: index for index, operator in enumerate(operators) for name in operator.results}
     readers: dict[str, list[int]] = {name: [] for name in producer}

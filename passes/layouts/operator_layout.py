@@ -1,18 +1,24 @@
-"""The operator table applied to a call: the call's row, and the values of the call that the row speaks of."""
+"""Apply the operator table to a call, and classify the memory order of its values."""
 
 from __future__ import annotations
 
-import torch
+import enum
+import math
 
-from frx_graph.facts.graph_facts import OpFacts, ValueRef
+import torch
+from torch._functorch import config as functorch_config
+
+from frx_graph.capture.captured_graph import InputKind
+from frx_graph.facts.graph_facts import OpFacts, ValueFacts, ValueRef
+from frx_graph.facts.layout import CHANNELS_LAST_ORDER, Layout, dimension_order
 from frx_graph.facts.operator_overload import argument_of, find_overload
 from frx_graph.rules.layout_operator import POINTWISE, UNKNOWN, LayoutOperator, LayoutRole
 from frx_graph.rules.operator_table import layout_operators
 
 
 def layout_operator(op: OpFacts) -> LayoutOperator:
-    """The row of `op`. An in-place operator has that of its out-of-place form; one that is told which memory format to
-    produce is a barrier."""
+    """Return the row of `op`. An in-place operator has that of its out-of-place form; one with an explicit memory
+    format is a barrier."""
     if op.kwargs.get("memory_format") not in (None, torch.preserve_format):
         return UNKNOWN
     rows = layout_operators()
@@ -24,7 +30,7 @@ def layout_operator(op: OpFacts) -> LayoutOperator:
 
 
 def layout_operands(op: OpFacts, row: LayoutOperator) -> tuple[str, ...]:
-    """The values among the operands whose layout counts, in argument order, each once."""
+    """Return the values among the operands whose layout counts, in argument order, each once."""
     if row.operands is None:
         return tuple(dict.fromkeys(op.inputs))
     names: list[str] = []
@@ -36,36 +42,98 @@ def layout_operands(op: OpFacts, row: LayoutOperator) -> tuple[str, ...]:
 
 
 def layout_results(op: OpFacts, row: LayoutOperator) -> tuple[str, ...]:
-    """The results that carry the layout: not statistics, nor the gradients of weights."""
+    """Return the results that carry the layout: not statistics, nor the gradients of weights."""
     if row.results is None:
         return op.outputs
-    carrying = [
-        name for position, name in zip(_result_positions(op), op.outputs, strict=False) if position in row.results
-    ]
-    return tuple(carrying)
+    placed = zip(_result_positions(op), op.outputs, strict=False)
+    return tuple(name for position, name in placed if position in row.results)
 
 
 def follows_operand(op: OpFacts) -> bool:
-    """True where the result cannot have another layout than the first operand: views, in-place operators, `*_like`."""
+    """Return True if the result must have the layout of the first operand: views, in-place operators, `*_like`."""
     return op.view or in_place(op) or op.operator.endswith("_like")
 
 
 def in_place(op: OpFacts) -> bool:
-    """True if the result is the first operand itself."""
+    """Return True if the result is the first operand itself."""
     return bool(op.mutates) and op.mutates[0] in op.inputs[:1]
 
 
 def wants_one_layout(op: OpFacts) -> bool:
-    """True for the backward of a pooling: where the gradient comes in another layout than the input that was saved, it
-    copies the gradient, the saved input and its own result (seen on the CPU, torch 2.15)."""
+    """Return True for the backward of a pooling. If the gradient and the saved input differ in layout, it copies both
+    and its own result (seen on the CPU, torch 2.15)."""
     return op.operator.endswith("_backward") and "_pool" in op.operator
 
 
 def _result_positions(op: OpFacts) -> list[int]:
-    """Where in what the operator returns its `outputs` stand: a masked gradient is returned as None, and no value."""
+    """Return the positions of `outputs` among the operator's results: a masked gradient is None there, and no value."""
     mask = argument_of(op, "output_mask")
     overload = find_overload(op.target)
     returned = len(overload._schema.returns) if overload is not None else len(op.outputs)
     if not isinstance(mask, tuple) or len(op.outputs) == returned:
         return list(range(returned))
     return [position for position in range(returned) if position >= len(mask) or mask[position]]
+
+
+def has_memory_order(value: ValueFacts) -> bool:
+    """Return False if plain and channels-last are the same bytes (one channel, a 1x1 image), and for other ranks."""
+    shape = value.shape
+    return len(shape) in (4, 5) and shape[1] > 1 and math.prod(shape[2:]) > 1 and shape[0] > 0
+
+
+def memory_order(value: ValueFacts) -> Layout | None:
+    """Return PLAIN or CHANNELS_LAST; None if it is neither, or both.
+
+    A slice of a channels-last tensor has gaps and still has its channels innermost: it counts as channels-last.
+    """
+    if not has_memory_order(value):
+        return None
+    if value.layout is not Layout.STRIDED:
+        return value.layout if value.layout in (Layout.PLAIN, Layout.CHANNELS_LAST) else None
+    rank = len(value.shape)
+    # Dimensions of size 1 have a place in every order.
+    actual, plain, channels_last = (
+        [dim for dim in order if value.shape[dim] != 1]
+        for order in (dimension_order(value.shape, value.strides), range(rank), CHANNELS_LAST_ORDER[rank])
+    )
+    if actual == plain:
+        return Layout.PLAIN
+    return Layout.CHANNELS_LAST if actual == channels_last else None
+
+
+def converted_once(value: ValueFacts) -> bool:
+    """Return True for parameters and buffers: their layout can be chosen when the model is built, at no cost per
+    step."""
+    return value.kind in (InputKind.PARAMETER, InputKind.BUFFER)
+
+
+def other_layout(layout: Layout) -> Layout:
+    """Return channels-last for plain and the reverse."""
+    return Layout.PLAIN if layout is Layout.CHANNELS_LAST else Layout.CHANNELS_LAST
+
+
+class LayoutConstraint(enum.StrEnum):
+    """torch's layout tags of operators (`torch.Tag`), strictest first."""
+
+    EXACT = "needs_exact_strides"
+    CONTIGUOUS = "needs_contiguous_strides"
+    FIXED_ORDER = "needs_fixed_stride_order"
+    FLEXIBLE = "flexible_layout"
+
+
+def layout_constraint(op: OpFacts) -> LayoutConstraint | None:
+    """Return the constraint under which Inductor calls a custom operator: its strictest tag, else torch's default. None
+    for a higher-order operator and for one that is no longer registered."""
+    overload = find_overload(op.target)
+    if overload is None:
+        return None
+    tags = {tag.name for tag in overload.tags}
+    default = functorch_config.custom_op_default_layout_constraint
+    return next((constraint for constraint in LayoutConstraint if constraint.value in tags), LayoutConstraint(default))
+
+
+def is_default(op: OpFacts) -> bool:
+    """Return True if the operator's registration names no constraint."""
+    overload = find_overload(op.target)
+    names = {constraint.value for constraint in LayoutConstraint}
+    return overload is not None and names.isdisjoint(tag.name for tag in overload.tags)

@@ -1,4 +1,4 @@
-"""Splits a graph into layout regions: convolutions and poolings joined by operators that work in either layout.
+"""Split a graph into layout regions: convolutions and poolings joined by operators that work in either layout.
 
 Inside a region a layout can be chosen freely; at its edges it meets operators that want one layout, change what the
 dimensions mean, or are unknown, and a value that crosses the edge may have to be converted. A value is converted once,
@@ -18,11 +18,17 @@ from frx_graph.capture.captured_graph import Phase
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts
 from frx_graph.facts.layout import Layout
 from frx_graph.facts.operator_signature import OperatorSignature, signature_of
-from frx_graph.passes.layouts.current_layout import current_layout
 from frx_graph.passes.layouts.inductor_layout import forced_channels_last
 from frx_graph.passes.layouts.layout_demand import wanted_layouts
-from frx_graph.passes.layouts.memory_order import converted_once, has_memory_order, memory_order
-from frx_graph.passes.layouts.operator_layout import layout_operands, layout_operator, layout_results
+from frx_graph.passes.layouts.operator_layout import (
+    converted_once,
+    has_memory_order,
+    layout_operands,
+    layout_operator,
+    layout_results,
+    memory_order,
+)
+from frx_graph.passes.solver.splitting import connected_components
 from frx_graph.rules.layout_operator import LayoutRole
 
 
@@ -50,7 +56,7 @@ class LayoutRegion:
 
 @dataclass(frozen=True, slots=True)
 class RegionOperator:
-    """One member: the values that it reads and makes whose layout counts, and the layout that it runs in now."""
+    """One member: the values that it reads and makes whose layout counts, and its present layout."""
 
     op: OpFacts
     rank: int
@@ -70,7 +76,7 @@ class LayoutGroup:
 
 
 def layout_groups(facts: GraphFacts, inner: str = "eager") -> tuple[LayoutGroup, ...]:
-    """All groups that hold an anchor, in order of their first operator; time and memory linear in the graph."""
+    """Return all groups that hold an anchor, in order of their first operator; time and memory linear in the graph."""
     operators = _region_operators(facts, inner)
     visible = frozenset(facts.outputs)
     groups: list[LayoutGroup] = []
@@ -90,7 +96,7 @@ def layout_groups(facts: GraphFacts, inner: str = "eager") -> tuple[LayoutGroup,
 
 
 def anchor_signatures(facts: GraphFacts) -> Mapping[str, OperatorSignature]:
-    """The calls whose speed in either layout is worth measuring, by node: anchors on 2-D and 3-D images."""
+    """Return the calls to measure in both layouts, by node: anchors on 2-D and 3-D images."""
     anchors = {operator.op.node: operator.op for operator in _region_operators(facts, "eager") if operator.anchor}
     return {node: signature_of(op, facts) for node, op in anchors.items()}
 
@@ -133,25 +139,10 @@ def _with_order(values: Iterable[ValueFacts], rank: int) -> list[ValueFacts]:
 
 
 def _components(operators: Sequence[RegionOperator]) -> list[list[int]]:
-    """Indices of operators that touch a common value, directly or through others; in order."""
-    parent = list(range(len(operators)))
-
-    def root(index: int) -> int:
-        while parent[index] != index:
-            parent[index] = parent[parent[index]]
-            index = parent[index]
-        return index
-
+    """Return indices of operators that touch a common value, directly or through others; in order."""
     first: dict[str, int] = {}
-    for index, operator in enumerate(operators):
-        for name in (*operator.operands, *operator.results):
-            other = first.setdefault(name, index)
-            a, b = root(other), root(index)
-            parent[max(a, b)] = min(a, b)
-    components: dict[int, list[int]] = {}
-    for index in range(len(operators)):
-        components.setdefault(root(index), []).append(index)
-    return list(components.values())
+    touched = ((name, index) for index, op in enumerate(operators) for name in (*op.operands, *op.results))
+    return connected_components(len(operators), [(first.setdefault(name, index), index) for name, index in touched])
 
 
 def _region(
@@ -175,3 +166,17 @@ def _region(
 
 def _boundary(value: ValueFacts, wanted: tuple[Layout, ...] = ()) -> BoundaryValue:
     return BoundaryValue(value.name, memory_order(value), value.bytes, wanted)
+
+
+def current_layout(
+    op: OpFacts, operands: Sequence[ValueFacts], results: Sequence[ValueFacts], facts: GraphFacts
+) -> Layout:
+    """Return the layout of the first result that has one. Without one (the backward of a first convolution has no
+    gradient of its input), channels-last if any operand or the weight is: torch's rule for convolutions."""
+    for value in results:
+        order = memory_order(value)
+        if order is not None:
+            return order
+    weights = facts.input_values(op) if op.operator == "aten.convolution_backward" else ()
+    orders = {memory_order(value) for value in (*operands, *weights)}
+    return Layout.CHANNELS_LAST if Layout.CHANNELS_LAST in orders else Layout.PLAIN

@@ -1,4 +1,4 @@
-"""Rewrites: each turns one kind of waste in a graph into a changed graph that computes the same.
+"""Rewrites turn one kind of waste in a graph into a changed graph that computes the same.
 
 `REWRITES` is their order; importing the package does nothing else.
 """
@@ -20,10 +20,10 @@ from frx_graph.passes.rewrites import (
 from frx_graph.passes.rewrites.rewrite import Rewrite
 
 DECIDE_LAYOUT = frozenset({propagate_layout.NAME, backward_layout.NAME})
-"""Those that, under Inductor, stand in the place of its own choice for all convolutions of a graph."""
+"""Rewrites that replace Inductor's own choice for all convolutions of a graph."""
 
 MEET_INPUTS = DECIDE_LAYOUT | {cancel_permutes.NAME}
-"""Those after which a graph runs on inputs in other orders than it was traced with."""
+"""Rewrites after which a graph runs on inputs in other orders than it was traced with."""
 
 REWRITES: tuple[Rewrite, ...] = (
     copy_cse.REWRITE,

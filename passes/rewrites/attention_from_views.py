@@ -1,4 +1,4 @@
-"""Attention written out as product, softmax, product, made one call of `scaled_dot_product_attention`.
+"""Replace attention written as product, softmax, product by one call of `scaled_dot_product_attention`.
 
 Why: between the two products everything reads and writes a tensor of queries × keys per head; torch's fused kernels
 never store it, forward or backward.
@@ -22,7 +22,8 @@ import torch
 from torch import Tensor, fx
 
 from frx_graph.errors import RewriteError
-from frx_graph.passes.rewrites.written_attention import MaskUse, WrittenAttention
+from frx_graph.passes.rewrites.meta_strides.fake_values import storage_of
+from frx_graph.passes.rewrites.written_attention import MaskUse, WrittenAttention, shape_of
 from frx_graph.support.torch_internals import OpOverload
 
 NAME = "attention_from_views"
@@ -32,8 +33,7 @@ _aten = torch.ops.aten
 
 @dataclass(frozen=True)
 class FusedAttention:
-    """What was put into the graph for one written attention: the `inserted` nodes, `call` among them, and `result`,
-    which stands for the second product."""
+    """The nodes inserted for one written attention, `call` among them. `result` replaces the second product."""
 
     written: WrittenAttention
     inserted: tuple[fx.Node, ...]
@@ -42,14 +42,17 @@ class FusedAttention:
 
 
 def insert(graph: fx.Graph, written: WrittenAttention, inner: str) -> FusedAttention:
-    """Put the fused call in front of the second product, whose users then read it. The old nodes stay until `settle`
-    or `undo`. The caller has entered the fake mode of the graph's example values. Raises `RewriteError` where the call,
-    compiled by `inner`, does not give what the product gave; the graph is left as it was."""
+    """Put the fused call in front of the second product, whose users then read it.
+
+    The old nodes stay until `settle` or `undo`. The caller has entered the fake mode of the graph's example values.
+    Raises `RewriteError`, with the graph unchanged, if the call, compiled by `inner`, does not give what the product
+    gave.
+    """
     edit = _Edit(graph, [])
     batch = _four_dimensional(written.batch)
     second, product = written.second, written.second.meta["example_value"]
     read = (written.query, written.key_transposed, written.value, second)
-    if not all(isinstance(size, int) for node in read for size in _shape(node)):
+    if not all(isinstance(size, int) for node in read for size in shape_of(node)):
         # Kernels of eager's that take numbers only (`constant_pad_nd` of an expanded tensor, torch 2.15) hide it from
         # the facts, which are traced through them.
         raise RewriteError("its sizes are symbolic")
@@ -67,7 +70,7 @@ def insert(graph: fx.Graph, written: WrittenAttention, inner: str) -> FusedAtten
             result = call if mask is None else _restored(edit, call, mask)
             if not _lies_like(result, product):
                 result = edit.add(_aten.contiguous.default, result)
-            if written.returned and _memory(result) == _memory(call):
+            if written.returned and storage_of(result.meta["example_value"]) == storage_of(call.meta["example_value"]):
                 # The caller may write into it, and the fused kernel keeps it for its backward.
                 if inner == "inductor":  # which takes such a copy away (`remove_noop_ops`, torch 2.15)
                     raise RewriteError(
@@ -91,14 +94,14 @@ def insert(graph: fx.Graph, written: WrittenAttention, inner: str) -> FusedAtten
 
 
 def undo(graph: fx.Graph, fused: FusedAttention) -> None:
-    """Let the second product be read again, and take out what `insert` put in."""
+    """Let readers read the second product again, and take out what `insert` put in."""
     fused.result.replace_all_uses_with(fused.written.second)
     for node in reversed(fused.inserted):
         graph.erase_node(node)
 
 
 def settle(graph: fx.Graph, fused: FusedAttention) -> None:
-    """Take out what nobody reads any more: the written attention."""
+    """Take out the written attention, which is not read any more."""
     for node in reversed([n for n in graph.nodes if n in {*fused.written.path, fused.written.second}]):
         graph.erase_node(node)
 
@@ -116,23 +119,23 @@ class _Edit:
         return node
 
     def batched(self, node: fx.Node, batch: Sequence[int]) -> fx.Node:
-        """`node` as a matrix for each of `batch`, its rows without gaps: fused kernels take no others."""
-        shape = (*batch, *_shape(node)[-2:])
-        matrices = node if _shape(node) == shape else self.add(_aten.reshape.default, node, list(shape))
+        """Return `node` as a matrix for each of `batch`, its rows without gaps: fused kernels take no others."""
+        shape = (*batch, *shape_of(node)[-2:])
+        matrices = node if shape_of(node) == shape else self.add(_aten.reshape.default, node, list(shape))
         if matrices.meta["example_value"].stride(-1) == 1:
             return matrices
         return self.add(_aten.contiguous.default, matrices)
 
 
 def _four_dimensional(batch: tuple[int, ...]) -> tuple[int, ...]:
-    """torch's fused kernels take batch and heads, and nothing else."""
+    """Return batch and heads: torch's fused kernels take nothing else."""
     if len(batch) > 2:
         return (math.prod(batch[:-1]), batch[-1])
     return (1,) * (2 - len(batch)) + batch
 
 
 def _transposed(edit: _Edit, node: fx.Node) -> fx.Node:
-    """The keys, row by row, from their transpose."""
+    """Return the keys, row by row, from their transpose."""
     if node.op == "call_method" and node.target == "transpose" and not node.kwargs:
         source, *dims = node.args
         rank = node.meta["example_value"].dim()
@@ -142,21 +145,21 @@ def _transposed(edit: _Edit, node: fx.Node) -> fx.Node:
 
 
 def _additive(edit: _Edit, mask: MaskUse, dtype: torch.dtype) -> fx.Node:
-    """What is added to the scores: the bias that the program adds, or 0 and what hides a score."""
+    """Return the summand of the scores: the program's bias, or 0 and the fill that hides a score."""
     node = mask.node
     if mask.fill is not None:
         value: Tensor = node.meta["example_value"]
         hide = edit.add(_aten.logical_not.default, node) if mask.keeps else node
         zero = edit.add(_aten.zeros.default, list(value.shape), dtype=dtype, device=value.device)
         node = edit.add(_aten.masked_fill.Scalar, zero, hide, mask.fill)
-    shape = _shape(node)
+    shape = shape_of(node)
     if len(shape) in (2, 4):
         return node
     return edit.add(_aten.reshape.default, node, [*(1,) * (4 - len(shape)), *shape])
 
 
 def _restored(edit: _Edit, call: fx.Node, mask: fx.Node) -> fx.Node:
-    """NaN for a query whose keys are all hidden by minus infinity, in the gradients, too."""
+    """Make the result NaN for a query whose keys are all hidden by minus infinity, in the gradients, too."""
     most = edit.add(_aten.amax.default, mask, [-1], True)
     nothing = edit.add(_aten.mul.Tensor, most, 0.0)
     return edit.add(_aten.mul.Tensor, call, edit.add(_aten.add.Tensor, nothing, 1.0))
@@ -165,11 +168,3 @@ def _restored(edit: _Edit, call: fx.Node, mask: fx.Node) -> fx.Node:
 def _lies_like(node: fx.Node, wanted: Tensor) -> bool:
     value: Tensor = node.meta["example_value"]
     return (value.shape, value.stride()) == (wanted.shape, wanted.stride())
-
-
-def _memory(node: fx.Node) -> int:
-    return int(node.meta["example_value"].untyped_storage()._cdata)
-
-
-def _shape(node: fx.Node) -> tuple[int, ...]:
-    return tuple(node.meta["example_value"].shape)

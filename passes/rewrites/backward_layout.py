@@ -1,4 +1,4 @@
-"""The backward graph gets a layout decision of its own.
+"""Choose the layout of the backward graph by itself.
 
 Why: before torch 2.15 Inductor counted no convolution in a backward graph and left it plain; since then it repeats the
 forward's rule. Either way gradients and saved activations meet in different orders, and every convolution's backward
@@ -22,7 +22,7 @@ NAME = "backward_layout"
 
 
 def propose(subject: RewriteSubject) -> Iterator[Candidate | Refusal]:
-    """The orders of the backward of a training step."""
+    """Propose the orders of the backward of a training step."""
     if subject.phase is Phase.BACKWARD and subject.anchors:
         yield from propose_orders(subject, NAME)
 

@@ -1,14 +1,13 @@
-"""Convolutions and products on weights that were packed in oneDNN's blocked format when the graph was compiled.
+"""Run convolutions and products on weights packed in oneDNN's blocked format when the graph is compiled.
 
-Why: oneDNN computes on weights in blocks, and converts one that is not in every call; torch packs weights only where
+Why: oneDNN computes on weights in blocks, and converts any other weight in every call; torch packs weights only if
 Inductor freezes them.
-How: a constant weight is packed for the sizes of its operator, which gives way to oneDNN's on the packed one; an
-activation behind it that nothing else comes between is computed with it. Images stay in channels-last: blocked ones,
-which oneDNN knows as well, were measured to be no faster.
-Assumes: a frozen graph, run as it stands, on a CPU; fixed sizes.
-Safe: the same sums in another order; results have the same strides. As in torch's own freezing an activation that is
-computed with a convolution or product makes a number of what is none (NaN). It is done where it was measured to be
-faster on this machine.
+How: a constant weight is packed for the sizes of its operator, which oneDNN's operator replaces. An activation directly
+behind it is fused. Images stay in channels-last: blocked images, which oneDNN also knows, were measured to be no
+faster.
+Assumes: a frozen graph, run as it is, on a CPU; fixed sizes.
+Safe: the same sums in another order; results have the same strides. As in torch's own freezing, a fused activation
+turns NaN into a number. It is done only if it was measured to be faster on this machine.
 """
 
 from __future__ import annotations
@@ -32,19 +31,18 @@ from frx_graph.measure.operators.operator_inputs import (
     packing_arguments,
 )
 from frx_graph.passes.layouts.layout_choice import NOISE_SHARE
-from frx_graph.passes.rewrites.activations import Activation, activation_of
 from frx_graph.passes.rewrites.layout.conversion import exact_strides
 from frx_graph.passes.rewrites.meta_strides.requires_contiguous_input import needs_plain_images
 from frx_graph.passes.rewrites.meta_strides.stride_sensitivity import reads_ambiguous_image
 from frx_graph.passes.rewrites.meta_strides.unreliable_values import has_one_order
-from frx_graph.passes.rewrites.packed_forms import packed_form
+from frx_graph.passes.rewrites.packed_forms import Activation, activation_behind, activation_of, packed_form
 from frx_graph.passes.rewrites.product_forms import Form, forms_of
-from frx_graph.passes.rewrites.rewrite import Rewrite, RewriteSubject
+from frx_graph.passes.rewrites.rewrite import Rewrite, RewriteSubject, same_layout
 from frx_graph.records import Candidate, Refusal
 
 NAME = "blocked_layout"
 _WEIGHTS = {"aten.convolution": 1, "aten.mm": 1, "aten.addmm": 2}
-"""Which argument of an operator the weight is."""
+"""Position of an operator's weight."""
 
 
 @dataclass(frozen=True)
@@ -57,9 +55,9 @@ class _Sum:
 
 @dataclass(frozen=True)
 class _Choice:
-    """An operator that may be packed: its forms, the packed one last, and what is computed with it. `added` is the sum
-    that alone reads its result, `behind` the activation that alone reads the result or the sum; `result` is the value
-    whose place the packed operator takes."""
+    """An operator that may be packed: its forms, the packed one last, and what is fused with it. `added` is the sum
+    that alone reads its result, `behind` the activation that alone reads the result or the sum. `result` is the value
+    that the packed operator replaces."""
 
     op: OpFacts
     forms: tuple[Form, ...]
@@ -73,15 +71,15 @@ class _Choice:
 
 
 def asks(subject: RewriteSubject) -> Iterator[tuple[OperatorSignature, ...]]:
-    """Each operator as it is, and every call that may take its place."""
+    """Return each operator as it is, and every call that may take its place."""
     for choice in _choices(subject):
         if isinstance(choice, _Choice):
             yield tuple(dict.fromkeys(call for form in choice.forms for call in form.calls))
 
 
 def propose(subject: RewriteSubject) -> Iterator[Candidate | Refusal]:
-    """One candidate for all operators of the graph that are faster so. Its choices name the sum and the activation
-    that are computed with each, by node name, or are empty."""
+    """Propose one candidate for all operators that are faster packed. Its choices name the sum and the activation that
+    are fused with each, by node name, or are empty."""
     chosen: dict[str, str] = {}
     saved = 0.0
     for choice in _choices(subject):
@@ -95,7 +93,7 @@ def propose(subject: RewriteSubject) -> Iterator[Candidate | Refusal]:
                 yield Refusal(NAME, "its time in either form could not be measured", (choice.op.node,))
                 continue
             best = min(known for known in seconds[:-1] if known is not None)
-            # What is computed with it is saved besides.
+            # What is fused is saved besides.
             more = choice.behind is not None or choice.added is not None
             if packed >= best * (1.0 if more else 1 - NOISE_SHARE):
                 continue
@@ -135,16 +133,16 @@ def _choices(subject: RewriteSubject) -> Iterator[_Choice | Refusal]:
             continue
         weight = op.args[position]
         if not isinstance(weight, ValueRef) or weight.name not in subject.constants:
-            yield Refusal(NAME, "its weight is no constant", (op.node,))
+            yield Refusal(NAME, "its weight is not a constant", (op.node,))
         elif facts.has_dynamic_sizes(op):
             # A weight is packed for one size; for another one oneDNN would convert it again in each call.
             yield Refusal(NAME, "its sizes may change", (op.node,))
         elif reads_ambiguous_image(op, facts):
-            yield Refusal(NAME, "its image of one channel lies in either layout at once", (op.node,))
+            yield Refusal(NAME, "its image of one channel is in both layouts at once", (op.node,))
         elif seen and op.outputs[0] in subject.doubtful:
-            yield Refusal(NAME, "it may lie otherwise than its fake says, and so may what is returned", (op.node,))
+            yield Refusal(NAME, "its strides may differ from its fake's, and so may those of outputs", (op.node,))
         elif needs_plain_images(op, facts):
-            yield Refusal(NAME, "oneDNN computes something else with weights packed for these sizes", (op.node,))
+            yield Refusal(NAME, "oneDNN computes wrong values with weights packed for these sizes", (op.node,))
         else:
             call = signature_of(op, facts)
             result = _settled(op, subject)
@@ -156,7 +154,7 @@ def _choices(subject: RewriteSubject) -> Iterator[_Choice | Refusal]:
                 forms = (*forms_of(call, tuple(map(spec_of, facts.output_values(op)))), packed)
                 added = _sum_of(result, subject) if _may_add(packed.calls[0]) else None
                 if added is not None and added.node in sums:
-                    # It is computed with the other of its operands.
+                    # It is fused with its other operand.
                     added = None
                 if added is not None:
                     sums.add(added.node)
@@ -165,14 +163,17 @@ def _choices(subject: RewriteSubject) -> Iterator[_Choice | Refusal]:
 
 
 def _may_add(packed: OperatorSignature) -> bool:
-    """Whether oneDNN's operator can add something to its result. With several groups torch adds behind the convolution,
-    by an operator that bfloat16 lacks ("Unsupported datatype for add_relu", 2.13 and 2.15)."""
+    """Return True if oneDNN's operator can add something to its result.
+
+    With several groups, torch adds behind the convolution, by an operator that bfloat16 lacks ("Unsupported datatype
+    for add_relu", 2.13 and 2.15).
+    """
     groups = 6
     return packed.target == PACKED_CONVOLUTION and packed.args[groups] == 1
 
 
 def _sum_of(result: ValueFacts, subject: RewriteSubject) -> _Sum | None:
-    """The sum that alone reads the result, which nobody else sees, with another value that lies as it does."""
+    """Return the sum with a value of the same layout that alone reads the result; None if there is none."""
     facts = subject.facts
     readers = facts.users(result.name)
     if len(readers) != 1 or result.name in facts.outputs or readers[0].target != "aten.add.Tensor":
@@ -182,14 +183,13 @@ def _sum_of(result: ValueFacts, subject: RewriteSubject) -> _Sum | None:
     others = [argument for argument in add.args[:2] if argument != ValueRef(result.name)]
     if len(others) != 1 or not isinstance(others[0], ValueRef) or len(add.args) != 2 or add.kwargs:
         return None
-    other = facts.values[others[0].name]
-    alike = {(value.shape, value.strides, value.dtype, value.device) for value in (result, other, total)}
-    return _Sum(add.node, result.name) if len(alike) == 1 and total.name == add.node else None
+    alike = same_layout(result, facts.values[others[0].name], total)
+    return _Sum(add.node, result.name) if alike and total.name == add.node else None
 
 
 def _settled(op: OpFacts, subject: RewriteSubject) -> ValueFacts:
-    """The operator's result; where what reads it only makes sure of its strides, or copies it to channels-last, which
-    is what packed operators return, the same elements behind that."""
+    """Return the operator's result as it is behind readers that only ensure strides or copy it to channels-last, which
+    packed operators return anyway."""
     facts = subject.facts
     (result,) = facts.output_values(op)
     settled = seen = result
@@ -207,27 +207,21 @@ def _settled(op: OpFacts, subject: RewriteSubject) -> ValueFacts:
 
 
 def _same_places(one: ValueFacts, other: ValueFacts) -> bool:
-    """True if each element of two values of one shape lies in the same place of their memory."""
+    """Return True if each element of two values of one shape has the same place in memory."""
     pairs = zip(one.shape, one.strides, other.strides, strict=True)
     return one.storage == other.storage and all(n == 1 or mine == theirs for n, mine, theirs in pairs)
 
 
 def _activation_of(result: ValueFacts, subject: RewriteSubject, *, summed: bool) -> str | None:
-    """The activation that alone reads the result, which nobody else sees; behind a sum oneDNN's operator has one."""
-    facts = subject.facts
-    readers = facts.users(result.name)
-    if len(readers) != 1 or result.name in facts.outputs or activation_of(readers[0]) is None:
-        return None
-    (activated,) = facts.output_values(readers[0])
-    same = (activated.shape, activated.strides, activated.dtype) == (result.shape, result.strides, result.dtype)
-    return readers[0].node if same and (not summed or readers[0].operator == "aten.relu") else None
+    """Return the activation that alone reads the result; behind a sum, oneDNN's operator has only `relu`."""
+    activation = activation_behind(result, subject.facts)
+    return activation.node if activation and (not summed or activation.operator == "aten.relu") else None
 
 
 def _replace(
     nodes: Mapping[str, fx.Node], choice: _Choice, subject: RewriteSubject, packed: dict[tuple[Any, ...], fx.Node]
 ) -> None:
-    """Put the packed operator in the place of all that it computes. `packed` are the weights packed so far, by what
-    they are packed for."""
+    """Put the packed operator in the place of all that it computes. `packed` holds the weights packed so far."""
     node, given = nodes[choice.op.node], nodes[choice.behind or choice.result]
     (call,) = choice.packed.calls
     value = given.meta["val"]
@@ -253,7 +247,8 @@ def _replace(
             target = torch.ops.mkldnn._convolution_pointwise.binary
             result = node.graph.call_function(target, (x, other, packed[key], bias, *settings, *told))
         else:
-            told = _told(activation or Activation())
+            activation = activation or Activation()
+            told = (activation.name, list(activation.numbers), activation.variant)
             overload: Any = find_overload(call.target)
             result = node.graph.call_function(overload, (x, packed[key], bias, *settings, *told))
         order = range(2) if product else CHANNELS_LAST_ORDER[value.dim()]
@@ -261,25 +256,21 @@ def _replace(
         result.meta.update({**node.meta, "val": made})
         if made.stride() != value.stride():
             exact = exact_strides(node.graph, result, value)
-            # Those of sizes that may change may be unknown; of such no weights are packed.
+            # Unknown for sizes that may change; for those no weights are packed.
             assert exact is not None
             result = exact
     given.replace_all_uses_with(result)
 
 
-def _told(activation: Activation) -> tuple[Any, ...]:
-    return (activation.name, list(activation.numbers), activation.variant)
-
-
 def _packed(weight: fx.Node, target: str, numbers: Sequence[Any]) -> fx.Node:
-    """What packs `weight` for oneDNN's operator `target`."""
+    """Add the call that packs `weight` for oneDNN's operator `target`."""
     graph = weight.graph
     if target == PACKED_PRODUCT:
         turned = graph.call_function(torch.ops.aten.permute.default, (weight, [1, 0]))
         turned.meta["val"] = weight.meta["val"].t()
         weight = turned
     packed = graph.call_function(find_packer(target), (weight, *map(_listed, numbers)))
-    # What is packed has no strides; who reads it looks at its shape.
+    # A packed weight has no strides; its readers look at its shape.
     packed.meta["val"] = weight.meta["val"]
     return packed
 

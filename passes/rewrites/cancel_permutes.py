@@ -20,8 +20,8 @@ NAME = "cancel_permutes"
 
 
 def propose(subject: RewriteSubject) -> Iterator[Candidate | Refusal]:
-    """The orders of a graph in which copies alone speak for one."""
-    # Inductor reads what is there while it computes: for it such copies are not worth one of ours.
+    """Propose the orders of a graph that has copies but no anchors."""
+    # Inductor reads any order while it computes: removing its copies is not worth a new one.
     if not subject.generates_loops and not subject.anchors and any(member.told for member in subject.members):
         yield from propose_orders(subject, NAME)
 

@@ -1,7 +1,7 @@
-"""The same copy made again and again, made once.
+"""Make repeated copies of one value once.
 
 Why: every layer that wants a mask, a position table or a skip connection in another order copies it for itself.
-How: of copies of one value with the same strides the first stays, and the others' readers read it, too.
+How: the first of several copies with the same strides stays, and all readers read it.
 Assumes: the graph is functional but for the writes into inputs at its end.
 Safe: a copy that is returned stays, since two outputs must not share memory that they did not share before.
 """
@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from torch import fx
-from torch.fx.experimental.symbolic_shapes import statically_known_true, sym_eq
 
 from frx_graph.facts.graph_facts import OpFacts
 from frx_graph.facts.operator_families import LAYOUT_COPIES
+from frx_graph.passes.rewrites.meta_strides.fake_values import same_for_every_size
 from frx_graph.passes.rewrites.rewrite import Rewrite, RewriteSubject
 from frx_graph.records import Candidate, Refusal
 
@@ -22,7 +22,7 @@ NAME = "hoist_copy"
 
 
 def propose(subject: RewriteSubject) -> Iterator[Candidate | Refusal]:
-    """One candidate for all repeated copies of the graph; its choices name the copy that each gives way to."""
+    """Propose one candidate for all repeated copies; its choices name the copy that replaces each."""
     first: dict[object, str] = {}
     repeated: dict[str, str] = {}
     for op in subject.facts.ops:
@@ -32,7 +32,7 @@ def propose(subject: RewriteSubject) -> Iterator[Candidate | Refusal]:
         if kept == op.node:
             continue
         if any(subject.facts.values[value].user_visible for value in (*op.outputs, kept)):
-            yield Refusal(NAME, "a copy that is returned shares no memory with another", (op.node,))
+            yield Refusal(NAME, "a returned copy must not share memory with another", (op.node,))
         else:
             repeated[op.node] = kept
     if repeated:
@@ -44,8 +44,7 @@ def apply(_subject: RewriteSubject, module: fx.GraphModule, candidate: Candidate
     nodes = {node.name: node for node in module.graph.nodes}
     for name, kept in zip(candidate.nodes, candidate.choices, strict=True):
         copy, first = nodes[name], nodes[kept]
-        strides = (tuple(node.meta["val"].stride()) for node in (copy, first))
-        if statically_known_true(sym_eq(*strides)):
+        if same_for_every_size(copy, first):
             copy.replace_all_uses_with(first)
             module.graph.erase_node(copy)
     return ()

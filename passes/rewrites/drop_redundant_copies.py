@@ -1,53 +1,57 @@
-"""Copies that give a value the strides that it has already.
+"""Drop copies that give a value the strides that it has already.
 
 Why: `contiguous()` on a contiguous tensor costs nothing in eager, but `clone`, `to(memory_format=...)` and what tracing
-makes of a reshape copy whether there is anything to change or not; and once values lie as their readers want them, the
-copies that were written to make them so are of no use any more.
-How: readers of the copy read its source; where that may lie otherwise than predicted (`doubtful_values.py`), and the
-copy was told an order, they read it through a copy that is made only if it does.
+makes of a reshape always copy. Once values have the strides that their readers want, the copies that were written for
+that are useless, too.
+How: readers of the copy read its source. If the copy has an explicit order, and the source's strides are uncertain
+(`unreliable_values.py`), they read it through a copy that is made only if needed.
 Assumes: the graph is functional but for the writes into inputs at its end.
-Safe: a copy stays where somebody could tell: where it is returned beside, or instead of, an input or another output,
-where its source is an input that the graph writes into, and where it is returned in an order that it was told and its
-source may lie otherwise than predicted.
+Safe: a copy stays if the caller could tell: if it is returned beside, or instead of, an input or another output, if its
+source is an input that the graph writes into, and if it is returned in an explicit order while its source's strides are
+uncertain.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-import torch
-from torch import Tensor, fx
-from torch.fx.experimental.symbolic_shapes import statically_known_true, sym_eq
+from torch import fx
 
-from frx_graph.facts.graph_facts import GraphFacts, OpFacts
 from frx_graph.facts.layout import dimension_order, is_dense
 from frx_graph.facts.operator_families import TRACED_COPIES
 from frx_graph.facts.size_hint import shape_hint, stride_hint
 from frx_graph.passes.rewrites.layout.conversion import aten_pin, exact_strides
-from frx_graph.passes.rewrites.meta_strides.fake_values import fake_mode_of, running_fakes
+from frx_graph.passes.rewrites.meta_strides.fake_values import (
+    fake_mode_of,
+    has_fixed_sizes,
+    running_fakes,
+    same_for_every_size,
+)
 from frx_graph.passes.rewrites.meta_strides.unreliable_values import is_told_order
-from frx_graph.passes.rewrites.rewrite import Rewrite, RewriteSubject
+from frx_graph.passes.rewrites.rewrite import Rewrite, RewriteSubject, same_layout
 from frx_graph.records import Candidate, Refusal
 
 NAME = "drop_redundant_copies"
 
 
 def propose(subject: RewriteSubject) -> Iterator[Candidate | Refusal]:
-    """One candidate for all copies of the graph that change nothing."""
+    """Propose one candidate for all copies of the graph that change nothing."""
     if subject.generates_loops:
         # Inductor drops them itself, after the passes that come before its own.
         return
     facts = subject.facts
     returned = {value.storage for value in facts.values.values() if value.user_visible}
     read_instead: dict[int, int] = {}
-    """For the memory of a copy that is dropped, that of what it was copied from."""
+    """Memory of a dropped copy → memory of its source."""
     views: set[str] = set()
     """Results of dropped copies that will be views."""
     dropped: list[str] = []
     for op in facts.ops:
-        if op.operator not in TRACED_COPIES or not _changes_nothing(op, facts):
+        if op.operator not in TRACED_COPIES:
             continue
         source, result = facts.values[op.inputs[0]], facts.values[op.outputs[0]]
+        if not same_layout(source, result):
+            continue
         storage = read_instead.get(source.storage, source.storage)
         shared = facts.values_by_storage[storage]
         is_returned = result.storage in returned
@@ -56,11 +60,13 @@ def propose(subject: RewriteSubject) -> Iterator[Candidate | Refusal]:
         is_doubtful = source.name in subject.doubtful and is_told_order(op)
         is_input = any(value.producer is None for value in shared)
         if is_input and any(value.mutated for value in shared):
-            yield Refusal(NAME, "its source is an input that is written into", (op.node,))
+            yield Refusal(NAME, "its source is an input that the graph writes into", (op.node,))
         elif result.name in facts.outputs and viewed:
-            yield Refusal(NAME, "it is returned, and its source is a view, which nobody could write into", (op.node,))
+            yield Refusal(
+                NAME, "it is returned, and its source is a view, which the caller cannot write to", (op.node,)
+            )
         elif result.name in facts.outputs and is_doubtful:
-            yield Refusal(NAME, "it is returned, and its source may lie otherwise than predicted", (op.node,))
+            yield Refusal(NAME, "it is returned, and the strides of its source are uncertain", (op.node,))
         elif is_returned and (is_input or storage in returned):
             yield Refusal(NAME, "it is returned, and shares no memory with an input or another output", (op.node,))
         else:
@@ -75,13 +81,13 @@ def propose(subject: RewriteSubject) -> Iterator[Candidate | Refusal]:
 
 
 def apply(subject: RewriteSubject, module: fx.GraphModule, candidate: Candidate) -> tuple[str, ...]:
-    """Let the copies' readers read their sources; no copy is inserted that is always made."""
+    """Let the copies' readers read their sources; returns no names, since no copy is inserted that is always made."""
     copies = set(candidate.nodes)
     for node in list(module.graph.nodes):
         if node.name not in copies:
             continue
         source = node.args[0]
-        if not isinstance(source, fx.Node) or not _same_strides(source, node):
+        if not isinstance(source, fx.Node) or not same_for_every_size(source, node):
             continue
         op = subject.facts.op_by_node[node.name]
         is_doubtful = op.inputs[0] in subject.doubtful and is_told_order(op)
@@ -93,10 +99,10 @@ def apply(subject: RewriteSubject, module: fx.GraphModule, candidate: Candidate)
 
 
 def _pinned(graph: fx.Graph, source: fx.Node, copy: fx.Node) -> fx.Node | None:
-    """What lies as `copy` does, and is copied only where `source` does not; None where that cannot be said."""
+    """Add a copy of `source` with the strides of `copy`, made only if needed; None if these cannot be expressed."""
     value = copy.meta["val"]
     shape, strides = shape_hint(value), stride_hint(value)
-    known = all(isinstance(n, int) for n in (*value.shape, *value.stride()))
+    known = has_fixed_sizes(value)
     if 0 in shape or not is_dense(shape, strides) or (1 in shape and not known):
         return None
     with running_fakes(fake_mode_of(graph)), graph.inserting_before(copy):
@@ -105,24 +111,3 @@ def _pinned(graph: fx.Graph, source: fx.Node, copy: fx.Node) -> fx.Node | None:
 
 
 REWRITE = Rewrite(NAME, propose, apply)
-
-
-def _changes_nothing(op: OpFacts, facts: GraphFacts) -> bool:
-    source, result = facts.values[op.inputs[0]], facts.values[op.outputs[0]]
-    return (source.shape, source.strides, source.dtype, source.device) == (
-        result.shape,
-        result.strides,
-        result.dtype,
-        result.device,
-    )
-
-
-def _same_strides(first: fx.Node, second: fx.Node) -> bool:
-    """True if the strides are the same for every size, not only for those of the example."""
-    one, other = first.meta["val"], second.meta["val"]
-    return (
-        isinstance(one, Tensor)
-        and isinstance(other, Tensor)
-        and one.layout is torch.strided
-        and bool(statically_known_true(sym_eq(tuple(one.stride()), tuple(other.stride()))))
-    )

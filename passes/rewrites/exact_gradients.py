@@ -1,8 +1,8 @@
-"""Gradients of convolutions in channels-last whose weight has one memory in both orders, kept in channels-last.
+"""Keep gradients of channels-last convolutions in channels-last, if the weight has one memory in both orders.
 
 Why: Inductor's lowering copies the image and the gradient into an order of its own for them (torch 2.15, CPU), which
 takes longer than the convolution where that is depthwise.
-How: an operator of ours stands for torch's (`frx_graph.ops.convolution_backward`), of which Inductor knows nothing.
+How: an operator of ours stands for torch's (`frx_graph.ops.onednn_linear`), of which Inductor knows nothing.
 Assumes: Inductor, on a CPU; known sizes.
 Safe: torch's own kernel runs, on operands with the strides of the trace.
 """
@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import torch
 from torch import fx
 
-import frx_graph.ops.convolution_backward  # noqa: F401 - the operator
+import frx_graph.ops.onednn_linear  # noqa: F401 - the operator
 from frx_graph.errors import RewriteError
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts
 from frx_graph.facts.layout import Layout
@@ -26,7 +26,7 @@ NAME = "exact_gradients"
 
 
 def propose(subject: RewriteSubject) -> Iterator[Candidate | Refusal]:
-    """One candidate for all such convolutions of the graph."""
+    """Propose one candidate for all such convolutions of the graph."""
     if not subject.generates_loops:
         return
     if found := tuple(op.node for op in subject.facts.ops if _loses_its_order(op, subject.facts)):
@@ -60,8 +60,8 @@ def _loses_its_order(op: OpFacts, facts: GraphFacts) -> bool:
 
 
 def _places(node: fx.Node) -> dict[int, int]:
-    """Where our operator returns each gradient that torch's does. Raises `RewriteError` where the graph does not
-    say which those are, or reads others."""
+    """Return the position of each gradient in our operator's results. Raises `RewriteError` if the graph does not say
+    which those are, or reads others."""
     mask = node.args[-1]
     if not isinstance(mask, (list, tuple)):
         raise RewriteError(f"{node.name} does not say which gradients it computes")

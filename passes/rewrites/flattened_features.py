@@ -1,7 +1,7 @@
-"""Features that are flattened in the order in which they lie, instead of being copied first.
+"""Flatten features in their memory order, instead of copying them first.
 
-Why: a network's head flattens an image for a matrix product; where the image lies in channels-last it is copied, since
-the product's weight goes by channel, row, column.
+Why: a network's head flattens an image for a matrix product; an image in channels-last is copied for that, since the
+product's weight goes by channel, row, column.
 How: the weight's rows are put in the order of the image's memory, of which the flattened features are then a view;
 activations between the copy and the view read the image itself.
 Assumes: a frozen graph: the weight is a constant, and rearranging it costs nothing in a call.
@@ -21,20 +21,21 @@ from frx_graph.errors import RewriteError
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts, ValueRef
 from frx_graph.facts.layout import CHANNELS_LAST_ORDER, strides_for_order
 from frx_graph.facts.operator_families import LAYOUT_COPIES
-from frx_graph.passes.rewrites.activations import activation_of
+from frx_graph.passes.rewrites.meta_strides.fake_values import call_op
+from frx_graph.passes.rewrites.packed_forms import activation_behind
 from frx_graph.passes.rewrites.rewrite import Rewrite, RewriteSubject
 from frx_graph.records import Candidate, Refusal
 
 NAME = "flattened_features"
 _VIEWS = frozenset({"aten.view", "aten._unsafe_view", "aten.reshape"})
 _ROWS = {"aten.mm": (0, 1), "aten.addmm": (1, 2)}
-"""Which arguments of a product are the features and the weight."""
+"""Positions of the features and the weight of a product."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Flattened:
-    """An image in channels-last, its plain copy, activations of that one, each of the one before, the view of the last
-    and the products that read the view."""
+    """An image in channels-last, its plain copy, a chain of activations behind that, the view of the last and the
+    products that read the view."""
 
     image: ValueFacts
     copy: OpFacts
@@ -44,17 +45,15 @@ class _Flattened:
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """The operators by name, in order."""
         return tuple(op.node for op in (self.copy, *self.activations, self.view, *self.products))
 
     @property
     def roles(self) -> tuple[str, ...]:
-        """What each of `nodes` is."""
         return ("copy", *("activation" for _ in self.activations), "view", *("product" for _ in self.products))
 
 
 def propose(subject: RewriteSubject) -> Iterator[Candidate | Refusal]:
-    """One candidate for each flattened image; its choices say what each node is."""
+    """Propose one candidate for each flattened image; its choices are the roles of its nodes."""
     if not subject.frozen or subject.generates_loops:
         return
     for copy in subject.facts.ops:
@@ -79,7 +78,7 @@ def apply(subject: RewriteSubject, module: fx.GraphModule, candidate: Candidate)
     assert isinstance(image, fx.Node)
     for activation in by_role["activation"]:
         activation.update_arg(0, image)
-        # Copied by shape: what an activation makes lies as what it reads.
+        # The result of an activation has the strides of what it reads.
         activation.meta["val"] = activation.meta["val"].new_empty_strided(
             image.meta["val"].shape, image.meta["val"].stride()
         )
@@ -95,7 +94,7 @@ def apply(subject: RewriteSubject, module: fx.GraphModule, candidate: Candidate)
         columns = weight.meta["val"].shape[1]
         inner = [dim - 1 for dim in order[1:]]
         with module.graph.inserting_before(product):
-            # Columns outermost, as the weight of a linear layer lies.
+            # Columns outermost, as in the weight of a linear layer.
             turned = _call(_call(weight, "permute", [1, 0]), "reshape", [columns, *sizes])
             sorted_rows = _call(turned, "permute", [0, *(dim + 1 for dim in inner)])
             rows = _call(_call(sorted_rows, "reshape", [columns, -1]), "permute", [1, 0])
@@ -121,7 +120,7 @@ def _flattened(copy: OpFacts, subject: RewriteSubject) -> _Flattened | Refusal |
         or copied.strides == image.strides
         or copied.dtype != image.dtype
         or copied.device != image.device
-        # Dimensions of size 1 leave open how an image lies.
+        # Dimensions of size 1 leave the order of an image open.
         or 1 in image.shape[1:]
     ):
         return None
@@ -140,22 +139,16 @@ def _flattened(copy: OpFacts, subject: RewriteSubject) -> _Flattened | Refusal |
         return Refusal(NAME, "the flattened features are returned", nodes)
     products = facts.users(features.name)
     if not all(_reads_rows(op, features, subject) for op in products):
-        return Refusal(NAME, "something else than products with constant weights reads the features", nodes)
+        return Refusal(NAME, "an operator other than a product with a constant weight reads the features", nodes)
     return _Flattened(image, copy, activations, view, tuple(products)) if products else None
 
 
 def _activations_of(value: ValueFacts, facts: GraphFacts) -> tuple[tuple[OpFacts, ...], ValueFacts]:
-    """The activations behind `value`, each the only reader of the one before, and what the last one makes."""
+    """Return the activations behind `value`, each the only reader of the one before, and the result of the last."""
     found: list[OpFacts] = []
-    while value.name not in facts.outputs:
-        readers = facts.users(value.name)
-        if len(readers) != 1 or activation_of(readers[0]) is None:
-            break
-        (made,) = facts.output_values(readers[0])
-        if (made.shape, made.strides, made.dtype) != (value.shape, value.strides, value.dtype):
-            break
-        found.append(readers[0])
-        value = made
+    while (activation := activation_behind(value, facts)) is not None:
+        found.append(activation)
+        (value,) = facts.output_values(activation)
     return tuple(found), value
 
 
@@ -169,7 +162,4 @@ def _reads_rows(op: OpFacts, features: ValueFacts, subject: RewriteSubject) -> b
 
 
 def _call(source: fx.Node, operator: str, *args: Any) -> fx.Node:
-    target = getattr(torch.ops.aten, operator).default
-    node = source.graph.call_function(target, (source, *args))
-    node.meta["val"] = target(source.meta["val"], *args)
-    return node
+    return call_op(source.graph, getattr(torch.ops.aten, operator).default, source, *args)

@@ -1,4 +1,4 @@
-"""Batch norms behind convolutions with constant weights, folded into these.
+"""Fold batch norms into the convolutions in front of them.
 
 Why: without gradients a batch norm is a factor and a summand for each channel, which the convolution in front of it can
 apply for nothing; by itself it reads and writes the image once more.
@@ -23,7 +23,7 @@ NAME = "folded_norms"
 
 
 def fold_norms(graph: fx.Graph, frozen: FrozenWeights, graph_id: str) -> Candidate | None:
-    """Fold what can be folded, in place; what was done."""
+    """Fold what can be folded, in place. Returns what was done."""
     folded = [node.name for node in graph.find_nodes(op="call_function", target=_NORM) if _fold(node, frozen)]
     graph.eliminate_dead_code()
     return Candidate(NAME, graph_id, tuple(folded)) if folded else None
@@ -62,7 +62,7 @@ def _fold(norm: fx.Node, frozen: FrozenWeights) -> bool:
 
 
 def _folded(weights: Sequence[Tensor | None], epsilon: float, transposed: bool) -> tuple[Tensor, Tensor]:
-    """Weight and bias of the convolution that does both. Computed at least in single precision."""
+    """Return weight and bias of the convolution that does both, computed at least in single precision."""
     weight, bias, scale, shift, mean, variance = weights
     assert weight is not None and mean is not None and variance is not None
     wide = torch.promote_types(weight.dtype, torch.float32)

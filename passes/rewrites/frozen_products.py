@@ -1,4 +1,4 @@
-"""Products with constant weights, which freezing packs for MKL, computed by oneDNN's matrix product instead.
+"""Compute products with constant weights, which freezing packs for MKL, by oneDNN's matrix product instead.
 
 Why: as in `onednn_products`; Inductor's freezing packs weights of single precision for MKL only.
 How: the packed weight gives way to the weight that it was made of, which the graph still holds.
@@ -17,18 +17,19 @@ from frx_graph.facts.operator_signature import OperatorSignature, TensorSpec, tu
 from frx_graph.measure.operators.operator_inputs import PACKED_BY_MKL
 from frx_graph.ops.onednn_linear import TARGET, has_onednn
 from frx_graph.passes.layouts.layout_choice import NOISE_SHARE
+from frx_graph.passes.rewrites.meta_strides.fake_values import has_fixed_sizes
 from frx_graph.records import Candidate
 
 NAME = "frozen_products"
 
 Seconds = Mapping[OperatorSignature, float]
-"""Of the calls that were asked for, as far as they could be measured."""
+"""Seconds of the calls, as far as they could be measured."""
 
 
 def use_faster_products(
     graph: fx.Graph, graph_id: str, measure: Callable[[Sequence[tuple[OperatorSignature, ...]]], Seconds]
 ) -> Candidate | None:
-    """Put oneDNN's product in the place of MKL's packed ones that `measure` says are slower; what was done."""
+    """Replace MKL's packed products that `measure` finds slower than oneDNN's. Returns what was done."""
     found = list(_packed(graph))
     timed = measure([calls for _, calls in found])
     saved: dict[str, float] = {}
@@ -40,7 +41,7 @@ def use_faster_products(
 
 
 def _packed(graph: fx.Graph) -> Iterator[tuple[fx.Node, tuple[OperatorSignature, OperatorSignature]]]:
-    """MKL's products of the graph, each with itself and oneDNN's product as calls to be timed."""
+    """Return MKL's products of the graph, each with itself and oneDNN's product as calls to be timed."""
     if not has_onednn() or not hasattr(torch.ops.mkl, "_mkl_linear"):
         return
     for node in graph.nodes:
@@ -58,7 +59,7 @@ def _packed(graph: fx.Graph) -> Iterator[tuple[fx.Node, tuple[OperatorSignature,
 
 def _spec(argument: object) -> TensorSpec | None:
     value = argument.meta.get("val") if isinstance(argument, fx.Node) else None
-    if not isinstance(value, Tensor) or not all(isinstance(n, int) for n in (*value.shape, *value.stride())):
+    if not isinstance(value, Tensor) or not has_fixed_sizes(value):
         return None
     return TensorSpec(tuple(value.shape), tuple(value.stride()), value.dtype, value.device.type)
 

@@ -1,4 +1,4 @@
-"""Poolings and the gathers of upsampling where a compiler writes their loops: what to time of each, in each order.
+"""Name the calls to time of poolings and of upsampling's gathers, if a compiler writes their loops.
 
 Such a loop runs in any order, and how fast differs from what eager's kernel does: over its innermost dimension it is
 vectorised where neighbours are read side by side, and in plain images the windows' are not.
@@ -20,12 +20,12 @@ from frx_graph.passes.rewrites.layout.anchor_calls import anchor_orders
 from frx_graph.passes.rewrites.layout.ops import Member
 
 _LARGEST_WINDOW = 25
-"""Places in a window that Inductor pools in a loop of its own (`should_fallback_max_pool_with_indices`, torch 2.15)."""
+"""Largest window that Inductor pools in a loop (`should_fallback_max_pool_with_indices`, torch 2.15)."""
 
 
 def loop_calls(member: Member, facts: GraphFacts) -> Mapping[Order, GeneratedCall]:
-    """What to time of the loop: plain, in channels-last, and as it is. A loop that several gathers share is to be
-    timed as a whole: each of `times` gathers costs that share of it."""
+    """Return the calls to time: plain, in channels-last, and as it is. A loop that several gathers share is timed as a
+    whole: each of `times` gathers costs that share of it."""
     orders = {canonical(member.shape, order): order for order in anchor_orders(member)}
     if not orders:
         return {}
@@ -46,8 +46,8 @@ def _call(member: Member, order: Order, facts: GraphFacts) -> GeneratedCall:
 
 
 def _without_indices(op: OpFacts, signature: OperatorSignature) -> OperatorSignature:
-    """The call that Inductor makes of a maximum pooling of which nobody reads the indices. A graph of before Inductor's
-    decompositions and one of after so have the same times."""
+    """Return the call that Inductor makes of a maximum pooling whose indices are not read. So graphs from before and
+    after Inductor's decompositions have the same times."""
     given = [argument_of(op, name) for name in ("kernel_size", "stride", "padding", "dilation")]
     window, stride, padding, dilation = (value if isinstance(value, tuple) else (value,) for value in given)
     settings = ((value * 2)[:2] for value in (window, stride or window, padding, dilation))
@@ -62,7 +62,7 @@ def _strides(value: ValueFacts, order: Order) -> tuple[int, ...]:
 
 
 def _sharing(op: OpFacts, facts: GraphFacts) -> Sequence[OpFacts]:
-    """The gathers from the same operand to images of the same size, the operator itself among them."""
+    """Return the gathers from the same operand to images of the same size, this operator among them."""
     if op.operator not in GATHERS:
         return (op,)
     (result,) = facts.output_values(op)

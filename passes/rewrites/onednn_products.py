@@ -1,14 +1,13 @@
-"""Matrix products of single precision, and convolutions as such products, computed by oneDNN.
+"""Compute matrix products of single precision, and convolutions as such products, by oneDNN.
 
 Why: torch leaves matrix products to MKL, which is less than half as fast as oneDNN on some processors; oneDNN's own
-convolutions store the weight anew in every call, which is almost half of their time where images are small and weights
-large.
+convolutions reorder the weight in every call, which is almost half of their time for small images and large weights.
 How: the operator becomes a product on the same operands (`frx_graph.ops.onednn_linear`). A convolution that sees one
-pixel at a time is one of views (`pixel_products`), another is one of the unfolded image
-(`frx_graph.ops.im2col_convolution`); of a convolution's gradients each is replaced by itself.
+pixel at a time is one of views (`conv1x1_as_matmul`), another is one of the unfolded image
+(`frx_graph.ops.im2col_convolution`). Each gradient of a convolution is replaced by itself.
 Assumes: a CPU, single precision, known sizes of images.
 Safe: the same sums in another order, as between two versions of a library; the results have the same strides. It is
-done where it was measured to be faster on this machine.
+done only if it was measured to be faster on this machine.
 """
 
 from __future__ import annotations
@@ -27,6 +26,7 @@ from frx_graph.facts.operator_overload import find_overload
 from frx_graph.facts.operator_signature import OperatorSignature, signature_of, spec_of
 from frx_graph.passes.layouts.layout_choice import NOISE_SHARE
 from frx_graph.passes.rewrites.conv1x1_as_matmul import as_columns, as_image, as_pixels
+from frx_graph.passes.rewrites.meta_strides.fake_values import call_op
 from frx_graph.passes.rewrites.meta_strides.stride_sensitivity import reads_ambiguous_image
 from frx_graph.passes.rewrites.meta_strides.unreliable_values import has_one_order
 from frx_graph.passes.rewrites.product_forms import Form, Part, forms_of
@@ -38,13 +38,13 @@ _OPERATORS = CONVOLUTIONS | {"aten.mm", "aten.addmm"}
 
 
 def asks(subject: RewriteSubject) -> Iterator[tuple[OperatorSignature, ...]]:
-    """Each operator as it is, and every call that may take its place."""
+    """Return each operator as it is, and every call that may take its place."""
     for _, forms in _choices(subject):
         yield tuple(dict.fromkeys(call for form in forms for call in form.calls))
 
 
 def propose(subject: RewriteSubject) -> Iterator[Candidate | Refusal]:
-    """One candidate for all operators of the graph that are faster so; its choices name their forms."""
+    """Propose one candidate for all operators that are faster in another form; its choices name the forms."""
     chosen: dict[str, str] = {}
     saved = 0.0
     unknown: list[str] = []
@@ -83,10 +83,10 @@ REWRITE = Rewrite(NAME, propose, apply, asks)
 
 
 def _choices(subject: RewriteSubject) -> Iterator[tuple[OpFacts, tuple[Form, ...]]]:
-    """The operators that have more than one form."""
+    """Return the operators that have more than one form."""
     facts = subject.facts
     for op in facts.ops:
-        if op.operator not in _OPERATORS or _changes_size(op, subject) or _lies_as_nobody_knows(op, subject):
+        if op.operator not in _OPERATORS or _changes_size(op, subject) or _has_unknown_strides(op, subject):
             continue
         forms = forms_of(signature_of(op, facts), tuple(map(spec_of, facts.output_values(op))))
         if len(forms) > 1:
@@ -94,13 +94,16 @@ def _choices(subject: RewriteSubject) -> Iterator[tuple[OpFacts, tuple[Form, ...
 
 
 def _changes_size(op: OpFacts, subject: RewriteSubject) -> bool:
-    """True for convolutions of sizes that may change: what is faster, and what fits, changes with them."""
+    """Return True for convolutions of sizes that may change: the fastest form changes with them."""
     return op.operator in CONVOLUTIONS and subject.facts.has_dynamic_sizes(op)
 
 
-def _lies_as_nobody_knows(op: OpFacts, subject: RewriteSubject) -> bool:
-    """True for a convolution whose results lie as its operands do, of which that is not known, or otherwise than its
-    fake says, as of images of one pixel that are not plain (torch 2.15): the forms make them lie as they are told."""
+def _has_unknown_strides(op: OpFacts, subject: RewriteSubject) -> bool:
+    """Return True for a convolution whose results have uncertain strides.
+
+    They follow operands whose strides are uncertain, or differ from the fake's, as for images of one pixel that are not
+    plain (torch 2.15). The other forms would make the strides of the fake.
+    """
     if op.operator not in CONVOLUTIONS:
         return False
     values, doubtful = subject.facts.values, subject.doubtful
@@ -129,7 +132,7 @@ def _replace(node: fx.Node, form: Form, *, generated: bool) -> None:
 
 
 def _results(node: fx.Node, part: Part, generated: bool) -> Iterator[tuple[int, fx.Node]]:
-    """The results of an operator that a part computes, in front of the operator whose place it takes."""
+    """Add what a part computes in front of the operator that it replaces; yield each result's index and node."""
     arguments = _arguments(node, part.call) if part.image is None else _of_pixels(node, part, generated)
     made = _call(node, find_overload(part.call.target), arguments)
     if part.call.target == _BACKWARD:
@@ -143,7 +146,7 @@ _BACKWARD = "aten.convolution_backward.default"
 
 
 def _of_pixels(node: fx.Node, part: Part, generated: bool) -> tuple[fx.Node | None, ...]:
-    """The matrices to be multiplied, and the bias."""
+    """Return the matrices to be multiplied, and the bias."""
 
     def pixels(of: Any) -> fx.Node:
         return as_pixels(of, generated=generated)
@@ -157,7 +160,7 @@ def _of_pixels(node: fx.Node, part: Part, generated: bool) -> tuple[fx.Node | No
 
 
 def _arguments(node: fx.Node, call: OperatorSignature) -> tuple[Any, ...]:
-    """Tensors from the operator whose place is taken, numbers from the call."""
+    """Take tensors from the operator that is replaced, numbers from the call."""
     match (call.target, *node.args):
         case "frx_graph.product.default", x, w:
             return x, w, None
@@ -177,7 +180,6 @@ def _arguments(node: fx.Node, call: OperatorSignature) -> tuple[Any, ...]:
 
 
 def _call(at: fx.Node, target: Any, args: tuple[Any, ...]) -> fx.Node:
-    made = at.graph.call_function(target, args)
-    made.meta["val"] = target(*fx.map_arg(args, lambda node: node.meta["val"]))
+    made = call_op(at.graph, target, *args)
     made.meta["stack_trace"] = at.meta.get("stack_trace")
     return made

@@ -1,26 +1,73 @@
-"""Convolutions and products on weights that oneDNN has packed beforehand, as calls that can be timed and made.
+"""Describe convolutions and products on weights packed by oneDNN, and the activations that it computes with them.
 
-A packed convolution reads any order of the image and returns channels-last, whatever it reads; so it stands for the
+A packed convolution reads any order of the image and always returns channels-last, so it replaces a
 convolution in channels-last only.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 
+from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts
 from frx_graph.facts.layout import is_channels_last, strides_for_order
+from frx_graph.facts.operator_overload import argument_of
 from frx_graph.facts.operator_signature import OperatorSignature, TensorSpec, turned
 from frx_graph.measure.operators.operator_inputs import PACKED_CONVOLUTION, PACKED_PRODUCT, PACKED_TRANSPOSED
 from frx_graph.ops.onednn_linear import has_onednn
 from frx_graph.passes.rewrites.product_forms import Form, Part, lies_as_bias
+from frx_graph.passes.rewrites.rewrite import same_layout
+
+
+@dataclass(frozen=True, slots=True)
+class Activation:
+    """An activation that oneDNN computes behind a convolution or product: its name there, numbers, and variant."""
+
+    name: str = "none"
+    numbers: tuple[float, ...] = ()
+    variant: str = ""
+
+
+def activation_of(op: OpFacts) -> Activation | None:
+    """Return the activation that `op` is for oneDNN, if any."""
+
+    def number(name: str) -> float:
+        value = argument_of(op, name)
+        return float(value) if isinstance(value, (int, float)) else math.nan
+
+    if op.symbolic:
+        return None
+    match op.operator:
+        case "aten.relu" | "aten.sigmoid" | "aten.tanh" | "aten.hardswish" | "aten.hardsigmoid":
+            found = Activation(op.operator.removeprefix("aten."))
+        case "aten.silu":
+            found = Activation("swish")
+        case "aten.gelu":
+            found = Activation("gelu", (), str(argument_of(op, "approximate")))
+        case "aten.hardtanh":
+            found = Activation("hardtanh", (number("min_val"), number("max_val")))
+        case "aten.leaky_relu":
+            found = Activation("leaky_relu", (number("negative_slope"),))
+        case _:
+            return None
+    return None if any(map(math.isnan, found.numbers)) else found
+
+
+def activation_behind(value: ValueFacts, facts: GraphFacts) -> OpFacts | None:
+    """Return the activation that alone reads `value` and has its layout; None if there is none."""
+    readers = facts.users(value.name)
+    if len(readers) != 1 or value.name in facts.outputs or activation_of(readers[0]) is None:
+        return None
+    return readers[0] if same_layout(value, *facts.output_values(readers[0])) else None
 
 
 def packed_form(call: OperatorSignature, results: Sequence[TensorSpec]) -> Form | str:
-    """The form of `call` with its weight packed; where there is none, why. The weight has to be a constant."""
+    """Return the form of `call` with its weight packed, or the reason why not. The weight must be a constant."""
     if call.kwargs or not has_onednn():
-        return "oneDNN is not there, or it has arguments that oneDNN's operator lacks"
+        return "oneDNN is missing, or it has arguments that oneDNN's operator lacks"
     if any(0 in tensor.shape for tensor in call.tensors):
         return "it has no elements"
     if any(tensor.device != "cpu" or tensor.dtype != results[0].dtype for tensor in call.tensors):
@@ -57,9 +104,9 @@ def _convolution(call: OperatorSignature, x: TensorSpec, w: TensorSpec) -> Form 
 
 def _product(x: TensorSpec, w: TensorSpec, bias: TensorSpec | None) -> Form | str:
     if x.strides != strides_for_order(x.shape, range(2)):
-        return "its image is no matrix without gaps"
+        return "its image is not a matrix without gaps"
     if bias is not None and (bias.shape != w.shape[1:] or not lies_as_bias(bias)):
-        return "what is added is no bias"
+        return "its summand is not a bias"
     return Form((Part(OperatorSignature(PACKED_PRODUCT, (x, turned(w), bias, "none", (), ""))),))
 
 

@@ -1,4 +1,4 @@
-"""Weights stored once in the order that their convolutions run in, instead of converted in every call.
+"""Store weights once in the order that their convolutions run in, instead of converting them in every call.
 
 Why: a convolution that runs in channels-last converts a plain weight each time, in the forward and in the backward, and
 its gradient back; of a deep stage's convolution that is most of the traffic.
@@ -40,8 +40,8 @@ class StoredWeight:
 
 
 def propose(subject: RewriteSubject) -> Iterator[StoredWeight | Refusal]:
-    """Every parameter that its convolutions want in another order than it has. Of a weight that several convolutions
-    share, in different orders, nothing is said but that, and nothing of one that lies best as it is."""
+    """Yield every parameter that its convolutions want in another order. A weight is left out if it is best as it is,
+    and refused if its convolutions want different orders."""
     facts = subject.facts
     weights = {op.node: weight for op in (anchor.op for anchor in subject.anchors) if (weight := _weight(op, facts))}
     if weights and subject.bandwidth_bytes_per_s is None:
@@ -67,7 +67,7 @@ def propose(subject: RewriteSubject) -> Iterator[StoredWeight | Refusal]:
         if len(orders) > 1:
             yield Refusal(parameter.path, "the convolutions that share it are fastest in different orders")
         elif not _read_by_convolutions_only(parameter, facts):
-            yield Refusal(parameter.path, "something else than convolutions reads it")
+            yield Refusal(parameter.path, "an operator other than a convolution reads it")
         elif canonical(parameter.shape, order := orders.pop()) != current_order(parameter):
             if reached is not None:
                 yield Refusal(parameter.path, f"what its convolution computes reaches {reached}")
@@ -76,8 +76,8 @@ def propose(subject: RewriteSubject) -> Iterator[StoredWeight | Refusal]:
 
 
 def _reaching_what_minds(subject: RewriteSubject) -> dict[str, str]:
-    """The operators of the forward whose results may lie otherwise in what an operator that minds is given, each with
-    that operator and why it does. Products of matrices make new ones, whatever they read."""
+    """Return the operators whose results reach an operator that minds their layout, each with the reason. Products of
+    matrices make new values, whatever they read."""
     facts, found = subject.facts, dict[str, str]()
     for op in facts.ops:
         why = _why_it_minds(op, subject)
@@ -99,7 +99,7 @@ def _why_it_minds(op: OpFacts, subject: RewriteSubject) -> str | None:
 
 
 def _weight(op: OpFacts, facts: GraphFacts) -> ValueFacts | None:
-    """The parameter that a convolution reads as its weight; None where it reads something else, or is none."""
+    """Return the parameter that a convolution reads as its weight; None if it reads something else."""
     weight = weight_of(op, facts)
     if weight is None:
         return None
@@ -110,15 +110,7 @@ def _weight(op: OpFacts, facts: GraphFacts) -> ValueFacts | None:
 
 
 def _read_by_convolutions_only(parameter: ValueFacts, facts: GraphFacts) -> bool:
-    for op in facts.users(parameter.name):
-        if op.operator == _CAST:
-            if not all(_is_weight_of(reader.node, op.outputs[0], facts) for reader in facts.users(op.outputs[0])):
-                return False
-        elif not _is_weight_of(op.node, parameter.name, facts):
-            return False
-    return True
-
-
-def _is_weight_of(node: str, value: str, facts: GraphFacts) -> bool:
-    weight = weight_of(facts.op_by_node[node], facts)
-    return weight is not None and weight.name == value
+    readers = [(parameter.name, op) for op in facts.users(parameter.name) if op.operator != _CAST]
+    casts = [op.outputs[0] for op in facts.users(parameter.name) if op.operator == _CAST]
+    readers += [(cast, op) for cast in casts for op in facts.users(cast)]
+    return all((weight := weight_of(op, facts)) is not None and weight.name == name for name, op in readers)

@@ -17,8 +17,8 @@ from frx_graph.passes.rewrites.conv1x1_as_matmul import lies_by_pixels, pixels_o
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One call of a form. `results` says which of the operator's results it computes. With `image`, it is a product of
-    matrices that are views of the operator's images and weights, and its result is viewed as that image."""
+    """One call of a form. `results` are the positions of the operator's results that it computes. With `image`, it is a
+    product of matrices that are views of the operator's images and weights, and its result is viewed as that image."""
 
     call: OperatorSignature
     results: tuple[int, ...] = (0,)
@@ -26,7 +26,7 @@ class Part:
 
     @property
     def name(self) -> str:
-        """The operator, by name, and the results if they are not the first alone."""
+        """The operator's name, with the results if they are not the first alone."""
         operator = self.call.target.split(".")[1]
         return operator if self.results == (0,) else f"{operator}[{','.join(map(str, self.results))}]"
 
@@ -39,22 +39,22 @@ class Form:
 
     @property
     def calls(self) -> tuple[OperatorSignature, ...]:
-        """What has to be timed."""
+        """The calls to be timed."""
         return tuple(part.call for part in self.parts)
 
     @property
     def name(self) -> str:
-        """The parts, by name."""
+        """The names of the parts."""
         return "+".join(part.name for part in self.parts)
 
     def seconds(self, timed: Mapping[OperatorSignature, float]) -> float | None:
-        """Of all calls together; None where one was not timed."""
+        """Return the seconds of all calls together; None if one was not timed."""
         return sum(timed[call] for call in self.calls) if all(call in timed for call in self.calls) else None
 
 
 def forms_of(call: OperatorSignature, results: Sequence[TensorSpec]) -> tuple[Form, ...]:
-    """The call as it is, then the other forms that compute the same `results`. There are some for single precision on a
-    CPU: for other types torch uses oneDNN's products itself."""
+    """Return the call as it is, then the other forms that compute the same `results`. There are some for single
+    precision on a CPU: for other types torch uses oneDNN's products itself."""
     return (Form((Part(call),)), *_other_forms(call, results))
 
 
@@ -85,13 +85,13 @@ def _other_forms(call: OperatorSignature, results: Sequence[TensorSpec]) -> Iter
 
 
 def lies_as_bias(bias: SpecArgument) -> bool:
-    """True for none, and for one without gaps: oneDNN reads others as if they had none (torch 2.15)."""
+    """Return True for no bias and for one without gaps: oneDNN reads others as if they had none (torch 2.15)."""
     return bias is None or (isinstance(bias, TensorSpec) and bias.strides == (1,))
 
 
 def _lies_apart(w: TensorSpec) -> bool:
-    """False for a matrix whose rows, or columns, reach into each other, as windows that slide do: oneDNN does not take
-    it for a weight. It does take an expanded one."""
+    """Return False for a matrix whose rows or columns overlap, as sliding windows do: oneDNN does not take it as a
+    weight. It does take an expanded one."""
     inner, outer = sorted((stride, size) for size, stride in zip(w.shape, w.strides, strict=True))
     return 1 in w.shape or inner[0] == 0 or outer[0] >= inner[0] * inner[1]
 
@@ -105,7 +105,7 @@ _TWO_DIMENSIONS = [(1, 1), False, (0, 0), 1]
 
 
 def _gradients(call: OperatorSignature, results: Sequence[TensorSpec]) -> Iterator[Form]:
-    """The gradients that are asked for, each by a product of its own or by torch."""
+    """Return the forms in which each gradient is computed by a product or by torch."""
     g, x, w, _, stride, padding, *_, mask = call.args
     assert isinstance(g, TensorSpec) and isinstance(x, TensorSpec) and isinstance(w, TensorSpec)
     assert isinstance(mask, tuple)
@@ -144,12 +144,10 @@ def _gradients(call: OperatorSignature, results: Sequence[TensorSpec]) -> Iterat
 
 
 def _sees_one_pixel(w: TensorSpec, stride: SpecArgument, padding: SpecArgument) -> bool:
-    """True where each pixel of the result is made of the one in its place."""
     return w.shape[2:] == (1, 1) and _pair(stride) == (1, 1) and _pair(padding) == (0, 0)
 
 
 def _are_pixels(*operands: TensorSpec, result: TensorSpec) -> bool:
-    """True where all of them are matrices of pixels in memory."""
     return all(map(lies_by_pixels, (*operands, result))) and _channels_last(result) is not None
 
 
@@ -158,8 +156,8 @@ def _fits(tensor: TensorSpec) -> bool:
 
 
 def _is_worth_unfolding(x: TensorSpec, w: TensorSpec, stride: SpecArgument, padding: SpecArgument) -> bool:
-    """True where no pixel is seen twice, or where the weight is larger than the unfolded image: elsewhere, unfolding
-    moves more than it can save, and takes memory that nobody expects."""
+    """Return True if no pixel is seen twice, or if the weight is larger than the unfolded image: otherwise unfolding
+    moves more than it can save, and takes unexpected memory."""
     steps, margins = _pair(stride), _pair(padding)
     if len(x.shape) != 4 or steps is None or margins is None:
         return False
@@ -177,7 +175,7 @@ def _pair(argument: SpecArgument) -> tuple[int, int] | None:
 
 
 def _channels_last(result: TensorSpec) -> bool | None:
-    """Whether a result of four dimensions lies plain or in channels-last; None for others."""
+    """Return True for channels-last, False for plain, None for other results than those of four dimensions."""
     if len(result.shape) != 4:
         return None
     if result.strides == strides_for_order(result.shape, range(4)):

@@ -1,4 +1,4 @@
-"""Every region of convolutions in the layout that is fastest for it.
+"""Give every region of convolutions the layout that is fastest for it.
 
 Why: a compiler that decides once per graph is wrong for part of it wherever stages differ: wide and shallow ones are
 fast in channels-last, narrow and deep ones in plain; batch size, training and grouping turn it round.
@@ -23,7 +23,7 @@ NAME = "propagate_layout"
 
 
 def propose(subject: RewriteSubject) -> Iterator[Candidate | Refusal]:
-    """The orders of an inference graph, or of the forward of a training step, its backward's times included."""
+    """Propose the orders of an inference graph, or of a forward with its backward's times included."""
     if subject.phase is Phase.FORWARD and subject.anchors:
         yield from propose_orders(subject, NAME)
 

@@ -1,4 +1,4 @@
-"""What a rewrite is, and what it may know about the graph that it rewrites."""
+"""Define a rewrite, and the facts about a graph that it may use."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from functools import cached_property
 from torch import Tensor, fx
 
 from frx_graph.capture.captured_graph import Phase
-from frx_graph.facts.graph_facts import GraphFacts, OpFacts
+from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts
 from frx_graph.facts.operator_signature import OperatorSignature
-from frx_graph.passes.rewrites.inexact_norms import has_inexact_kernel
 from frx_graph.passes.rewrites.layout.costs import AnchorSeconds
 from frx_graph.passes.rewrites.layout.ops import Member, members_of
-from frx_graph.passes.rewrites.meta_strides.requires_contiguous_input import needs_plain_images
+from frx_graph.passes.rewrites.meta_strides.requires_contiguous_input import has_inexact_kernel, needs_plain_images
 from frx_graph.passes.rewrites.meta_strides.stride_sensitivity import (
     gradient_lies_by_size,
     has_one_channel,
@@ -29,15 +28,20 @@ from frx_graph.records import Candidate, Refusal
 
 @dataclass(frozen=True)
 class RewriteSubject:
-    """One graph of an inner compiler's, before any rewrite.
+    """One graph of an inner compiler, before any rewrite.
 
-    With `everything`, what can be rewritten is, whether it saves anything or not: rewrites are tested so. `seconds` are
-    measured times of anchors in each of their orders, `loop_seconds` of loops that the compiler writes,
-    `conversion_seconds` of one conversion of a value, by its name; a value that is not there moves its bytes at the
-    device's bandwidth. `visible` names the outputs whose strides somebody outside relies on; `given` holds the inputs
-    as they were traced whose strides the rewritten forward has changed since. `timed` are the seconds of the calls that
-    a rewrite asked for, as far as they could be measured. `frozen` names the inputs that are constants, `unsure` those
-    that may lie otherwise than their fakes say.
+    Attributes:
+        everything: Rewrite all that can be rewritten, even if it saves nothing. Tests use it.
+        seconds: Measured times of anchors in each of their orders.
+        loop_seconds: The same for loops that the compiler writes.
+        conversion_seconds: Measured time of one conversion of a value, by its name. Any other value moves its bytes at
+            the device's bandwidth.
+        visible: Names of outputs whose strides the caller can see.
+        given: Inputs, as they were traced, whose strides the rewritten forward has changed since.
+        timed: Seconds of the calls that a rewrite asked for, as far as they could be measured.
+        frozen: Names of inputs that are constants.
+        unsure: Names of inputs whose strides may differ from their fakes'.
+
     """
 
     facts: GraphFacts
@@ -56,13 +60,13 @@ class RewriteSubject:
 
     @cached_property
     def members(self) -> tuple[Member, ...]:
-        """The operators that hand an order on."""
+        """The operators that pass an order on."""
         return members_of(self.facts, self.inner, self._may_change)
 
     @cached_property
     def _kept_memory(self) -> frozenset[int]:
-        """Memory whose views stay as they are, since copies of them would not do: that of several outputs, which share
-        it; of an output or an operand that must keep gaps; of an operand of which places are told."""
+        """Memory whose views must not become copies: shared by several outputs, of an output or operand that must keep
+        gaps, or of an operand that is addressed by offsets."""
         values, ops = self.facts.values, self.facts.ops
         returned = [values[name] for name in self.visible if name in values]
         counted = Counter(value.storage for value in returned)
@@ -72,8 +76,10 @@ class RewriteSubject:
         return frozenset(value.storage for value in (*kept, *placed))
 
     def keeps_its_strides(self, op: OpFacts) -> bool:
-        """True for an operator that must be given the strides that it was traced with. Of sizes that depend on data
-        fakes do not even know the order that a convolution makes."""
+        """Return True for an operator that must be given the strides that it was traced with.
+
+        For sizes that depend on data, fakes do not even know the order of a convolution's result.
+        """
         values = self.facts.values
         return (
             is_told_strides(op)
@@ -85,7 +91,7 @@ class RewriteSubject:
         )
 
     def loses_digits(self, op: OpFacts) -> bool:
-        """True for a norm that torch computes less exactly in channels-last, and no loop of the compiler's own."""
+        """Return True for a norm that torch itself computes, less exactly in channels-last."""
         return not self.generates_loops and has_inexact_kernel(op, self.facts)
 
     def _may_change(self, op: OpFacts) -> bool:
@@ -96,8 +102,10 @@ class RewriteSubject:
 
     @cached_property
     def _around_ambiguous_images(self) -> frozenset[str]:
-        """Convolutions that read an image of one computed channel, and what makes it of more than one: laid out anew it
-        has strides that Inductor, its fakes and kernels tell differently, and Inductor asserts what fakes say."""
+        """Convolutions that read an image of one computed channel, and the operators that make such images.
+
+        In another layout, Inductor, its fakes and its kernels disagree on the strides, and Inductor asserts the fakes'.
+        """
         found: set[str] = set()
         pending = [op for op in self.facts.ops if reads_ambiguous_image(op, self.facts)]
         while pending:
@@ -115,12 +123,12 @@ class RewriteSubject:
 
     @cached_property
     def loops(self) -> tuple[Member, ...]:
-        """The members that would be anchors, were it not the compiler that writes their loops."""
+        """The members that would be anchors if the compiler did not write their loops."""
         return tuple(m for m in self.members if m.anchor and self.generates_loops and m.row.generated)
 
     @cached_property
     def constants(self) -> frozenset[str]:
-        """The frozen inputs, and what is computed of them alone."""
+        """The frozen inputs, and all values computed from them alone."""
         known = set(self.frozen)
         for op in self.facts.ops:
             if op.inputs and known.issuperset(op.inputs) and not op.mutates:
@@ -129,14 +137,14 @@ class RewriteSubject:
 
     @cached_property
     def doubtful(self) -> frozenset[str]:
-        """Values that may lie otherwise than their fakes say where operators run as they stand; none of Inductor's,
-        which makes code of what fakes say."""
+        """Values whose strides may differ from their fakes' at run time; none under Inductor, whose code follows the
+        fakes."""
         return frozenset() if self.generates_loops else doubtful_values(self.facts, self.unsure)
 
     @property
     def generates_loops(self) -> bool:
-        """True under Inductor, which writes pointwise operators and reductions as loops over any strides, and would
-        itself choose one layout for all convolutions of the graph."""
+        """True under Inductor. It writes pointwise operators and reductions as loops over any strides, and would itself
+        choose one layout for all convolutions of the graph."""
         return self.inner == "inductor"
 
 
@@ -146,11 +154,19 @@ def _asks_nothing(_subject: RewriteSubject) -> Iterator[tuple[OperatorSignature,
 
 @dataclass(frozen=True)
 class Rewrite:
-    """One kind of rewrite: where it can be made, and how. `apply` returns the names of the nodes that it inserted, and
-    raises `RewriteError`, the graph left as it was, where it cannot be made after all. `asks` names the calls, in
-    groups that are to be compared, whose times `propose` finds in its subject's `timed`."""
+    """One kind of rewrite.
+
+    `propose` yields candidates and refusals. `apply` makes one and returns the names of the nodes that it inserted. It
+    raises `RewriteError`, with the graph unchanged, if that cannot be done. `asks` yields the calls, in groups that are
+    to be compared, whose times `propose` finds in `timed`.
+    """
 
     name: str
     propose: Callable[[RewriteSubject], Iterator[Candidate | Refusal]]
     apply: Callable[[RewriteSubject, fx.GraphModule, Candidate], tuple[str, ...]]
     asks: Callable[[RewriteSubject], Iterator[tuple[OperatorSignature, ...]]] = _asks_nothing
+
+
+def same_layout(*values: ValueFacts) -> bool:
+    """Return True if all have the same shape, strides, dtype and device."""
+    return len({(value.shape, value.strides, value.dtype, value.device) for value in values}) == 1

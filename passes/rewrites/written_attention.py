@@ -1,4 +1,4 @@
-"""Which written-out attentions are exactly what `scaled_dot_product_attention` computes, and why others are not.
+"""Recognise written-out attention that is exactly `scaled_dot_product_attention`, and refuse all other.
 
 `attentions` recognises the pattern for advice; here every operator from the first product to the second is looked at
 again, with nothing let through that is not known: what the program computes must be softmax(scale · Q Kᵀ + mask) V in
@@ -24,7 +24,7 @@ from frx_graph.passes.copies.view_chain import is_view
 from frx_graph.records import Refusal
 
 _PRODUCTS = frozenset({torch.matmul, operator.matmul, torch.bmm, "matmul", "bmm", "__matmul__"})
-"""As Dynamo's graphs have them; `einsum` and `baddbmm` are not taken apart."""
+"""Products in Dynamo's graphs; `einsum` and `baddbmm` are left alone."""
 _RESHAPES = frozenset({"aten.view", "aten._unsafe_view", "aten.unsqueeze", "aten.squeeze", "aten.expand"})
 _SIZE_ONLY = frozenset(
     f"aten.{name}" for name in ("ones_like", "zeros_like", "full_like", "new_ones", "new_zeros", "new_full")
@@ -39,8 +39,8 @@ _ABSORBS = -1e30
 
 @dataclass(frozen=True)
 class MaskUse:
-    """A Dynamo node that hides scores: a bias that is added to them, or, with a `fill`, a condition; where that
-    is False if `keeps`, else where it is True, a score becomes `fill`."""
+    """A Dynamo node that hides scores: a bias that is added, or, with a `fill`, a condition. A score becomes `fill` if
+    the condition is False and `keeps`, or True and not `keeps`."""
 
     node: fx.Node
     fill: float | None = None
@@ -49,9 +49,9 @@ class MaskUse:
 
 @dataclass(frozen=True)
 class WrittenAttention:
-    """One attention in a Dynamo graph. `path` are the nodes from the first product to the operand of `second`, which
-    nobody else reads; `batch` are the dimensions in front of queries and keys where the mask is applied. `returned` is
-    true where it trains and the caller gets its result, or a view of that."""
+    """One attention in a Dynamo graph. `path` are the nodes from the first product to the operand of `second`, with no
+    other readers; `batch` are the dimensions in front of queries and keys to which the mask is applied. `returned` is
+    true if it trains and the caller gets its result, or a view of that."""
 
     attention: Attention
     query: fx.Node
@@ -67,19 +67,19 @@ class WrittenAttention:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The nodes that it is written in."""
+        """The names of its nodes."""
         return tuple(node.name for node in (*self.path, self.second))
 
 
 class _NotExactError(Exception):
-    """Why a written attention is left alone."""
+    """A reason for leaving a written attention alone."""
 
 
 def written_attentions(
     dynamo: fx.Graph, facts: GraphFacts, origins: Mapping[str, str]
 ) -> Iterator[WrittenAttention | Refusal]:
-    """Every attention that can be one call, and a refusal for every other. `facts` are those of `dynamo`'s eager ATen
-    graph, whose nodes' Dynamo nodes are `origins`, by name."""
+    """Yield every attention that can be one call, and a refusal for every other. `facts` are those of `dynamo`'s eager
+    ATen graph; `origins` maps the names of its nodes to Dynamo's."""
     nodes = {node.name: node for node in dynamo.nodes}
     for attention in attentions(facts):
         if attention.softmax.operator == FALLBACK_SOFTMAX:
@@ -87,7 +87,7 @@ def written_attentions(
         try:
             yield _checked(attention, facts, lambda op: nodes[origins[op.node]])
         except (_NotExactError, KeyError) as error:
-            reason = str(error) if isinstance(error, _NotExactError) else "it does not stand in Dynamo's graph itself"
+            reason = str(error) if isinstance(error, _NotExactError) else "it is not in Dynamo's graph itself"
             yield Refusal(
                 f"attention at {attention.softmax.site}",
                 reason,
@@ -109,8 +109,8 @@ def _checked(attention: Attention, facts: GraphFacts, origin: Callable[[OpFacts]
     _require(query not in path and key_transposed not in path, "a factor of the scores is made from them")
     given = {node.meta["example_value"].dtype for node in (query, key_transposed, value, second)}
     _require(given == {attention.query.dtype}, "autocast changes the dtype of its operands")
-    _require(_shape(query)[:-2] == _shape(key_transposed)[:-2], "queries are multiplied with keys of another batch")
-    _require(_shape(weights)[:-2] == _shape(value)[:-2], "weights are multiplied with values of another batch")
+    _require(shape_of(query)[:-2] == shape_of(key_transposed)[:-2], "queries are multiplied with keys of another batch")
+    _require(shape_of(weights)[:-2] == shape_of(value)[:-2], "weights are multiplied with values of another batch")
     _check_meanwhile(attention, facts, first, second, path)
     scale = 1.0 if attention.scale is None or attention.scale_on_query else attention.scale
     _require(0.0 < scale < math.inf, f"the scores are multiplied with {scale}")
@@ -118,14 +118,14 @@ def _checked(attention: Attention, facts: GraphFacts, origin: Callable[[OpFacts]
     if trains:
         _check_afterwards(attention, facts)
     causal, mask, batch = _mask(attention, steps, facts, origin, path, trains)
-    batch = _shape(query)[:-2] if batch is None else batch
+    batch = shape_of(query)[:-2] if batch is None else batch
     _require(mask is None or len(batch) <= 2, "a mask is applied to scores of more than four dimensions")
     returned = trains and any(facts.values[name].user_visible for name in attention.second.outputs)
     return WrittenAttention(attention, query, key_transposed, value, path, second, scale, causal, mask, batch, returned)
 
 
 def _steps(attention: Attention, facts: GraphFacts) -> tuple[OpFacts, ...]:
-    """The operators from the first product on to what the second one reads, views included, in order."""
+    """Return the operators from the first product to the operand of the second one, views included, in order."""
     made = _made_from(attention.first, facts)
     steps: list[OpFacts] = []
     value = attention.second.inputs[-2]
@@ -141,12 +141,12 @@ def _steps(attention: Attention, facts: GraphFacts) -> tuple[OpFacts, ...]:
         _require(len(carried) == 1, f"{op.operator} reads the scores twice")
         value = carried[0]
     named = {op.node for op in steps if not is_view(op)}
-    _require(named == {op.node for op in attention.between}, "an operator stands between product and softmax unseen")
+    _require(named == {op.node for op in attention.between}, "an unknown operator is between product and softmax")
     return tuple(steps)
 
 
 def _made_from(op: OpFacts, facts: GraphFacts) -> set[str]:
-    """All values that depend on the values that `op` gives."""
+    """Return all values that depend on the results of `op`."""
     made = set(op.outputs)
     for later in facts.ops:
         if later.operator not in _SIZE_ONLY and not made.isdisjoint(later.inputs):
@@ -167,13 +167,13 @@ def _check_values(attention: Attention, steps: tuple[OpFacts, ...], facts: Graph
     _require(not any(v.dynamic_dims for v in every), "its sizes are symbolic")
     _require(all(v.numel for v in every), "it has no elements")
     for op, result in zip(steps[1:], made[1:], strict=True):
-        _require(not op.symbolic, f"{op.operator} is told a number that may change")
+        _require(not op.symbolic, f"{op.operator} takes a number that may change")
         moved = result.numel != scores.numel or result.shape[-2:] != scores.shape[-2:]
         _require(not moved, f"{op.operator} moves the scores to other places")
         known = _RESHAPES if is_view(op) else LAYOUT_COPIES | SCALES | BIASES | MASKS | {attention.softmax.operator}
         _require(op.operator in known, f"the scores go through {op.operator}")
         if op.operator in SCALES | BIASES:
-            _require(not op.kwargs, f"{op.operator} is told {', '.join(op.kwargs)}")
+            _require(not op.kwargs, f"{op.operator} takes {', '.join(op.kwargs)}")
         if op.operator in BIASES:
             _require(_tensors(op) == 2, "a number is added to the scores")
 
@@ -184,27 +184,27 @@ def _tensors(op: OpFacts) -> int:
 
 def _operands(product: fx.Node) -> tuple[fx.Node, fx.Node]:
     _require(product.target in _PRODUCTS and not product.kwargs, f"its product is part of {product.target}")
-    _require(len(product.args) == 2, f"{product.name} is told more than its factors")
+    _require(len(product.args) == 2, f"{product.name} takes more than its factors")
     left, right = product.args
     assert isinstance(left, fx.Node) and isinstance(right, fx.Node), "products are of tensors"
     return left, right
 
 
 def _path(first: fx.Node, second: fx.Node, steps: set[fx.Node]) -> tuple[fx.Node, ...]:
-    """The Dynamo nodes that `steps` came from, and what stands between them without an operator of its own."""
+    """Return the Dynamo nodes that `steps` came from, and those between them without an operator."""
     after: set[fx.Node] = {first}
     node = first
     path = [first]
     while (node := node.next) is not second:
-        _require(node.op != "output", "the second product stands before the first")
+        _require(node.op != "output", "the second product comes before the first")
         if not after.isdisjoint(node.all_input_nodes):
             after.add(node)
             path.append(node)
-    _require(steps <= {*path, second}, "an operator of the scores stands elsewhere in Dynamo's graph")
+    _require(steps <= {*path, second}, "an operator of the scores is elsewhere in Dynamo's graph")
     members = {*path, second}
     used = [user.name for member in path for user in member.users if user not in members]
     _require(not used, f"scores or weights are also used by {', '.join(dict.fromkeys(used))}")
-    # What nobody reads, and is no operator of the scores, is there for its effect, and would go with them.
+    # A node without readers that is no operator of the scores has an effect, which would be lost.
     effects = [member.name for member in path if not member.users and member not in steps]
     _require(not effects, f"scores or weights are also given to {', '.join(effects)}")
     return tuple(path)
@@ -213,25 +213,25 @@ def _path(first: fx.Node, second: fx.Node, steps: set[fx.Node]) -> tuple[fx.Node
 def _check_meanwhile(
     attention: Attention, facts: GraphFacts, first: fx.Node, second: fx.Node, path: tuple[fx.Node, ...]
 ) -> None:
-    """The fused call stands where the second product stood, and reads there what the first one read before."""
+    """Check that the fused call, in the place of the second product, reads what the first one read before."""
     node, members = first, set(path)
     while (node := node.next) is not second:
         plain = node in members or node.op in ("placeholder", "get_attr") or "example_value" in node.meta
-        _require(plain, f"{node.name} stands between its products, which changes how torch computes")
+        _require(plain, f"{node.name} is between its products, and changes how torch computes")
     operands = {value.storage for value in _read(attention, facts)}
     own = {facts.values[name].storage for op in attention.between for name in op.outputs}
-    _require(operands.isdisjoint(own), "its operands lie in the memory of the scores")
+    _require(operands.isdisjoint(own), "its operands share memory with the scores")
     places = [op.node for op in facts.ops]
     begin, end = places.index(attention.first.node), places.index(attention.second.node)
     for op in facts.ops[begin:end]:
-        _require(not op.opaque, f"{op.operator} stands between its products")
+        _require(not op.opaque, f"{op.operator} is between its products")
         written = {facts.values[name].storage for name in op.mutates}
         _require(operands.isdisjoint(written), f"{op.operator} writes into an operand between its products")
 
 
 def _check_afterwards(attention: Attention, facts: GraphFacts) -> None:
-    """Fused kernels save what they read and what they return for their backward, where written attention saves its
-    weights and copies of its operands."""
+    """Check that nothing writes into what the backward reads. Fused kernels save operands and result, where written
+    attention saves its weights and copies of its operands."""
     kept = {value.storage for value in _read(attention, facts)} | {
         facts.values[name].storage for name in attention.second.outputs
     }
@@ -242,8 +242,8 @@ def _check_afterwards(attention: Attention, facts: GraphFacts) -> None:
 
 
 def _read(attention: Attention, facts: GraphFacts) -> list[ValueFacts]:
-    """Everything that the operators between the products read, and what that was copied from: products copy operands
-    that they cannot take as they lie, which a fused call reads where they are."""
+    """Return all values that the operators between the products read, and the sources of their copies: a fused call
+    reads these in place."""
     names = {name for op in (*attention.between, attention.second) for name in op.inputs}
     made = {name for op in attention.between for name in op.outputs}
     read = [facts.values[source] for name in names - made for source in source_of(facts, name)]
@@ -259,7 +259,7 @@ def _mask(
     path: tuple[fx.Node, ...],
     trains: bool,
 ) -> tuple[bool, MaskUse | None, tuple[int, ...] | None]:
-    """Whether the mask is the causal one; else what is added to the scores, and the batch that it is added in."""
+    """Return True for a causal mask; else the summand of the scores, and the batch that it is added in."""
     applied = [op for op in steps if op.operator in BIASES | MASKS]
     if not applied:
         return False, None, None
@@ -273,7 +273,7 @@ def _mask(
         if is_causal_bias(facts, bias, least):
             return True, None, None
         others = [node for node in origin(op).all_input_nodes if node not in path]
-        _require(len(others) == 1, "its bias does not stand in Dynamo's graph itself")
+        _require(len(others) == 1, "its bias is not in Dynamo's graph itself")
         value: Tensor = others[0].meta["example_value"]
         _require(value.dtype is result.dtype, f"its bias is of {value.dtype}")
         _require(not value.requires_grad, "its bias needs a gradient, which fused kernels do not give")
@@ -290,7 +290,7 @@ def _mask(
     _require(not trains, "its mask may hide all keys of a query, which then has other gradients")
     _require(fill <= _ABSORBS, f"its mask may hide all keys of a query by {fill}, which a fused kernel lets through")
     conditions = [n for n in origin(op).all_input_nodes if n.meta["example_value"].dtype is torch.bool]
-    _require(len(conditions) == 1, "its mask does not stand in Dynamo's graph itself")
+    _require(len(conditions) == 1, "its mask is not in Dynamo's graph itself")
     return False, MaskUse(conditions[0], fill, keeps), result.shape[:-2]
 
 
@@ -305,5 +305,6 @@ def _require(holds: bool, otherwise: str) -> None:
         raise _NotExactError(otherwise)
 
 
-def _shape(node: fx.Node) -> tuple[int, ...]:
+def shape_of(node: fx.Node) -> tuple[int, ...]:
+    """Return the shape of a Dynamo node's example."""
     return tuple(node.meta["example_value"].shape)

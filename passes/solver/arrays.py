@@ -1,4 +1,4 @@
-"""An instance as flat arrays: what thousands of variables cost, in a few operations of numpy."""
+"""Hold an instance as flat arrays, so that thousands of variables cost a few numpy operations."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Choices = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Ragged:
-    """Rows of different length, none empty, one after the other. For each value, its row and where it is there."""
+    """Rows of different length, none empty, one after the other. `rows` and `columns` are the place of each value."""
 
     values: NDArray[np.int64]
     starts: NDArray[np.int64]
@@ -26,7 +26,7 @@ class Ragged:
 
     @staticmethod
     def of(rows: Iterable[Sequence[int]]) -> Ragged:
-        """`rows` as they are."""
+        """Return the same rows as arrays."""
         listed = list(rows)
         values = np.fromiter(chain.from_iterable(listed), dtype=np.int64)
         lengths = np.fromiter(map(len, listed), dtype=np.int64)
@@ -35,23 +35,14 @@ class Ragged:
         return Ragged(values, starts, rows, np.arange(len(values)) - starts[rows])
 
     def at(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """One value from each row."""
+        """Return one value from each row."""
         picked: NDArray[np.int64] = self.values[self.starts + positions]
         return picked
 
 
 def difference(high: NDArray[np.int64], low: NDArray[np.int64]) -> NDArray[np.int64]:
-    """`high` above `low`; what is infinite stays so, unless both are."""
+    """Return `high` minus `low`; infinite stays infinite, unless both are."""
     return np.where((high >= INFINITE) & (low < INFINITE), INFINITE, high - low)
-
-
-def sums(size: int, positions: NDArray[np.int64], ticks: NDArray[np.int64]) -> NDArray[np.int64]:
-    """At each of `size` positions the sum of the ticks there, infinite if one of them is."""
-    finite = ticks < INFINITE
-    total = np.zeros(size, dtype=np.int64)
-    np.add.at(total, positions[finite], ticks[finite])
-    total[positions[~finite]] = INFINITE
-    return total
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +59,7 @@ class InstanceArrays:
 
     @staticmethod
     def of(instance: Instance) -> InstanceArrays:
-        """The same instance."""
+        """Return the same instance as arrays."""
         charges = instance.charges
         askers = [asker for charge in charges for asker in charge.askers]
         asked = np.array([len(charge.askers) for charge in charges], dtype=np.int64)
@@ -83,17 +74,17 @@ class InstanceArrays:
 
     @property
     def charges(self) -> int:
-        """How many charges there are."""
+        """The number of charges."""
         return len(self.payer)
 
     def any_asker(self, asking: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """For each charge, whether one of its askers is `asking`."""
+        """Return for each charge True if one of its askers is `asking`."""
         found = np.zeros(self.charges, dtype=np.bool_)
         found[self.asked_charge[asking]] = True
         return found
 
     def ticks(self, choices: Choices) -> tuple[int, int]:
-        """How many infinite costs there are, and the sum of the finite ones: the less, the better."""
+        """Return the number of infinite costs, and the sum of the finite ones: the less, the better."""
         asked = self.any_asker(self.asks.at(choices[self.asker]) > 0)
         paid = np.concatenate((self.costs.at(choices), self.prices.at(choices[self.payer])[asked]))
         endless = paid >= INFINITE

@@ -1,4 +1,4 @@
-"""The exact answer where the graph is narrow, one variable eliminated at a time.
+"""Solve narrow graphs exactly, by eliminating one variable at a time.
 
 Eliminating a variable replaces the costs that it shares with others by its best reply to each of their choices. With
 one or two neighbours these are the reductions RI and RII of PBQP register allocation (Scholz and Eckstein, 2002);
@@ -8,15 +8,17 @@ series-parallel, hence narrow, however deep they are.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import heapq
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from frx_graph.errors import LabellingError
-from frx_graph.passes.solver.elimination_order import elimination_order
 from frx_graph.passes.solver.instance import INFINITE, Instance
-from frx_graph.passes.solver.tables import Table, Tabulation
+from frx_graph.passes.solver.tables import Table, tabulate
 
 _LARGEST_TABLE = 2**18
 """Entries of one table, 8 bytes each: seven variables of five choices, say."""
@@ -26,24 +28,74 @@ _ALL_TABLES = 2**24
 
 
 def least_by_elimination(instance: Instance) -> tuple[int, ...] | None:
-    """The choices of least ticks, or None if tables would be too large. Raises `LabellingError` if all are infinite."""
-    tabulation = Tabulation.of(instance)
-    order = elimination_order(tabulation.choices, tabulation.scopes(), _LARGEST_TABLE)
-    if order.skipped or order.entries > _ALL_TABLES:
+    """Return the choices of least ticks, None if tables would be too large.
+
+    Raises `LabellingError` if all are infinite.
+    """
+    choices, tables = tabulate(instance)
+    order = elimination_order(choices, [table.scope for table in tables], _LARGEST_TABLE)
+    if order is None or order.entries > _ALL_TABLES:
         return None
-    return _eliminated(tabulation, order.variables)[: len(instance.variables)]
+    return _eliminated(choices, tables, order.variables)[: len(instance.variables)]
 
 
-def _eliminated(tabulation: Tabulation, order: Sequence[int]) -> tuple[int, ...]:
-    """Forward, each variable's best reply to the choices of those that come later; backward, the choices."""
+@dataclass(frozen=True, slots=True)
+class EliminationOrder:
+    """`variables` in turn, whose tables have `entries` entries in all."""
+
+    variables: tuple[int, ...]
+    entries: int
+
+
+def elimination_order(choices: Sequence[int], scopes: Iterable[Sequence[int]], largest: int) -> EliminationOrder | None:
+    """Return the order that always takes the variable whose table is smallest next (the minimum-weight rule).
+
+    `choices` counts those of each variable, and variables of one of `scopes` share costs. None if a table would have
+    more than `largest` entries.
+    """
+    neighbours: list[set[int]] = [set() for _ in choices]
+    for scope in scopes:
+        for variable in scope:
+            neighbours[variable].update(scope)
+    for variable, around in enumerate(neighbours):
+        around.discard(variable)
+    entries = [
+        own * math.prod(choices[other] for other in around) for own, around in zip(choices, neighbours, strict=True)
+    ]
+    queue = [(size, variable) for variable, size in enumerate(entries)]
+    heapq.heapify(queue)
+    order: list[int] = []
+    done = [False] * len(choices)
+    total = 0
+    while queue:
+        size, variable = heapq.heappop(queue)
+        if done[variable] or size != entries[variable]:
+            continue
+        if size > largest:
+            return None
+        order.append(variable)
+        total += size
+        done[variable] = True
+        around = neighbours[variable]
+        for other in around:
+            neighbours[other].discard(variable)
+            added = around - neighbours[other] - {other}
+            neighbours[other] |= added
+            entries[other] = entries[other] // choices[variable] * math.prod(choices[new] for new in added)
+            heapq.heappush(queue, (entries[other], other))
+    return EliminationOrder(tuple(order), total)
+
+
+def _eliminated(choices: Sequence[int], tables: Iterable[Table], order: Sequence[int]) -> tuple[int, ...]:
+    """Go forward for each variable's best reply to the choices of later ones, then back for the choices."""
     rank = {variable: position for position, variable in enumerate(order)}
     # The axes of every table have the variable that goes first last, so that replies need no transposing.
-    waiting: list[list[Table]] = [[] for _ in tabulation.choices]
-    for table in tabulation.tables():
+    waiting: list[list[Table]] = [[] for _ in choices]
+    for table in tables:
         _wait(waiting, _by_rank(table, rank))
     replies: list[tuple[tuple[int, ...], NDArray[np.uint16]]] = []
     for variable in order:
-        joint = _joint(waiting[variable], tabulation.choices, rank)
+        joint = _joint(waiting[variable], choices, rank)
         waiting[variable].clear()
         rest = joint.scope[:-1]
         least = joint.ticks.min(axis=-1)
@@ -52,7 +104,7 @@ def _eliminated(tabulation: Tabulation, order: Sequence[int]) -> tuple[int, ...]
             _wait(waiting, Table(rest, least))
         elif least >= INFINITE:
             raise LabellingError("no labels satisfy all constraints", "some conversion that is impossible is needed")
-    chosen = [0] * len(tabulation.choices)
+    chosen = [0] * len(choices)
     for variable, (rest, reply) in zip(reversed(order), reversed(replies), strict=True):
         chosen[variable] = int(reply[tuple(chosen[other] for other in rest)])
     return tuple(chosen)
@@ -68,7 +120,7 @@ def _by_rank(table: Table, rank: dict[int, int]) -> Table:
 
 
 def _joint(parts: Sequence[Table], choices: Sequence[int], rank: dict[int, int]) -> Table:
-    """The sum of tables that are ordered by rank."""
+    """Return the sum of tables that are ordered by rank."""
     if len(parts) == 1:
         return parts[0]
     scope = tuple(sorted({variable for table in parts for variable in table.scope}, key=lambda v: -rank[v]))

@@ -1,7 +1,7 @@
-"""A good answer where the exact ones are out of reach: expansions of one label after the other, until none helps.
+"""Find a good answer if exact ones are out of reach: expand one label after the other, until none helps.
 
-Each move lets any set of variables change to the label (see `moves`). What comes out is never dearer than any start,
-and the starts are the program as it is, each operator's own best, and each label wherever it is possible.
+Each move lets any set of variables change to the label (see `moves`). The result is never dearer than any start.
+The starts are the program as it is, each operator's own best, and each label wherever it is possible.
 """
 
 from __future__ import annotations
@@ -17,30 +17,15 @@ from frx_graph.passes.solver.instance import Instance
 from frx_graph.passes.solver.moves import best_move
 from frx_graph.passes.solver.problem import Label
 
-_STARTS = 2
-"""How many of the starts are expanded, the cheapest first."""
-
-_LARGE = 1000
-"""With so many variables one start is expanded: at 10,000 each takes a second or more, and a sparse random graph and
-one of dense blocks came out the same within 0.05 % whatever the start."""
-
 
 def low_by_expansion(instance: Instance) -> tuple[int, ...]:
-    """Choices of few ticks. Raises `LabellingError` if all that were found are infinite."""
+    """Return choices of few ticks. Raises `LabellingError` if all that were found are infinite."""
     arrays = InstanceArrays.of(instance)
-    starts = sorted(_starts(instance), key=arrays.ticks)
-    worthwhile = starts[: 1 if len(instance.variables) >= _LARGE else _STARTS]
-    best = min((_expanded(instance, arrays, start) for start in worthwhile), key=arrays.ticks)
+    best = _expanded(instance, arrays, min(_starts(instance), key=arrays.ticks))
     infinite, _ = arrays.ticks(best)
     if infinite:
         raise LabellingError("no labels were found that satisfy all constraints", "there may be some: too many to try")
     return tuple(best.tolist())
-
-
-def no_dearer_than_a_start(instance: Instance, choices: tuple[int, ...]) -> tuple[int, ...]:
-    """`choices`, or a start if that costs less, as one may where the choices come from a smaller instance."""
-    candidates = (np.array(choices, dtype=np.int64), *_starts(instance))
-    return tuple(min(candidates, key=InstanceArrays.of(instance).ticks).tolist())
 
 
 def _starts(instance: Instance) -> Iterator[Choices]:
@@ -52,7 +37,7 @@ def _starts(instance: Instance) -> Iterator[Choices]:
 
 
 def _everywhere(instance: Instance, label: Label, choices: Choices) -> Choices:
-    """`choices`, with `label` wherever it is possible."""
+    """Return `choices` with `label` wherever it is possible."""
     return np.array(
         [
             variable.labels.index(label) if label in variable.labels else choice
@@ -63,8 +48,7 @@ def _everywhere(instance: Instance, label: Label, choices: Choices) -> Choices:
 
 
 def _expanded(instance: Instance, arrays: InstanceArrays, start: Choices) -> Choices:
-    """`start` after expansions of all labels in turn, until a whole turn brings nothing; first coarse ones, which are
-    quick, then exact ones."""
+    """Expand all labels in turn until a whole turn brings nothing: first coarsely, which is quick, then exactly."""
     choices, ticks = start, arrays.ticks(start)
     labels = instance.labels()
     for exact in (False, True):

@@ -1,4 +1,4 @@
-"""The problem as the algorithms see it: variables with numbered choices, and charges that several of them share.
+"""Define the problem for the algorithms: variables with numbered choices, and charges that several of them share.
 
 All costs are whole ticks, so that sums are exact and equal costs are equal. The only thing that couples variables is
 the charge: for one value and one label that it may be converted to, the price depends on the value's source, the
@@ -7,7 +7,6 @@ payer, and is paid once if any of the askers asks for that label.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from frx_graph.passes.solver.problem import Label
@@ -18,24 +17,16 @@ INFINITE = 2**61
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """Ticks of each choice, the label that each choice stands for, and the choice nearest to the program."""
+    """Ticks and label of each choice, and the choice nearest to the program."""
 
     costs: tuple[int, ...]
     labels: tuple[Label, ...]
     start: int
 
-    def keeping(self, choices: Sequence[int]) -> Variable:
-        """Only these of its choices."""
-        return Variable(
-            costs=tuple(self.costs[choice] for choice in choices),
-            labels=tuple(self.labels[choice] for choice in choices),
-            start=choices.index(self.start) if self.start in choices else 0,
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class Asker:
-    """For each choice of a variable, whether it asks for the charge's label."""
+    """A variable, and for each of its choices True if it asks for the charge's label."""
 
     variable: int
     asks: tuple[bool, ...]
@@ -58,5 +49,5 @@ class Instance:
     charges: tuple[Charge, ...]
 
     def labels(self) -> tuple[Label, ...]:
-        """All labels, in the order in which they appear."""
+        """Return all labels in order of appearance."""
         return tuple(dict.fromkeys(label for variable in self.variables for label in variable.labels))

@@ -1,4 +1,4 @@
-"""Exact minimum cuts with 63-bit capacities, by scipy's flows, which have 32 bits.
+"""Find exact minimum cuts with 63-bit capacities by scipy's flows, which have 32 bits.
 
 Capacity scaling: the flow of the capacities' leading bits is a flow, and what can still be pushed after it is little,
 at most the lost bits of every edge. So a few flows, each in what the previous ones left, add up to the maximum
@@ -17,7 +17,8 @@ from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 from frx_graph.passes.solver.instance import INFINITE
 
 _FLOW_BITS = 30
-"""Of a flow and of each capacity. What is left in one direction can be the sum of both, in a signed 32-bit integer."""
+"""Bits of a flow and of each capacity. The residual in one direction can be the sum of both, in a signed 32-bit
+integer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,7 @@ class Network:
 
 
 def source_side(network: Network, source: int, sink: int, *, exact: bool = True) -> NDArray[np.bool_]:
-    """For each vertex, whether it is on the source's side of the minimum cut that has the fewest vertices there.
+    """Return for each vertex True if it is on the source's side of the minimum cut with the fewest vertices there.
 
     Not `exact`, the cut is that of the leading bits only, several times as fast.
     """
@@ -58,8 +59,8 @@ def source_side(network: Network, source: int, sink: int, *, exact: bool = True)
 
 
 def _both_directions(network: Network) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Rows, columns and capacities by row and column, one entry per edge and its reverse, capacity 0 where there is
-    none: the flow that comes back has the same entries."""
+    """Return rows, columns and capacities by row and column, one entry per edge and its reverse, with capacity 0 for a
+    missing one: the flow that comes back has the same entries."""
     apart = (network.tails != network.heads) & (network.capacities > 0)
     tails, heads, capacities = network.tails[apart], network.heads[apart], network.capacities[apart]
     keys = np.concatenate((tails * network.size + heads, heads * network.size + tails))

@@ -1,4 +1,4 @@
-"""The best that can come of letting any set of variables change to a proposed choice, by one minimum cut.
+"""Find the best move that lets any set of variables change to a proposed choice, by one minimum cut.
 
 With one label proposed everywhere this is the α-expansion of Boykov, Veksler and Zabih (2001). A charge's askers ask
 either with what they keep or with what is proposed to them. A cut can express a charge that is dearer when its payer
@@ -11,21 +11,27 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from frx_graph.passes.solver.arrays import Choices, InstanceArrays, difference
-from frx_graph.passes.solver.two_sides import TwoSides
+from frx_graph.passes.solver.instance import INFINITE
+from frx_graph.passes.solver.minimum_cut import Network, source_side
+
+Indices = NDArray[np.int64]
+Ticks = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """Where the cut leads. `tight` if no price was raised: then no other set of changes leads to fewer ticks."""
+    """The choices of a cut. `tight` if no price was raised: then no other set of changes leads to fewer ticks."""
 
     choices: Choices
     tight: bool
 
 
 def best_move(arrays: InstanceArrays, keep: Choices, propose: Choices, *, exact: bool = True) -> Move:
-    """`keep` or `propose`, for each variable. If `exact` it is never dearer than `keep`, otherwise by rounding only."""
+    """Return `keep` or `propose` for each variable. If `exact` it is never dearer than `keep`, otherwise by rounding
+    only."""
     kept_price, proposed_price = arrays.prices.at(keep[arrays.payer]), arrays.prices.at(propose[arrays.payer])
     asks_kept = arrays.asks.at(keep[arrays.asker]) > 0
     asks_proposed = arrays.asks.at(propose[arrays.asker]) > 0
@@ -37,23 +43,80 @@ def best_move(arrays: InstanceArrays, keep: Choices, propose: Choices, *, exact:
     sides.choose(np.arange(len(keep)), arrays.costs.at(keep), arrays.costs.at(propose))
     sides.choose(arrays.payer[always], kept_price[always], proposed_price[always])
     dearer = np.maximum(kept_price, proposed_price)
-    sides.if_any_keeps(
-        group=arrays.asked_charge[keeping],
-        members=arrays.asker[keeping],
-        low=kept_price,
-        payer=arrays.payer,
-        extra=difference(dearer, kept_price),
-    )
-    sides.if_any_switches(
-        group=arrays.asked_charge[switching],
-        members=arrays.asker[switching],
-        low=proposed_price,
-        payer=arrays.payer,
-        extra=difference(dearer, proposed_price),
-    )
+    for asking, price, switches in ((keeping, kept_price, False), (switching, proposed_price, True)):
+        sides.charge_groups(
+            group=arrays.asked_charge[asking],
+            members=arrays.asker[asking],
+            low=price,
+            payer=arrays.payer,
+            extra=difference(dearer, price),
+            switches=switches,
+        )
     any_keeping, any_switching = arrays.any_asker(keeping), arrays.any_asker(switching)
     raised = any_keeping & (kept_price > proposed_price) | any_switching & (proposed_price > kept_price)
     # Both kinds are charged apart, though together they would be one conversion.
     doubled = any_keeping & any_switching & (dearer > 0)
     choices = np.where(sides.switched(exact=exact), propose, keep)
     return Move(choices, tight=not (raised | doubled).any())
+
+
+class TwoSides:
+    """Costs of deciding yes or no for each of many variables, as a network whose minimum cut is the best decision.
+
+    A vertex on the source's side keeps its choice, one on the sink's side switches. A cost that is paid once, however
+    many of a group do the same, has a vertex of its own that they all drag along: the label cost of Delong et al.
+    (2012). The caller must pass only costs that a cut can express.
+    """
+
+    def __init__(self, variables: int) -> None:
+        self._variables = variables
+        self._source, self._sink = variables, variables + 1
+        self._size = variables + 2
+        self._edges: list[tuple[Indices, Indices, Ticks]] = []
+
+    def choose(self, variables: Indices, kept: Ticks, switched: Ticks) -> None:
+        """Add a cost of either decision for each of `variables`, less what both cost."""
+        least = np.minimum(kept, switched)
+        self._add(variables, self._sink, difference(kept, least))
+        self._add(self._source, variables, difference(switched, least))
+
+    def charge_groups(
+        self, *, group: Indices, members: Indices, low: Ticks, payer: Indices, extra: Ticks, switches: bool
+    ) -> None:
+        """Charge a group with a member that keeps `low`, and `extra` more if its `payer` switches.
+
+        `members[i]` is in group `group[i]`. With `switches`, keeping and switching trade places.
+        """
+        helper, found = self._helpers(group, members, len(low))
+        end = self._source if switches else self._sink
+        edges: list[tuple[Indices, Indices | int, Ticks]] = [
+            (members, helper[group], np.full(len(members), INFINITE)),
+            (helper[found], end, low[found]),
+            (helper[found], payer[found], extra[found]),
+        ]
+        for first, second, capacities in edges:
+            tails, heads = (second, first) if switches else (first, second)
+            self._add(tails, heads, capacities)
+
+    def switched(self, *, exact: bool = True) -> NDArray[np.bool_]:
+        """Return for each variable True if it switches in the best decision; of several, in the one with most that
+        switch. Not `exact`, it is the best but for a billionth of all costs together."""
+        tails, heads, capacities = (np.concatenate(arrays) for arrays in zip(*self._edges, strict=True))
+        network = Network(self._size, tails, heads, capacities)
+        return ~source_side(network, self._source, self._sink, exact=exact)[: self._variables]
+
+    def _add(self, tails: Indices | int, heads: Indices | int, capacities: Ticks) -> None:
+        """Add edges, paid if the tail is on the source's side and the head is not."""
+        shape = capacities.shape
+        self._edges.append((np.broadcast_to(tails, shape), np.broadcast_to(heads, shape), capacities))
+
+    def _helpers(self, group: Indices, members: Indices, groups: int) -> tuple[Indices, NDArray[np.bool_]]:
+        """Return a vertex for each group, and True for each group with a member. A lone member is its group's
+        vertex."""
+        count = np.bincount(group, minlength=groups)
+        helper = np.zeros(groups, dtype=np.int64)
+        helper[group] = members
+        several = count > 1
+        helper[several] = self._size + np.arange(several.sum())
+        self._size += int(several.sum())
+        return helper, count > 0

@@ -1,4 +1,4 @@
-"""What is decided already is put in, and what is left falls apart into parts that do not interact.
+"""Put in what is decided already, and split the rest into parts that do not interact.
 
 A variable with one choice couples nothing: what it pays or asks for is known. So pinned operators, and operators that
 the program around them decides, separate a graph into regions that are solved one by one.
@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from frx_graph.errors import LabellingError
 from frx_graph.passes.solver.instance import INFINITE, Asker, Charge, Instance, Variable
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +26,7 @@ class Part:
 
 
 def split(instance: Instance) -> tuple[Part, ...]:
-    """Every variable in exactly one part. Raises `LabellingError` where what is decided costs infinitely."""
+    """Return parts with every variable in exactly one. Raises `LabellingError` if decided costs are infinite."""
     kept = [tuple(range(len(variable.costs))) for variable in instance.variables]
     while True:
         folded = _folded(restricted(instance, kept))
@@ -39,27 +42,31 @@ def split(instance: Instance) -> tuple[Part, ...]:
 
 
 def restricted(instance: Instance, kept: Sequence[tuple[int, ...]]) -> Instance:
-    """The same with only the choices `kept` of each variable."""
+    """Return the instance with only the choices `kept` of each variable."""
     fewer = [len(some) < len(variable.costs) for some, variable in zip(kept, instance.variables, strict=True)]
     if not any(fewer):
         return instance
 
-    def asker(old: Asker) -> Asker:
-        if not fewer[old.variable]:
-            return old
-        return Asker(old.variable, tuple(old.asks[choice] for choice in kept[old.variable]))
+    def pick(values: tuple[T, ...], variable: int) -> tuple[T, ...]:
+        return tuple(values[choice] for choice in kept[variable]) if fewer[variable] else values
 
-    def prices(old: Charge) -> tuple[int, ...]:
-        return tuple(old.prices[choice] for choice in kept[old.payer]) if fewer[old.payer] else old.prices
-
-    return Instance(
-        variables=tuple(v.keeping(choices) for v, choices in zip(instance.variables, kept, strict=True)),
-        charges=tuple(Charge(old.payer, prices(old), tuple(map(asker, old.askers))) for old in instance.charges),
-    )
+    variables = [
+        Variable(pick(old.costs, i), pick(old.labels, i), kept[i].index(old.start) if old.start in kept[i] else 0)
+        for i, old in enumerate(instance.variables)
+    ]
+    charges = [
+        Charge(
+            old.payer,
+            pick(old.prices, old.payer),
+            tuple(Asker(asker.variable, pick(asker.asks, asker.variable)) for asker in old.askers),
+        )
+        for old in instance.charges
+    ]
+    return Instance(tuple(variables), tuple(charges))
 
 
 def _folded(instance: Instance) -> Instance:
-    """The same costs, up to what no choice can change, with charges only where two variables or more are undecided."""
+    """Return the same costs, up to a constant, with charges only between two or more undecided variables."""
     costs = [list(variable.costs) for variable in instance.variables]
     charges: list[Charge] = []
     for charge in instance.charges:
@@ -80,7 +87,8 @@ def _folded(instance: Instance) -> Instance:
 
 
 def _undecided(charge: Charge) -> Charge | None:
-    """The charge with the askers that may or may not ask; without any, it is paid for certain. None if it never is."""
+    """Return the charge with the askers that may or may not ask; without any, it is paid for certain. None if it never
+    is."""
     if not any(charge.prices):
         return None
     asking = tuple(asker for asker in charge.askers if any(asker.asks))
@@ -100,31 +108,19 @@ def _add(costs: list[int], prices: Iterable[int]) -> None:
 
 
 def _parts(instance: Instance, kept: Sequence[tuple[int, ...]]) -> Iterable[Part]:
-    """The connected components, by their first variables."""
-    root = list(range(len(instance.variables)))
-
-    def find(variable: int) -> int:
-        while root[variable] != variable:
-            root[variable] = root[root[variable]]
-            variable = root[variable]
-        return variable
-
+    """Return the connected components, by their first variables."""
+    pairs = [(charge.payer, asker.variable) for charge in instance.charges for asker in charge.askers]
+    components = connected_components(len(instance.variables), pairs)
+    first_of = {variable: members[0] for members in components for variable in members}
+    charges: dict[int, list[Charge]] = {members[0]: [] for members in components}
     for charge in instance.charges:
-        for asker in charge.askers:
-            first, second = sorted((find(charge.payer), find(asker.variable)))
-            root[second] = first
-    members: dict[int, list[int]] = {}
-    for variable in range(len(root)):
-        members.setdefault(find(variable), []).append(variable)
-    charges: dict[int, list[Charge]] = {first: [] for first in members}
-    for charge in instance.charges:
-        charges[find(charge.payer)].append(charge)
-    for first, variables in members.items():
+        charges[first_of[charge.payer]].append(charge)
+    for variables in components:
         index = {variable: position for position, variable in enumerate(variables)}
         yield Part(
             instance=Instance(
                 variables=tuple(instance.variables[variable] for variable in variables),
-                charges=tuple(_renumbered(charge, index) for charge in charges[first]),
+                charges=tuple(_renumbered(charge, index) for charge in charges[variables[0]]),
             ),
             variables=tuple(variables),
             choices=tuple(kept[variable] for variable in variables),
@@ -132,7 +128,24 @@ def _parts(instance: Instance, kept: Sequence[tuple[int, ...]]) -> Iterable[Part
 
 
 def _renumbered(charge: Charge, index: dict[int, int]) -> Charge:
-    if all(index[asker.variable] == asker.variable for asker in charge.askers) and index[charge.payer] == charge.payer:
-        return charge
     askers = tuple(Asker(index[asker.variable], asker.asks) for asker in charge.askers)
     return Charge(index[charge.payer], charge.prices, askers)
+
+
+def connected_components(count: int, pairs: Iterable[tuple[int, int]]) -> list[list[int]]:
+    """Return the members of each component of a graph of `count` vertices, by their first members."""
+    root = list(range(count))
+
+    def find(vertex: int) -> int:
+        while root[vertex] != vertex:
+            root[vertex] = root[root[vertex]]
+            vertex = root[vertex]
+        return vertex
+
+    for pair in pairs:
+        first, second = sorted(map(find, pair))
+        root[second] = first
+    members: dict[int, list[int]] = {}
+    for vertex in range(count):
+        members.setdefault(find(vertex), []).append(vertex)
+    return list(members.values())

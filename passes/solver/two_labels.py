@@ -1,4 +1,4 @@
-"""The exact answer where no variable has more than two choices, as a minimum cut.
+"""Solve instances exactly by a minimum cut, if no variable has more than two choices.
 
 It takes two sides such that along every value what fits together is on the same side. With the same two labels
 everywhere those are the labels; where operators translate labels the sides are followed through the graph.
@@ -18,9 +18,11 @@ from frx_graph.passes.solver.moves import best_move
 
 
 def least_by_cut(instance: Instance) -> tuple[int, ...] | None:
-    """The choices of least ticks. None if a variable has more than two, or if there are no such sides: with an odd
-    number of translations around a cycle, or a conversion that is cheaper from a label that is further away. Raises
-    `LabellingError` if all are infinite."""
+    """Return the choices of least ticks by a cut.
+
+    None if a variable has more than two, or if no two sides fit: with an odd number of translations around a cycle.
+    Raises `LabellingError` if all are infinite.
+    """
     if any(len(variable.costs) > 2 for variable in instance.variables):
         return None
     keep = _first_side(instance)
@@ -36,7 +38,7 @@ def least_by_cut(instance: Instance) -> tuple[int, ...] | None:
 
 
 def _first_side(instance: Instance) -> Choices:
-    """Each variable's choice on one side, spread from its neighbours; contradictions are left to be found later."""
+    """Return each variable's choice on one side, spread from its neighbours; contradictions are found later."""
     neighbours: list[list[tuple[int, int, int]]] = [[] for _ in instance.variables]
     for charge in instance.charges:
         for first, second in pairwise(_fitting(charge)):
@@ -57,7 +59,7 @@ def _first_side(instance: Instance) -> Choices:
 
 
 def _fitting(charge: Charge) -> list[tuple[int, int]]:
-    """Variables with the choice that goes with the charge's label: that asks for it, that makes it cheap."""
+    """Return the variables with the choice that fits the charge's label: that asks for it, or makes it cheap."""
     pairs = [
         (asker.variable, asker.asks.index(True))
         for asker in charge.askers

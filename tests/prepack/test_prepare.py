@@ -143,7 +143,7 @@ def test_a_weight_that_something_else_reads_stays(broken: bool) -> None:
     model = ReadTwice(broken)
     prepared = frx_graph.prepare(model, (IMAGE,), inner="eager")
     assert prepared.converted == {}
-    assert [refusal.reason for refusal in prepared.refused] == ["something else than convolutions reads it"]
+    assert [refusal.reason for refusal in prepared.refused] == ["an operator other than a convolution reads it"]
     assert model.convolution.weight.is_contiguous()
 
 

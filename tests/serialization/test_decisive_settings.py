@@ -132,7 +132,7 @@ def test_an_arm_and_the_program_have_the_same(tmp_path: Path, travels: bool) -> 
 
 
 def test_an_arm_in_the_programs_own_process_has_the_same(tmp_path: Path) -> None:
-    """A pass without a path cannot travel; the arm's thread has the configuration that Dynamo compiles under."""
+    """A pass without a path cannot be serialized; the arm's thread has the configuration that Dynamo compiles under."""
     seen: list[tuple[tuple[str, str], ...]] = []
 
     def backend(dynamo: fx.GraphModule, inputs: list[Tensor]) -> Callable[..., Any]:

@@ -1,4 +1,4 @@
-"""What has to be timed before orders can be chosen: every anchor, by itself, in each order that it may run in.
+"""Name the calls to time before orders can be chosen: every anchor in each order that it may run in.
 
 An anchor is an operator whose kernel is faster in one order than in another: convolutions; poolings and attention, too,
 where kernels of their own run.
@@ -18,27 +18,28 @@ from frx_graph.facts.layout import CHANNELS_LAST_ORDER, Layout, strides_for_orde
 from frx_graph.facts.operator_families import CONVOLUTIONS
 from frx_graph.facts.operator_signature import OperatorSignature, TensorSpec, signature_of, spec_of
 from frx_graph.passes.layouts.dimension_map import Order, plain_order
-from frx_graph.passes.layouts.memory_order import memory_order
+from frx_graph.passes.layouts.operator_layout import memory_order
 from frx_graph.passes.rewrites.layout.conversion import MEMORY_FORMATS
 from frx_graph.passes.rewrites.layout.ops import Member
 from frx_graph.passes.rewrites.packed_forms import packed_form
 from frx_graph.passes.rewrites.product_forms import Form, forms_of
 
 HEADS_ORDER: Order = (0, 2, 1, 3)
-"""Attention heads as a projection leaves them: (batch, heads, sequence, features) stored as (batch, sequence, ...)."""
+"""Attention heads as a projection leaves them: (batch, heads, sequence, features) in memory as (batch, sequence,
+...)."""
 
 
 @dataclass(frozen=True, slots=True)
 class AnchorCall:
-    """One anchor in one order: its seconds are those of all `calls` together, each in the fastest of its forms, and of
-    moving `moved_bytes`. Where sizes may change, no other form is applied, and none is counted."""
+    """One anchor in one order. It takes the seconds of all `calls` together, each in the fastest of its forms, and of
+    moving `moved_bytes`. If sizes may change, no other form counts."""
 
     calls: tuple[tuple[Form, ...], ...]
     moved_bytes: int = 0
 
 
 def anchor_orders(member: Member) -> tuple[Order, ...]:
-    """The orders in which the anchor may run, plain first."""
+    """Return the orders in which the anchor may run, plain first."""
     rank = len(member.shape)
     other = CHANNELS_LAST_ORDER.get(rank) if member.row.images else HEADS_ORDER
     return (plain_order(member.shape), other) if rank in (4, 5) and other is not None else ()
@@ -47,16 +48,18 @@ def anchor_orders(member: Member) -> tuple[Order, ...]:
 def anchor_calls(
     member: Member, facts: GraphFacts, phase: Phase, *, prepared: bool = False, frozen: Collection[str] = ()
 ) -> Mapping[Order, AnchorCall]:
-    """What to time of one anchor, by order. In the forward of a training step the backward's call is part of it. With
-    `prepared`, weights are stored in each order beforehand, instead of as they are. Weights named in `frozen` are
-    constants, and may be packed."""
+    """Return the calls to time of one anchor, by order. The forward of a training step includes the backward's call.
+
+    With `prepared`, weights are stored in each order beforehand. Weights named in `frozen` are constants, and may be
+    packed.
+    """
     weight = weight_of(member.op, facts)
     packs = weight is not None and weight.name in frozen
     return {order: _call(member, order, facts, phase, prepared, packs) for order in anchor_orders(member)}
 
 
 def conversion_calls(value: ValueFacts) -> tuple[OperatorSignature, ...]:
-    """The copies that bring an image or volume from plain to channels-last and back; none for what is neither."""
+    """Return the copies that bring an image or volume from plain to channels-last and back; none for other values."""
     rank = len(value.shape)
     if rank not in MEMORY_FORMATS or not value.dense or 0 in value.shape:
         return ()
@@ -72,7 +75,7 @@ def conversion_calls(value: ValueFacts) -> tuple[OperatorSignature, ...]:
 
 
 def weight_of(op: OpFacts, facts: GraphFacts) -> ValueFacts | None:
-    """The weight of a convolution or of its backward; None for other operators."""
+    """Return the weight of a convolution or of its backward; None for other operators."""
     if op.operator not in CONVOLUTIONS:
         return None
     argument = op.args[2 if op.operator == "aten.convolution_backward" else 1]
@@ -80,8 +83,8 @@ def weight_of(op: OpFacts, facts: GraphFacts) -> ValueFacts | None:
 
 
 def conversion_weight(op: OpFacts, order: Order, facts: GraphFacts) -> ValueFacts | None:
-    """The weight that a convolution in `order` needs converted in the graph. A plain weight is converted by the
-    convolution itself; one in channels-last makes it run so, whatever its input, and must be made plain."""
+    """Return the weight that a convolution in `order` needs converted in the graph. The convolution itself converts a
+    plain weight; one in channels-last makes it run so, whatever its input, and must be made plain."""
     weight = weight_of(op, facts)
     if weight is None or order != plain_order(weight.shape) or memory_order(weight) is not Layout.CHANNELS_LAST:
         return None
@@ -107,7 +110,7 @@ def _call(member: Member, order: Order, facts: GraphFacts, phase: Phase, prepare
 
 
 def _results(op: OpFacts, order: Order, facts: GraphFacts) -> tuple[TensorSpec, ...]:
-    """What the call returns in this order; a bias's gradient has but one."""
+    """Return the results of the call in this order; a bias's gradient has only one."""
     return tuple(
         spec if len(spec.shape) != len(order) else replace(spec, strides=strides_for_order(spec.shape, order))
         for spec in map(spec_of, facts.output_values(op))
@@ -115,9 +118,8 @@ def _results(op: OpFacts, order: Order, facts: GraphFacts) -> tuple[TensorSpec, 
 
 
 def _backward_of(op: OpFacts, forward: OperatorSignature, order: Order, facts: GraphFacts) -> tuple[Form, ...]:
-    """The forms of what the convolution's backward will be, before its graph is there: a forward that is laid out
-    without a thought of its backward saves activations in an order that the backward converts again. The gradient of
-    the input is left out where the input is the graph's own, as for a network's first convolution."""
+    """Return the forms of the convolution's backward before its graph exists: the forward's order decides which order
+    its backward must convert. The gradient of the input is left out if the input is the graph's own."""
     (gradient,) = _results(op, order, facts)
     image, weight, bias = forward.args[:3]
     assert isinstance(image, TensorSpec) and isinstance(weight, TensorSpec)

@@ -1,9 +1,10 @@
-"""The orders of all values of a graph as one candidate: what `propagate_layout`, `backward_layout` and
-`cancel_permutes` are made of."""
+"""Choose the orders of all values of a graph as one candidate, for `propagate_layout`, `backward_layout` and
+`cancel_permutes`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
 
 from torch import fx
 
@@ -15,33 +16,32 @@ from frx_graph.passes.rewrites.layout.anchor_calls import anchor_orders, convers
 from frx_graph.passes.rewrites.layout.conversion import aten_conversion, inductor_conversion
 from frx_graph.passes.rewrites.layout.costs import AnchorSeconds, OrderProblem, Surroundings, order_problem
 from frx_graph.passes.rewrites.layout.ops import Member
-from frx_graph.passes.rewrites.layout.relayout import Reads, Wanted, relayout
-from frx_graph.passes.rewrites.meta_strides.inputs_as_traced import read_as_traced
+from frx_graph.passes.rewrites.layout.relayout import Demands, Reads, Wanted, relayout
 from frx_graph.passes.rewrites.meta_strides.requires_contiguous_input import images_of, needs_plain_images
+from frx_graph.passes.rewrites.meta_strides.restored_outputs import read_as_traced
 from frx_graph.passes.rewrites.meta_strides.stride_sensitivity import reads_any_order
 from frx_graph.passes.rewrites.meta_strides.unreliable_strides import OTHER_THAN_FAKE
 from frx_graph.passes.rewrites.rewrite import RewriteSubject
 from frx_graph.records import Candidate, Refusal
 
 BANDWIDTH_UNKNOWN = "the device's bandwidth is not known, so what a conversion costs is not"
-"""Why nothing is decided where it is so."""
+"""The reason for deciding nothing without it."""
 
 _FREED = "any"
-"""The choice for a copy that was asked for one memory format: it takes, and hands on, whichever its source has."""
+"""The choice for a copy with an explicit memory format: it keeps whichever its source has."""
 
 _READS = "read as "
-"""Before the order of a loop that the compiler writes, and that is given its operands in it."""
+"""Prefix of the order of a generated loop that is given its operands in it."""
 
 _NEXT_TO_NOTHING = 1e-15
-"""Seconds a byte that decide only between what costs the same otherwise."""
+"""Seconds a byte that decide only between equal costs."""
 
 
 def propose_orders(subject: RewriteSubject, name: str) -> Iterator[Candidate | Refusal]:
-    """One candidate for the whole graph, in the name of a rewrite: the order of every operator that is not to stay as
-    it is."""
+    """Propose one candidate for the whole graph: the order of every operator that is to change."""
     anchors = tuple(member.op.node for member in subject.anchors)
     if misread := tuple(op.node for op in subject.facts.ops if needs_plain_images(op, subject.facts)):
-        yield Refusal(name, "oneDNN computes something else on channels-last images of these sizes", misread)
+        yield Refusal(name, "oneDNN computes wrong values on channels-last images of these sizes", misread)
     if inexact := tuple(op.node for op in subject.facts.ops if subject.loses_digits(op)):
         yield Refusal(name, "torch computes group norms less exactly in channels-last", inexact)
     if not subject.everything and subject.bandwidth_bytes_per_s is None:
@@ -82,7 +82,7 @@ def propose_orders(subject: RewriteSubject, name: str) -> Iterator[Candidate | R
 
 
 def cheapest_orders(subject: RewriteSubject) -> Mapping[str, Order]:
-    """The order of each anchor that was measured, by node name, in the cheapest choice for the graph."""
+    """Return the order of each measured anchor, by node name, in the cheapest choice for the graph."""
     if subject.bandwidth_bytes_per_s is None:
         return {}
     posed = _posed(subject, _seconds(subject))
@@ -91,14 +91,14 @@ def cheapest_orders(subject: RewriteSubject) -> Mapping[str, Order]:
 
 
 def undecided_loops(subject: RewriteSubject) -> tuple[Member, ...]:
-    """The loops that the compiler writes whose order is open, given the measured times of anchors: those to time."""
+    """Return the generated loops whose order is open, given the measured times of anchors: those to time."""
     if not subject.loops or subject.bandwidth_bytes_per_s is None:
         return ()
     return tuple(_loops_of(subject, _posed(subject, _seconds(subject))).values())
 
 
 def undecided_values(subject: RewriteSubject) -> tuple[ValueFacts, ...]:
-    """The values whose order is open, given the measured times of anchors: one of them may have to be converted."""
+    """Return the values whose order is open, given the measured times of anchors: they may have to be converted."""
     if not subject.anchors or subject.bandwidth_bytes_per_s is None:
         return ()
     members = _posed(subject, _seconds(subject)).members
@@ -106,7 +106,7 @@ def undecided_values(subject: RewriteSubject) -> tuple[ValueFacts, ...]:
 
 
 def _loops_of(subject: RewriteSubject, posed: OrderProblem) -> Mapping[str, Member]:
-    """By node name, those of the problem that have times in principle; none where all is changed whatever it costs."""
+    """Return the loops of the problem that have times in principle, by node name; none if everything is changed."""
     loops = () if subject.everything else subject.loops
     timed = {
         member.op.node: member
@@ -129,51 +129,55 @@ def _seconds(subject: RewriteSubject) -> AnchorSeconds:
 
 
 def apply_orders(subject: RewriteSubject, module: fx.GraphModule, candidate: Candidate) -> tuple[str, ...]:
-    """Lay the values out; returns the conversions inserted. Raises `RewriteError`, the graph left as it was, where it
+    """Lay the values out; returns the conversions inserted. Raises `RewriteError`, with the graph unchanged, if that
     cannot be done."""
     choices = dict(zip(candidate.nodes, candidate.choices, strict=True))
     freed = {node for node, choice in choices.items() if choice == _FREED}
     labels = {node: _order(choice.removeprefix(_READS)) for node, choice in choices.items() if node not in freed}
     read = {node for node, choice in choices.items() if choice.startswith(_READS)}
     members = [member for member in subject.members if member.op.node in labels]
-    return relayout(
-        module.graph,
-        {
-            **{
-                member.op.node: _demand(subject, member, labels[member.op.node])
-                for member in members
-                if member.op.node in read or not _is_loop(subject, member)
-            },
-            **_plain_images(subject),
-        },
-        convert=inductor_conversion if subject.generates_loops else aten_conversion,
-        reads=lambda node: Reads.ANY if node in choices else _reads(subject, node),
+    demands = {
+        member.op.node: _demand(subject, member, labels[member.op.node])
+        for member in members
+        if member.op.node in read or not _is_loop(subject, member)
+    }
+    return _relayout(
+        subject,
+        module,
+        {**demands, **_plain_images(subject)},
+        changed=choices,
         freed=freed,
-        kept_outputs=subject.visible,
-        given=subject.given,
         made={member.op.node: labels[member.op.node] for member in members if member.resizes},
         kernels_make=dict(order for member in members for order in _kernel_orders(member, labels[member.op.node])),
-        pins=not subject.generates_loops,
-        doubtful=subject.doubtful,
     )
 
 
 def meet_inputs(subject: RewriteSubject, module: fx.GraphModule) -> tuple[str, ...]:
-    """Let a graph that nothing was chosen for run on inputs in other orders than it was traced with: what it returns
-    keeps its strides, and where it cannot run on them, they are brought back first. Returns what was inserted."""
+    """Make an otherwise unchanged graph run on inputs in other orders than it was traced with.
+
+    Its outputs keep their strides. If it cannot run on the inputs, they are converted back first. Returns the inserted
+    nodes.
+    """
     try:
-        return relayout(
-            module.graph,
-            {},
-            convert=inductor_conversion if subject.generates_loops else aten_conversion,
-            reads=lambda node: _reads(subject, node),
-            kept_outputs=subject.visible,
-            given=subject.given,
-            pins=not subject.generates_loops,
-            doubtful=subject.doubtful,
-        )
+        return _relayout(subject, module, {})
     except RewriteError:
         return read_as_traced(module.graph, subject.given)
+
+
+def _relayout(
+    subject: RewriteSubject, module: fx.GraphModule, demands: Demands, changed: Collection[str] = (), **options: Any
+) -> tuple[str, ...]:
+    return relayout(
+        module.graph,
+        demands,
+        convert=inductor_conversion if subject.generates_loops else aten_conversion,
+        reads=lambda node: Reads.ANY if node in changed else _reads(subject, node),
+        kept_outputs=subject.visible,
+        given=subject.given,
+        pins=not subject.generates_loops,
+        doubtful=subject.doubtful,
+        **options,
+    )
 
 
 def _text(order: Order) -> str:
@@ -185,7 +189,7 @@ def _order(text: str) -> Order:
 
 
 def _prices_of_change(subject: RewriteSubject) -> AnchorSeconds:
-    """Prices that make every anchor change its order, but those whose weights can be packed run in channels-last."""
+    """Return prices that make every anchor change its order; those whose weights can be packed run in channels-last."""
 
     def price(member: Member, order: Order) -> float:
         weight = weight_of(member.op, subject.facts)
@@ -200,7 +204,7 @@ def _prices_of_change(subject: RewriteSubject) -> AnchorSeconds:
 
 
 def _without_noise(measured: AnchorSeconds) -> AnchorSeconds:
-    """A difference that noise could make is none."""
+    """Drop differences that noise could make."""
     quiet: dict[str, Mapping[Order, float]] = {}
     for node, seconds in measured.items():
         least, most = min(seconds.values()), max(seconds.values())
@@ -209,7 +213,7 @@ def _without_noise(measured: AnchorSeconds) -> AnchorSeconds:
 
 
 def _reads(subject: RewriteSubject, node: str) -> Reads:
-    """What an operator can run on that stays as it is; under Inductor most can on anything."""
+    """Return the strides that an operator can run on if it stays as it is; under Inductor most take any."""
     op: OpFacts | None = subject.facts.op_by_node.get(node)
     if op is None:
         return Reads.ANY
@@ -221,21 +225,21 @@ def _reads(subject: RewriteSubject, node: str) -> Reads:
 
 
 def _is_loop(subject: RewriteSubject, member: Member) -> bool:
-    """Inductor's own loops want no order: they read what is there, and a conversion in front of them would be a copy
-    more."""
+    """Return True for Inductor's own loops, which take any order: a conversion in front of them would be one more
+    copy."""
     return subject.generates_loops and member.row.generated
 
 
 def _is_timed_loop(subject: RewriteSubject, member: Member, labels: Mapping[str, Order]) -> bool:
-    """True for a loop that was timed in the order that it gets, and is given its operands in it: the price of such a
-    conversion is part of the choice."""
+    """Return True for a loop that was timed in its new order, and is given its operands in it: the choice includes the
+    price of such a conversion."""
     timed = subject.loop_seconds.get(member.op.node, {})
     orders = {canonical(member.shape, order) for order in timed}
     return _is_loop(subject, member) and labels.get(member.op.node) in orders
 
 
 def _demand(subject: RewriteSubject, member: Member, label: Order) -> dict[str, Wanted]:
-    """The orders in which an operator with this label wants what it reads."""
+    """Return the orders in which an operator with this label wants what it reads."""
     kernel = member.anchor and not _is_loop(subject, member)
     wanted = {
         value.name: Wanted(label if member.anchor else order, exactly=kernel and _looks_plain(value, label))
@@ -249,7 +253,7 @@ def _demand(subject: RewriteSubject, member: Member, label: Order) -> dict[str, 
 
 
 def _kernel_orders(member: Member, label: Order) -> Iterator[tuple[str, Order]]:
-    """The orders that results have when they are run, as the operator table says, where fakes tell others."""
+    """Return the orders of results at run time, from the operator table, if those of fakes are wrong."""
     if member.op.operator in OTHER_THAN_FAKE:
         for result in member.results:
             if (order := member.order_of(result, label)) is not None:
@@ -257,8 +261,8 @@ def _kernel_orders(member: Member, label: Order) -> Iterator[tuple[str, Order]]:
 
 
 def _plain_images(subject: RewriteSubject) -> dict[str, dict[str, Wanted]]:
-    """What must be read plain whatever is saved for it: under Inductor a backward's values are computed again from what
-    the forward has saved, and no longer those of the trace."""
+    """Return demands for plain images that hold whatever is saved: under Inductor a backward's values are computed
+    again from what the forward has saved, and differ from the trace."""
     return {
         op.node: {value.name: Wanted(plain_order(value.shape)) for value in images_of(op, subject.facts)}
         for op in subject.facts.ops
@@ -267,7 +271,7 @@ def _plain_images(subject: RewriteSubject) -> dict[str, dict[str, Wanted]]:
 
 
 def _looks_plain(value: ValueFacts, label: Order) -> bool:
-    """True for a value that has one memory in both orders, such as an image of one channel. Kernels look at the strides
-    of its dimensions of size 1 to tell which is meant."""
+    """Return True for a value that has one memory in both orders, such as an image of one channel. Kernels choose by
+    the strides of its dimensions of size 1."""
     plain = plain_order(value.shape)
     return label != plain and canonical(value.shape, label) == canonical(value.shape, plain) and value.shape[1] == 1

@@ -1,9 +1,9 @@
-"""The operators that copy a value into another order: one kind for Inductor, one for everything that runs ATen."""
+"""Add operators that copy a value into another order: one kind for Inductor, one for everything that runs ATen."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import torch
 from torch import Tensor, fx
@@ -11,45 +11,48 @@ from torch import Tensor, fx
 from frx_graph.facts.layout import CHANNELS_LAST_ORDER, dimension_order, inverse_order, strides_for_order
 from frx_graph.facts.size_hint import shape_hint, stride_hint
 from frx_graph.passes.layouts.dimension_map import Order, plain_order
+from frx_graph.passes.rewrites.meta_strides.fake_values import call_op, has_fixed_sizes
 from frx_graph.support.torch_internals import OpOverload
 
 Convert: TypeAlias = Callable[[fx.Graph, fx.Node, Order], fx.Node]
-"""Adds what copies a value into a dense order at the graph's insertion point, and gives each new node its value in
-`meta["val"]`; the caller has entered the fake mode."""
+"""Adds a copy of a value in a dense order at the graph's insertion point. Each new node has its value in `meta["val"]`.
+The caller has entered the fake mode."""
 
 MEMORY_FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
 """Torch's name for channels-last, by rank."""
 
 
 def aten_conversion(graph: fx.Graph, source: fx.Node, order: Order) -> fx.Node:
-    """A copy that every backend runs as it is written."""
+    """Add a copy that every backend runs as it is written."""
     return _laid_out(graph, torch.ops.aten.clone.default, source, order)
 
 
 def aten_pin(graph: fx.Graph, source: fx.Node, order: Order) -> fx.Node:
-    """A copy only where `source`, when it is run, does not lie in `order` after all."""
+    """Add a copy that is made only if `source`, when it is run, is not in `order` after all."""
     return _laid_out(graph, torch.ops.aten.contiguous.default, source, order)
 
 
 def aten_copy(graph: fx.Graph, source: fx.Node) -> fx.Node:
-    """A copy with the strides of `source`, in memory of its own."""
-    return _call(graph, torch.ops.aten.clone.default, source, memory_format=torch.preserve_format)
+    """Add a copy with the strides of `source`, in memory of its own."""
+    return call_op(graph, torch.ops.aten.clone.default, source, memory_format=torch.preserve_format)
 
 
 def _laid_out(graph: fx.Graph, copy: OpOverload, source: fx.Node, order: Order) -> fx.Node:
     rank = len(order)
     if order == plain_order(order):
-        return _call(graph, copy, source, memory_format=torch.contiguous_format)
+        return call_op(graph, copy, source, memory_format=torch.contiguous_format)
     if rank in MEMORY_FORMATS and order == CHANNELS_LAST_ORDER[rank]:
-        return _call(graph, copy, source, memory_format=MEMORY_FORMATS[rank])
+        return call_op(graph, copy, source, memory_format=MEMORY_FORMATS[rank])
     stored = _permute(graph, source, list(order))
-    return _permute(graph, _call(graph, copy, stored, memory_format=torch.contiguous_format), inverse_order(order))
+    return _permute(graph, call_op(graph, copy, stored, memory_format=torch.contiguous_format), inverse_order(order))
 
 
 def exact_strides(graph: fx.Graph, source: fx.Node, wanted: Tensor) -> fx.Node | None:
-    """A view of `source` with the strides of `wanted` also in dimensions of size 1, where strides mean nothing but can
-    be seen; the two differ nowhere else. None where sizes are symbolic and the strides are not those of an order, or a
-    size is 1 in the example only."""
+    """Add a view of `source` with the strides of `wanted` in dimensions of size 1, too.
+
+    There strides mean nothing but can be seen; the two differ nowhere else. None if sizes are symbolic and the strides
+    are not those of an order, or if a size is 1 in the example only.
+    """
     hints = shape_hint(wanted)
     for order in (
         dimension_order(hints, stride_hint(wanted)),
@@ -59,19 +62,18 @@ def exact_strides(graph: fx.Graph, source: fx.Node, wanted: Tensor) -> fx.Node |
         if strides_for_order(hints, order) == stride_hint(wanted) and 0 not in hints:
             break
     else:
-        shape, strides = tuple(wanted.shape), tuple(wanted.stride())
-        if not all(isinstance(n, int) for n in (*shape, *strides)):
+        if not has_fixed_sizes(wanted):
             return None
-        return _call(graph, torch.ops.aten.as_strided.default, source, list(shape), list(strides))
+        return call_op(graph, torch.ops.aten.as_strided.default, source, list(wanted.shape), list(wanted.stride()))
     # A dimension that is taken away and put back has the stride that it would have in a new tensor.
     ones = [place for place, dim in enumerate(order) if hints[dim] == 1]
     if not all(isinstance(wanted.shape[order[place]], int) for place in ones):
         return None
     plain = order == plain_order(hints)
     node = source if plain else _permute(graph, source, list(order))
-    node = _call(graph, torch.ops.aten.squeeze.dims, node, ones)
+    node = call_op(graph, torch.ops.aten.squeeze.dims, node, ones)
     for place in ones:
-        node = _call(graph, torch.ops.aten.unsqueeze.default, node, place)
+        node = call_op(graph, torch.ops.aten.unsqueeze.default, node, place)
     if not plain:
         node = _permute(graph, node, inverse_order(order))
     # In the memory of `source`, which is not that of `wanted`.
@@ -81,20 +83,17 @@ def exact_strides(graph: fx.Graph, source: fx.Node, wanted: Tensor) -> fx.Node |
 
 
 def _permute(graph: fx.Graph, source: fx.Node, order: list[int]) -> fx.Node:
-    return _call(graph, torch.ops.aten.permute.default, source, order)
+    return call_op(graph, torch.ops.aten.permute.default, source, order)
 
 
 def inductor_conversion(graph: fx.Graph, source: fx.Node, order: Order) -> fx.Node:
-    """Inductor's own prim, which fuses with what made the value, and costs nothing where the value can be made in that
-    order. Its strides are numbers: symbolic sizes get a plain copy, which its readers lay out."""
+    """Add Inductor's own prim, which fuses with the operator that made the value.
+
+    It costs nothing if the value can be made in that order. Its strides are numbers: symbolic sizes get a plain copy,
+    which its readers lay out.
+    """
     value = source.meta["val"]
-    if not all(isinstance(n, int) for n in (*value.shape, *value.stride())):
+    if not has_fixed_sizes(value):
         return aten_conversion(graph, source, order)
     strides = strides_for_order(shape_hint(value), order)
-    return _call(graph, torch.ops.prims.inductor_force_stride_order.default, source, strides)
-
-
-def _call(graph: fx.Graph, target: OpOverload, source: fx.Node, *args: Any, **kwargs: Any) -> fx.Node:
-    node = graph.call_function(target, (source, *args), kwargs)
-    node.meta["val"] = target(source.meta["val"], *args, **kwargs)
-    return node
+    return call_op(graph, torch.ops.prims.inductor_force_stride_order.default, source, strides)

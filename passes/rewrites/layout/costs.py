@@ -1,4 +1,4 @@
-"""The choice of orders for a graph's values, as the solver is asked it: seconds of anchors, seconds of conversions.
+"""Pose the choice of orders for the solver: seconds of anchors, seconds of conversions.
 
 An operator's label is the order in which it reads and makes values. What it costs:
 - an anchor, its measured time in that order; an anchor that was not measured stays as it is;
@@ -33,33 +33,33 @@ AnchorSeconds = Mapping[str, Mapping[Order, float]]
 """Measured seconds of an anchor, or of a loop, by node name and label."""
 
 LOOP_SHARE = 0.5
-"""What reading in another order than is stored costs a generated loop, as a share of a copy: it moves the bytes anyway.
-A guess between nothing and a copy, which decides only where measured gains are about as small."""
+"""Share of a copy's cost that a generated loop pays for reading in another order: it moves the bytes anyway. A guess
+between nothing and a copy, which decides only between gains about as small."""
 
 
 @dataclass(frozen=True)
 class OrderProblem:
-    """The members of a graph that can change, and the problem whose node `i` is member `i`. `copies` are those that a
-    layout was asked for: in the problem they are conversions of their source, which are there where one is needed."""
+    """The members of a graph that can change, and the problem whose node `i` is member `i`. `copies` have an explicit
+    layout; in the problem they are conversions of their source, made only if needed."""
 
     members: tuple[Member, ...]
     copies: tuple[Member, ...]
     problem: Problem
 
     def cheapest(self) -> tuple[Order, ...]:
-        """A label for each member, of least total seconds; of equally cheap ones, the one nearest to the program."""
+        """Return a label for each member, of least total seconds; of equal ones, the one nearest to the program."""
         return cast("tuple[Order, ...]", solve(self.problem).labels)
 
     def seconds_saved(self, labels: Sequence[Order]) -> float:
-        """What a run of the graph with `labels` saves."""
+        """Return the seconds that a run of the graph with `labels` saves."""
         current = [member.current for member in self.members]
         return self.problem.seconds(current) - self.problem.seconds(labels)
 
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What the members stand in. `visible` are the outputs whose strides somebody outside relies on. `loops` are the
-    measured seconds of loops that the compiler writes, `conversions` those of converting a value once, by its name."""
+    """The context of the members. `visible` are the outputs whose strides the caller can see. `loops` are the measured
+    seconds of generated loops, `conversions` those of converting a value once, by its name."""
 
     facts: GraphFacts
     inner: str
@@ -68,21 +68,21 @@ class Surroundings:
     conversions: Mapping[str, float] = field(default_factory=dict)
 
     def generates(self, member: Member) -> bool:
-        """True if the compiler writes the operator's loops itself."""
+        """Return True if the compiler writes the operator's loops itself."""
         return self.inner == "inductor" and member.row.generated
 
     def is_timed_loop(self, member: Member) -> bool:
-        """True for such a loop whose times are known: they are those of reading in the order that it writes."""
+        """Return True for such a loop with known times, measured on operands in the order of its result."""
         return self.generates(member) and member.op.node in self.loops
 
 
 def order_problem(
     everyone: Sequence[Member], around: Surroundings, anchors: AnchorSeconds, seconds_per_byte: float
 ) -> OrderProblem:
-    """The problem for those of `everyone` that have a choice; empty where nobody asks for another order."""
+    """Return the problem for those of `everyone` that have a choice; empty if none wants another order."""
 
     def preferred(member: Member) -> tuple[Order, ...]:
-        # A copy stands between two orders: what is on one side of it may as well lie as on the other.
+        # A copy is between two orders: either side may take the order of the other.
         return tuple(map(current_order, member.values)) if member.told else tuple(anchors.get(member.op.node, ()))
 
     orders = possible_orders(everyone, preferred, around.inner)
@@ -101,7 +101,7 @@ def order_problem(
 def _labels(
     around: Surroundings, member: Member, orders: Mapping[str, tuple[Order, ...]], anchors: AnchorSeconds
 ) -> tuple[Order, ...]:
-    """The present label, then the others that the operator works in."""
+    """Return the present label, then the others that the operator works in."""
     if member.anchor and not around.generates(member):
         asked = [canonical(member.shape, label) for label in anchors.get(member.op.node, ())]
     else:
@@ -114,7 +114,7 @@ def _labels(
 def _seconds(
     around: Surroundings, member: Member, labels: Sequence[Order], anchors: AnchorSeconds
 ) -> dict[Label, float]:
-    """An anchor that was measured cannot have a label in which it was not; a loop can have any."""
+    """Return the seconds by label. A measured anchor cannot have a label without a time; a loop can have any."""
     if around.is_timed_loop(member):
         timed = {canonical(member.shape, label): s for label, s in around.loops[member.op.node].items()}
         usual = timed.get(member.current, max(timed.values()))
@@ -132,7 +132,7 @@ def _values(
     labels: Sequence[Sequence[Order]],
     seconds_per_byte: float,
 ) -> Iterator[Value]:
-    """Each value with all its copies as one: what has it in another order than its source pays for one conversion."""
+    """Yield each value with all its copies as one: each order other than its source's costs one conversion."""
     made: dict[str, Port] = {}
     read: dict[str, list[int]] = {}
     same: dict[str, list[ValueFacts]] = {}
@@ -178,6 +178,6 @@ def _values(
 
 
 def _port(index: int, member: Member, value: ValueFacts, labels: Sequence[Order]) -> Port:
-    """The present label stands for what is there now, whatever the table says of it."""
+    """Return the port of a value. The present label means its present order, even if the table differs."""
     translated: dict[Label, Label] = {label: member.order_of(value, label) for label in labels[1:]}
     return Port(index, {labels[0]: current_order(value), **translated})

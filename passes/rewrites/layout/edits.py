@@ -11,16 +11,17 @@ from torch import Tensor, fx
 
 from frx_graph.errors import RewriteError
 from frx_graph.facts.layout import CHANNELS_LAST_ORDER, dimension_order, is_dense, is_expanded, strides_for_order
+from frx_graph.facts.ordered_tensor import in_order
 from frx_graph.facts.size_hint import shape_hint, stride_hint
 from frx_graph.passes.layouts.dimension_map import Order, named_order, plain_order
-from frx_graph.passes.rewrites.layout.conversion import Convert
+from frx_graph.passes.rewrites.layout.conversion import Convert, aten_conversion, aten_pin, exact_strides
 
 
 @dataclass
 class LayoutEdit:
-    """What has been done to a graph so far, and how to undo it. `original` are its nodes as it was given; `convert`
-    adds copies. `before` holds the values that changed nodes had, `behind` is what those reach; `pinned` maps what was
-    put behind a node to that. See `relayout` for the others."""
+    """A layout change of a graph in progress, and the data to undo it. `original` are the nodes before; `convert` adds
+    copies. `before` holds the values that changed nodes had, `behind` the nodes that depend on them; `pinned` maps
+    nodes inserted behind others to these. See `relayout` for the rest."""
 
     graph: fx.Graph
     convert: Convert
@@ -36,15 +37,15 @@ class LayoutEdit:
     pinned: dict[fx.Node, fx.Node] = field(default_factory=dict)
 
     def name_of(self, node: fx.Node) -> str:
-        """The name that the value had in the graph as it was given."""
+        """Return the name that the value had in the original graph."""
         return self.pinned.get(node, node).name
 
     def cannot_bring_back(self, node: fx.Node) -> bool:
-        """True where nobody knows how the value lay when the graph was run as it was given."""
+        """Return True if the original strides of the value at run time are uncertain."""
         return self.pins and self.name_of(node) in self.doubtful
 
     def set_value(self, node: fx.Node, value: Any) -> None:
-        """Let the node's value be another one."""
+        """Replace the node's value."""
         self.before.setdefault(node, node.meta["val"])
         node.meta["val"] = value
 
@@ -54,13 +55,13 @@ class LayoutEdit:
         self.rerouted.append((reader, source, conversion))
 
     def free(self, node: fx.Node) -> None:
-        """Let a copy that is told a memory format keep the order of what it copies."""
+        """Let a copy with an explicit memory format keep the order of its source."""
         self.freed[node] = node.kwargs
         node.kwargs = {**node.kwargs, "memory_format": torch.preserve_format}
 
     def converted(self, source: fx.Node, order: Order, reader: fx.Node) -> fx.Node:
-        """The conversion of `source` that `reader` now reads in its place; made once, before its first reader. Raises
-        `RewriteError` where no copy lies so."""
+        """Let `reader` read a conversion of `source`, made once, before its first reader. Raises `RewriteError` if no
+        copy can have that order."""
         shape = shape_hint(source.meta["val"])
         if order not in (plain_order(shape), CHANNELS_LAST_ORDER.get(len(shape))):
             order = named_order(shape, order)
@@ -75,14 +76,14 @@ class LayoutEdit:
         return conversion
 
     def put_behind(self, node: fx.Node, stand_in: fx.Node, original: Any) -> None:
-        """All that reads `node`, which was `original`, reads what was made of it."""
+        """Let all readers of `node`, whose value was `original`, read `stand_in`."""
         self.pinned[stand_in] = node
         self.before[stand_in] = original
         for reader in [reader for reader in node.users if reader in self.original]:
             self.reroute(reader, node, stand_in)
 
     def undo(self) -> None:
-        """Put the graph back as it was given."""
+        """Restore the original graph."""
         for reader, source, conversion in reversed(self.rerouted):
             reader.replace_input_with(conversion, source)
         for node, kwargs in self.freed.items():
@@ -96,14 +97,47 @@ class LayoutEdit:
 
 
 def same_strides(value: Tensor, strides: Collection[int]) -> bool:
-    """True if `value` has these strides (hints where they are symbolic), dimensions of size 1 aside."""
+    """Return True if `value` has these strides (hints if symbolic), dimensions of size 1 aside."""
     pairs = zip(shape_hint(value), stride_hint(value), strides, strict=True)
     return 0 in shape_hint(value) or all(n == 1 or have == want for n, have, want in pairs)
 
 
 def order_of(node: fx.Node, value: Tensor, *, gaps: bool = False) -> Order:
-    """The order that a copy of `node` needs to lie as `value` does, or, with `gaps`, as it does but for those."""
+    """Return the order that a copy of `node` needs to have the strides of `value`; with `gaps`, gaps of these do not
+    matter."""
     shape, strides = shape_hint(value), stride_hint(value)
     if is_expanded(shape, strides) or not (gaps or is_dense(shape, strides)):
         raise RewriteError(f"{node.name} has gaps in memory that a copy would not have")
     return dimension_order(shape, strides)
+
+
+def pin_result(edit: LayoutEdit, node: fx.Node) -> None:
+    """Let readers of `node` read it with the predicted strides, or with its former ones if those are equivalent."""
+    value = node.meta["val"]
+    if (order := edit.kernels_make.get(node.name)) is not None:
+        value = in_order(value, order)
+    original = edit.before.get(node, value)
+    if same_strides(value, stride_hint(original)):
+        value = original
+    if 0 in shape_hint(value) or not is_dense(shape_hint(value), stride_hint(value)):
+        return
+    with edit.graph.inserting_before(node.next):
+        pin = aten_pin(edit.graph, node, order_of(node, value))
+        exact = exact_strides(edit.graph, pin, value)
+    if exact is None and 1 in shape_hint(value):
+        raise RewriteError(f"{node.name} has a size that is 1 in the example only, and strides that depend on it")
+    pin = exact or pin
+    edit.put_behind(node, pin, original)
+
+
+def say_order(edit: LayoutEdit, node: fx.Node, order: Order) -> None:
+    """Let readers of `node` take it for laid out in `order`.
+
+    Inductor ignores a copy's explicit format and writes none; but it follows the fakes, and computes them again from
+    the graph.
+    """
+    value = node.meta["val"]
+    if not same_strides(value, strides_for_order(shape_hint(value), order)):
+        with edit.graph.inserting_before(node.next):
+            said = aten_conversion(edit.graph, node, order)
+        edit.put_behind(node, said, edit.before.get(node, value))

@@ -1,4 +1,4 @@
-"""The operators of a functional graph whose operands may lie in another order, and the orders that come into question.
+"""List the operators of a functional graph that take operands in other orders, and the orders that values may have.
 
 An order names dimensions from the outermost to the innermost in memory. Which orders a value may have is found by
 walking out from the anchors: what a convolution would like to read and make, carried through every operator that hands
@@ -15,29 +15,28 @@ from functools import cached_property
 import torch
 
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts, ValueRef
-from frx_graph.facts.layout import CHANNELS_LAST_ORDER, Layout, dimension_order
+from frx_graph.facts.layout import Layout, dimension_order
 from frx_graph.facts.operator_families import GATHERS, TRACED_COPIES
 from frx_graph.passes.layouts.dimension_map import (
     Order,
     canonical,
     computes_right,
     dimension_sources,
+    list_memory_formats,
     mapped_order,
-    plain_order,
 )
-from frx_graph.passes.layouts.memory_order import converted_once
-from frx_graph.passes.layouts.operator_layout import layout_operands, layout_operator, layout_results
+from frx_graph.passes.layouts.operator_layout import converted_once, layout_operands, layout_operator, layout_results
 from frx_graph.rules.layout_operator import DimensionMap, Keeps, LayoutOperator, LayoutRole
 
 MOST_ORDERS = 4
-"""Orders considered for one value: what reaches it from anchors beyond that is left out."""
+"""Orders considered for one value; further ones that reach it from anchors are left out."""
 
 
 @dataclass(frozen=True)
 class Member:
-    """One operator that works in several orders. `operands` and `results` are the values whose order its own decides;
-    `dimensions` says how. `told` marks a copy that is told which memory format to make, and need not obey. `viewed` are
-    results that have no order to decide, and yet can only be views of operands in some."""
+    """One operator that works in several orders. Its own order decides those of `operands` and `results`; `dimensions`
+    is the map. `told` marks a copy with an explicit memory format, which it need not keep. `viewed` are results without
+    an order that can be views of operands in some orders only."""
 
     op: OpFacts
     row: LayoutOperator
@@ -48,12 +47,12 @@ class Member:
 
     @property
     def anchor(self) -> bool:
-        """Its speed depends on the order, or may."""
+        """True if its speed depends on the order, or may."""
         return self.row.role is LayoutRole.ANCHOR
 
     @property
     def resizes(self) -> bool:
-        """True for what upsampling is taken apart into."""
+        """True for the gathers of upsampling."""
         return self.row is _RESIZING
 
     @property
@@ -68,7 +67,7 @@ class Member:
 
     @cached_property
     def _telling(self) -> ValueFacts:
-        """The value whose order a label is: that with most dimensions longer than 1, since the others have no place."""
+        """The value whose order is the label: the one with most dimensions longer than 1."""
         if not self.keeps_dimensions:
             return self.operands[0]
         return max((*self.results, *self.operands), key=lambda value: sum(n > 1 for n in value.shape))
@@ -80,41 +79,40 @@ class Member:
 
     @cached_property
     def current(self) -> Order:
-        """The label that the operator has as the graph stands."""
+        """The present label."""
         return current_order(self._telling)
 
     def order_of(self, value: ValueFacts, label: Order) -> Order | None:
-        """The order that `value` is read or made in when the operator has `label`; None where that cannot be. The
-        label is an order of the dimensions that all values share, or else of the operands'."""
+        """Return the order of `value` if the operator has `label`; None if that is impossible. The label is an order of
+        the dimensions that all values share, or else of the operands'."""
         if self._is_labelled(value):
             return canonical(value.shape, label)
         return mapped_order(self.row.dimensions, self.op, self.operands[0].shape, label, value.shape)
 
     def label_for(self, value: ValueFacts, order: Order) -> Order | None:
-        """The label under which `value` has `order`, as far as one is determined; `order_of` backwards."""
+        """Return the label that gives `value` this order, the inverse of `order_of`; None if there is none."""
         if self._is_labelled(value):
             return canonical(self.shape, order)
         return _inverse(self, value, order)
 
     def _is_labelled(self, value: ValueFacts) -> bool:
-        """True if a label is an order of the value's own dimensions."""
+        """Return True if a label is an order of the value's own dimensions."""
         return self.keeps_dimensions or any(value.name == operand.name for operand in self.operands)
 
 
 def members_of(facts: GraphFacts, inner: str, may_change: Callable[[OpFacts], bool]) -> tuple[Member, ...]:
-    """All operators of the graph that hand an order on under the compiler `inner`; `may_change` says of an operator
-    whether it can be given other strides at all."""
+    """Return all operators that pass an order on under the compiler `inner`, among those that `may_change`."""
     found = (_member(op, facts, inner) for op in facts.ops if may_change(op))
     return tuple(member for member in found if member is not None)
 
 
 def has_order(value: ValueFacts) -> bool:
-    """True if at least two dimensions have a place in memory, and none is expanded."""
+    """Return True if at least two dimensions have a place in memory, and none is expanded."""
     return sum(n > 1 for n in value.shape) > 1 and 0 not in value.shape and value.layout is not Layout.EXPANDED
 
 
 def current_order(value: ValueFacts) -> Order:
-    """The order in which the value lies as the graph stands, gaps aside."""
+    """Return the present order of the value in memory, gaps aside."""
     return dimension_order(value.shape, value.strides)
 
 
@@ -158,8 +156,8 @@ _NOT_FOLLOWED = frozenset({DimensionMap.NONE, DimensionMap.REDUCE, DimensionMap.
 
 
 def _resizes(op: OpFacts, facts: GraphFacts) -> bool:
-    """True for a gather that reads each image at a grid of places: what upsampling is taken apart into. Dimension i of
-    the result is then dimension i of the operand, at other places."""
+    """Return True for a gather that reads each image at a grid of places, as upsampling does. Dimension i of the result
+    is then dimension i of the operand."""
     if op.operator not in GATHERS:
         return False
     image, indices = op.args[:2]
@@ -180,7 +178,7 @@ def _resizes(op: OpFacts, facts: GraphFacts) -> bool:
 def possible_orders(
     members: Sequence[Member], preferred: Callable[[Member], Sequence[Order]], inner: str
 ) -> Mapping[str, tuple[Order, ...]]:
-    """For every value of `members` the orders that it may have, the present one first; `preferred` are the labels that
+    """Return the orders that every value of `members` may have, the present one first. `preferred` are the labels that
     a member asks for by itself."""
     orders: dict[str, list[Order]] = {}
     touching: dict[str, list[int]] = {}
@@ -209,23 +207,17 @@ def possible_orders(
 
 
 def works_in(member: Member, label: Order, inner: str) -> bool:
-    """True if the operator keeps `label`: reads all its operands in it, and makes its results so."""
+    """Return True if the operator keeps `label`: reads all its operands in it, and makes its results so."""
     if not computes_right(member.row, member.shape, label):
         return False
-    device = member.values[0].device.type
-    if member.row.kept(device, inner) is Keeps.CHANNELS_LAST:
-        plain = plain_order(member.shape)
-        if canonical(member.shape, label) not in (plain, canonical(member.shape, _channels_last(len(plain)) or plain)):
-            return False
+    is_format = canonical(member.shape, label) in list_memory_formats(member.shape)
+    if not is_format and member.row.kept(member.values[0].device.type, inner) is Keeps.CHANNELS_LAST:
+        return False
     return all(member.order_of(value, label) is not None for value in (*member.values, *member.viewed))
 
 
-def _channels_last(rank: int) -> Order | None:
-    return CHANNELS_LAST_ORDER[rank] if rank in (4, 5) else None
-
-
 def _inverse(member: Member, value: ValueFacts, order: Order) -> Order | None:
-    """The first operand's order from a result's; None where a dimension is lost on the way."""
+    """Return the first operand's order from a result's; None if a dimension is lost on the way."""
     first = member.operands[0]
     kind = member.row.dimensions
     if kind is DimensionMap.REGROUP:

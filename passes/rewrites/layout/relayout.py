@@ -1,4 +1,4 @@
-"""Changes in which order values of a functional graph lie in memory, and nothing else about the graph.
+"""Change the memory order of values of a functional graph, and nothing else about the graph.
 
 Operators demand orders for what they read; where a demand is not met a conversion is inserted, once for each value and
 order. Every operator that reads other strides than before is run again on fake tensors, so that the graph's values tell
@@ -21,10 +21,14 @@ from frx_graph.facts.layout import dimension_order, is_expanded, strides_for_ord
 from frx_graph.facts.size_hint import shape_hint, stride_hint
 from frx_graph.passes.layouts.dimension_map import Order
 from frx_graph.passes.rewrites.layout.conversion import Convert
-from frx_graph.passes.rewrites.layout.edits import LayoutEdit, order_of, same_strides
-from frx_graph.passes.rewrites.layout.merged_copies import memories_under_inductor
-from frx_graph.passes.rewrites.meta_strides.fake_values import fake_mode_of, run_on_fakes, running_fakes
-from frx_graph.passes.rewrites.meta_strides.pinned_results import pin_result, say_order
+from frx_graph.passes.rewrites.layout.edits import LayoutEdit, order_of, pin_result, same_strides, say_order
+from frx_graph.passes.rewrites.meta_strides.fake_values import (
+    fake_mode_of,
+    number_storages,
+    run_on_fakes,
+    running_fakes,
+    storage_of,
+)
 from frx_graph.passes.rewrites.meta_strides.restored_outputs import restore_outputs
 from frx_graph.passes.rewrites.meta_strides.unreliable_strides import (
     as_run,
@@ -39,29 +43,29 @@ from frx_graph.support.torch_internals import OpOverload, pytree
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """An order that an operator wants a value in: whatever gaps it has, or, `exactly`, the dense strides of that order,
-    those of dimensions of size 1 included."""
+    """An order that an operator wants a value in, with any gaps, or, `exactly`, its dense strides, those of dimensions
+    of size 1 included."""
 
     order: Order
     exactly: bool = False
 
 
 Demands: TypeAlias = Mapping[str, Mapping[str, Wanted]]
-"""Operator → value that it reads → how it wants it; all by node name."""
+"""Operator → value that it reads → its wanted order; all by node name."""
 
 
 class Reads(enum.Enum):
-    """On which strides an operator can run, for what it is not demanded to read in another order."""
+    """The strides that an operator can run on, for operands without a demand."""
 
     ANY = "any"
     ORDER = "order"
-    """The dimensions in the order that they had; where there were gaps there need be none."""
+    """The former order of dimensions; gaps may vanish."""
     STRIDES = "strides"
-    """Those that it was given before."""
+    """The former strides."""
 
 
 ReadsBy: TypeAlias = Callable[[str], Reads]
-"""What the operator of this name can run on."""
+"""Returns the strides that the operator of this name can run on."""
 
 
 def relayout(
@@ -78,20 +82,21 @@ def relayout(
     pins: bool = False,
     doubtful: Collection[str] = (),
 ) -> tuple[str, ...]:
-    """Meet `demands`; returns the names of the conversions that were inserted, in order.
+    """Meet `demands`; returns the names of the inserted conversions, in order.
 
-    `freed` names copies that are told a memory format and from now on keep the order of what they copy. `kept_outputs`
-    names the outputs of the graph whose strides must not change; `given` holds, by name, what inputs were whose strides
-    have changed already. `made` holds the orders in which loops that a compiler writes are to make results that the
-    operators' own kernels, and so their fakes, make in one order only. With `pins` the operators will run as they
-    stand, and results whose strides their fakes cannot be trusted with are brought to what was predicted: what
-    `kernels_make`, of results that it names, or else what fakes say; of outputs among `doubtful`, which may have lain
-    otherwise from the first, that is not known. Without, Inductor makes code of them. Raises `RewriteError`, the graph
-    left as it was, where an operator cannot run on the strides that it would get.
+    `freed` names copies with an explicit memory format that from now on keep the order of their source. `kept_outputs`
+    names the outputs whose strides must not change. `given` holds, by name, the former values of inputs whose strides
+    have changed already. `made` holds the orders in which generated loops are to make results that the operators' own
+    kernels, and so their fakes, make in one order only.
+
+    With `pins` the operators run as they are. Results whose fakes have unreliable strides are brought to the predicted
+    ones: those of `kernels_make`, or else the fakes'. Outputs among `doubtful` had uncertain strides from the first.
+    Without `pins`, Inductor compiles the graph. Raises `RewriteError`, with the graph unchanged, if an operator cannot
+    run on its new strides.
     """
     unknown = next(filter(_is_unknown, graph.nodes), None) if pins else None
     if unknown is not None:
-        raise RewriteError(f"{unknown.name} lies otherwise than its fake, and so does what is behind it")
+        raise RewriteError(f"{unknown.name} has other strides than its fake, and so have its readers")
     mode = fake_mode_of(graph)
     edit = LayoutEdit(graph, convert, frozenset(graph.nodes), pins, doubtful, kernels_make)
     apart = None if pins else memories_under_inductor(graph)
@@ -138,7 +143,7 @@ def _relayout_node(edit: LayoutEdit, node: fx.Node, demand: Mapping[str, Wanted]
         original = edit.before.get(source, value)
         moves = source in edit.before and not has_one_order(shape_hint(value))
         if reads is not Reads.ANY and moves and edit.cannot_bring_back(source):
-            raise RewriteError(f"{node.name} reads {source.name}, which may lie otherwise than its fake from the first")
+            raise RewriteError(f"{node.name} reads {source.name}, whose strides were uncertain from the first")
         wanted = demand.get(edit.name_of(source))
         if wanted is not None and not _satisfies(value, wanted):
             value = edit.converted(source, wanted.order, node).meta["val"]
@@ -160,7 +165,7 @@ def _relayout_node(edit: LayoutEdit, node: fx.Node, demand: Mapping[str, Wanted]
 
 
 def _written(node: fx.Node) -> set[fx.Node]:
-    """The operands that the operator writes into: a conversion would be written in their place."""
+    """Return the operands that the operator writes into: a conversion would be written in their place."""
     if not isinstance(node.target, OpOverload) or not node.target._schema.is_mutable:
         return set()
     schema = zip(node.target._schema.arguments, node.args, strict=False)
@@ -189,7 +194,7 @@ def _is_unknown(node: fx.Node) -> bool:
 
 
 def _checked(node: fx.Node, value: Any) -> Any:
-    """`value`, if it is what the node gave before in all but strides."""
+    """Return `value` if it equals the node's former value in all but strides. Raises `RewriteError` otherwise."""
     old, new = pytree.tree_leaves(node.meta["val"]), pytree.tree_leaves(value)
     same = len(old) == len(new) and all(_same_but_strides(a, b) for a, b in zip(old, new, strict=True))
     if not same:
@@ -201,3 +206,29 @@ def _same_but_strides(old: Any, new: Any) -> bool:
     if isinstance(old, Tensor) and isinstance(new, Tensor):
         return (shape_hint(old), old.dtype, old.device) == (shape_hint(new), new.dtype, new.device)
     return type(old) is type(new)
+
+
+def memories_under_inductor(graph: fx.Graph) -> list[int | None]:
+    """Return for each output the number of the memory that Inductor returns it in; None for a value without one.
+
+    Inductor drops a clone with the strides of its source, if the source is no output. It checks each clone by itself:
+    of two returned clones of one value it drops both, and returns one memory twice (torch 2.15, `remove_noop_ops`).
+    Copies in an explicit order become such clones if a rewrite gives the value that order.
+    """
+    values = {node: node.meta.get("val") for node in graph.nodes}
+    outputs = [values[node] for node in pytree.tree_leaves(graph.output_node().args) if isinstance(node, fx.Node)]
+    kept = {storage_of(value) for value in (*outputs, *(values[node] for node in graph.find_nodes(op="placeholder")))}
+    returned = {storage_of(value) for value in outputs}
+    instead: dict[int | None, int | None] = {}
+    for node in graph.find_nodes(op="call_function", target=torch.ops.aten.clone.default):
+        copy, source = values[node], values[node.args[0]]
+        if not _alike(copy, source):
+            continue
+        read = instead.get(storage_of(source), storage_of(source))
+        if storage_of(copy) not in returned or read not in kept:
+            instead[storage_of(copy)] = read
+    return number_storages(instead.get(storage, storage) for storage in map(storage_of, outputs))
+
+
+def _alike(one: Any, other: Any) -> bool:
+    return (shape_hint(one), stride_hint(one), one.dtype) == (shape_hint(other), stride_hint(other), other.dtype)

@@ -1,4 +1,4 @@
-"""Corrects what fakes say of the strides of views, in a graph as it was traced.
+"""Correct the strides and the memory of views' fakes.
 
 Fakes of `view` give results beside dimensions of size 1 other strides than the operator does (torch 2.15): of one image
 of 8 channels, `chunk(2, 1)[0].flatten(1)` is traced with the stride of the whole image. A rewrite that trusts them
@@ -7,19 +7,30 @@ brings what is returned to strides that no eager program sees.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch import Tensor, fx
+from torch.utils import _pytree as pytree
 
 from frx_graph.errors import RewriteError, first_line
-from frx_graph.passes.rewrites.meta_strides.fake_values import fake_mode_of, run_on_fakes, running_fakes
-from frx_graph.passes.rewrites.meta_strides.unreliable_strides import as_run
+from frx_graph.facts.layout import is_dense
+from frx_graph.facts.size_hint import shape_hint, stride_hint
+from frx_graph.passes.rewrites.meta_strides.fake_values import (
+    fake_mode_of,
+    has_fixed_sizes,
+    run_on_fakes,
+    running_fakes,
+    storage_of,
+)
+from frx_graph.passes.rewrites.meta_strides.unreliable_strides import as_run, lies_in_operand
 
 
 def correct_views(graph: fx.Graph, given: Mapping[str, Tensor]) -> None:
-    """Let `meta["val"]` of views, and of what is computed of them, have the strides that they have when the graph runs
-    as it stands. `given` holds by name the inputs whose values are others already, as they were traced."""
+    """Give views, and values computed from them, the strides that they have when the graph runs as it is. `given`
+    holds, by name, inputs as they were traced whose values have changed already."""
     now = {node: node.meta["val"] for node in graph.find_nodes(op="placeholder") if node.name in given}
     for node in now:
         node.meta["val"] = given[node.name]
@@ -34,22 +45,18 @@ def correct_views(graph: fx.Graph, given: Mapping[str, Tensor]) -> None:
 
 
 def _correct(node: fx.Node, *, follows: bool) -> bool:
-    """True if the node has another value now. What cannot be told stays as it was traced: what a fake does not do for
-    the corrected strides, nor would torch, and sizes that may change."""
+    """Return True if the node's value was changed. It stays as traced if that is unknown: if a fake refuses the
+    corrected strides, as torch would, or if sizes may change."""
     traced = node.meta.get("val")
     try:
         value = _run_again(node) if follows else traced
-        value = as_run(node, value) if isinstance(value, Tensor) and not _may_change(value) else value
+        value = as_run(node, value) if isinstance(value, Tensor) and has_fixed_sizes(value) else value
     except RewriteError:
         return False
     if value is traced:
         return False
     node.meta["val"] = value
     return True
-
-
-def _may_change(value: Tensor) -> bool:
-    return not all(isinstance(n, int) for n in (*value.shape, *value.stride()))
 
 
 def _run_again(node: fx.Node) -> Any:
@@ -59,3 +66,47 @@ def _run_again(node: fx.Node) -> Any:
     # A fake operator says "not on these strides" with whatever it likes.
     except Exception as error:
         raise RewriteError(f"{node.name} cannot be traced again: {first_line(error)}") from error
+
+
+def settle_views(graph: fx.Graph) -> None:
+    """Give every view's fake the memory of its operand, with the view's shape and strides.
+
+    Fakes tell which values share memory. After a rewrite has rerouted the readers of a node, views among them still are
+    fakes in the old node's memory. A write into their true memory would seem to affect nothing.
+    """
+    moved: set[fx.Node] = set()
+    for node in graph.nodes:
+        if node.target is operator.getitem and node.args[0] in moved:
+            node.meta["val"] = node.args[0].meta["val"][node.args[1]]
+        elif node.op == "call_function" and lies_in_operand(node) and _lies_elsewhere(node):
+            with running_fakes(fake_mode_of(graph)):
+                node.meta["val"] = _in_memory_of_its_operand(node)
+            moved.add(node)
+
+
+def _lies_elsewhere(node: fx.Node) -> bool:
+    source = node.args[0].meta.get("val") if node.args and isinstance(node.args[0], fx.Node) else None
+    if not isinstance(source, Tensor) or source.layout is not torch.strided:
+        return False
+    if _may_copy(node) and not is_dense(shape_hint(source), stride_hint(source)):
+        return False
+    views = [value for value in pytree.tree_leaves(node.meta.get("val")) if isinstance(value, Tensor)]
+    return any(storage_of(value) != storage_of(source) for value in views)
+
+
+def _may_copy(node: fx.Node) -> bool:
+    """Return True for an operator that copies only if the order is wrong. It may return a dense operand itself, if the
+    strides of fakes cannot be trusted."""
+    return node.target is torch.ops.aten.contiguous.default
+
+
+def _in_memory_of_its_operand(node: fx.Node) -> Any:
+    source, value = node.args[0].meta["val"], node.meta["val"]  # type: ignore[union-attr]
+    if _may_copy(node):
+        return source.as_strided(value.shape, value.stride(), source.storage_offset())
+    views = run_on_fakes(node)
+    if isinstance(value, Tensor):
+        return views.as_strided(value.shape, value.stride(), views.storage_offset())
+    return [
+        view.as_strided(old.shape, old.stride(), view.storage_offset()) for view, old in zip(views, value, strict=True)
+    ]

@@ -1,10 +1,10 @@
-"""Views that raise when a graph runs as it was traced, given what they were traced with.
+"""Keep views from raising when a graph runs on the values that it was traced with.
 
 Why: where an operator makes other strides than its fake, a view behind it may have been traced that is none of what
 the operator makes. torch's own graph of a channel shuffle fails so in its backward where a later convolution's weight
 is channels-last (torch 2.15, CPU), as stored weights are.
 How: such a view, or the first of the views that lead to it, reads the operator's result through a copy that is made
-only where that lies otherwise than traced.
+only if its strides differ from the trace.
 Safe: only for views that cannot be of every result that the operator may make; what else reads it reads it as before.
 """
 
@@ -27,7 +27,7 @@ from frx_graph.support.torch_internals import disable_current_modes, disable_pyt
 
 
 def pin_views(graph: fx.Graph) -> None:
-    """Let views read what they were traced with, where operators before them would make something else."""
+    """Let views read what they were traced with, if operators before them would make something else."""
     for node in list(graph.nodes):
         if not makes_other_strides(node.target) or not _is_dense(node):
             continue
@@ -47,8 +47,7 @@ def _is_dense(node: fx.Node) -> bool:
 
 
 def _possible_orders(node: fx.Node) -> set[Order]:
-    """A plain result, and one that lies as the operator's operand does: its fake says the one, and the operator makes
-    the other."""
+    """Return the plain order and that of the operator's operand: the fake has one, and the operator makes the other."""
     value, given = node.meta["val"], node.all_input_nodes[0].meta.get("val")
     orders = {plain_order(value.shape), _order(value)}
     if isinstance(given, Tensor) and given.dim() == value.dim():
@@ -61,12 +60,12 @@ def _order(value: Tensor) -> Order:
 
 
 def _lying(value: Tensor, strides: Sequence[int]) -> Tensor:
-    """A tensor like `value`, of the example's sizes, that lies so and holds nothing."""
+    """Return a meta tensor like `value`, of the example's sizes, with these strides."""
     return torch.empty_strided(shape_hint(value), strides, dtype=value.dtype, device="meta")
 
 
 def _raises(view: fx.Node, source: fx.Node, given: Any) -> bool:
-    """True where `view`, or what views that, cannot be of `source` if that is `given`."""
+    """Return True if `view`, or a view of it, is impossible if `source` is `given`."""
     if view.target is operator.getitem:
         made = given[view.args[1]]
     elif lies_in_operand(view) and view.all_input_nodes[0] is source:
@@ -86,7 +85,7 @@ def _raises(view: fx.Node, source: fx.Node, given: Any) -> bool:
 
 
 def _of_example(value: Any) -> Any:
-    """What stands for a value in a call that computes nothing: numbers are those of the example."""
+    """Return a stand-in for a value in a call that computes nothing, with the example's numbers."""
     if isinstance(value, Tensor):
         return _lying(value, stride_hint(value))
     return size_hint(value) if isinstance(value, SymInt) else value

@@ -1,4 +1,4 @@
-"""Convolutions of which oneDNN's kernels compute wrong numbers on channels-last images.
+"""Recognise operators whose kernels compute wrong or less exact numbers on channels-last images.
 
 They leave part of the result uninitialised: other values in every call, NaN among them. Seen with torch 2.15 on a CPU
 with AVX-512, over 22,000 convolutions of rank 4 and 5 with kernels of 1, 2, 3 and 5, strides of 1 and 2, groups and
@@ -21,7 +21,7 @@ _ARGUMENTS = {"aten.convolution": 3, "aten.convolution_backward": 4}
 
 
 def needs_plain_images(op: OpFacts, facts: GraphFacts) -> bool:
-    """True for such a convolution; where only the backward is wrong, in a training step for both."""
+    """Return True for such a convolution. If only the backward is wrong, in a training step for both."""
     first = _ARGUMENTS.get(op.operator)
     if first is None:
         return False
@@ -49,7 +49,7 @@ def needs_plain_images(op: OpFacts, facts: GraphFacts) -> bool:
 
 
 def images_of(op: OpFacts, facts: GraphFacts) -> tuple[ValueFacts, ...]:
-    """What such a convolution reads besides its weight, and in a forward also what it makes."""
+    """Return the images that such a convolution reads besides its weight, in a forward with its result."""
     if op.operator == "aten.convolution_backward":
         found = [_value(op, 0, facts), _value(op, 1, facts)]
     else:
@@ -63,6 +63,21 @@ def _value(op: OpFacts, position: int, facts: GraphFacts) -> ValueFacts | None:
 
 
 def _along(given: tuple[object, ...], dim: int) -> int:
-    """Along this dimension of the image; a list of one stands for all."""
+    """Return the number for this dimension of the image; a list of one holds for all."""
     found = given[dim] if dim < len(given) else given[0]
     return found if isinstance(found, int) else 1
+
+
+def has_inexact_kernel(op: OpFacts, facts: GraphFacts) -> bool:
+    """Return True for a norm whose channels-last kernel keeps fewer digits than the plain one.
+
+    For a group's variance the channels-last kernel takes the mean of squares minus the square of the mean. The plain
+    one adds up squares of differences (torch 2.15 and 2.13, CPU, `aten/src/ATen/native/cpu/group_norm_kernel.cpp`). In
+    single precision, beside a mean of 10 deviations the result is off by 1e-4 instead of 1e-6, and beside 100 by 1e-2.
+    In half precision, with sums in single, rounding of the image is larger than that. Such a norm must keep its traced
+    layout, even channels-last.
+    """
+    if op.operator != "aten.native_group_norm":
+        return False
+    image = facts.input_values(op)[0]
+    return image.device.type == "cpu" and image.dtype in (torch.float32, torch.float64)

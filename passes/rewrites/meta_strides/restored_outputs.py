@@ -1,30 +1,38 @@
-"""What a graph returns keeps its strides, whatever order it is computed in."""
+"""Restore the strides of a graph's inputs and outputs to those that it was traced with."""
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, fx
+from torch._inductor.custom_graph_pass import CustomGraphPass
 
 from frx_graph.errors import RewriteError
-from frx_graph.facts.layout import CHANNELS_LAST_ORDER, strides_for_order
-from frx_graph.facts.size_hint import shape_hint, stride_hint
+from frx_graph.facts.layout import (
+    CHANNELS_LAST_ORDER,
+    dimension_order,
+    is_dense,
+    is_expanded,
+    storage_extent,
+    strides_for_order,
+)
+from frx_graph.facts.size_hint import shape_hint, size_hint, stride_hint
 from frx_graph.passes.layouts.dimension_map import plain_order
-from frx_graph.passes.rewrites.layout.conversion import aten_copy, exact_strides
+from frx_graph.passes.rewrites.layout.conversion import aten_conversion, aten_copy, exact_strides
 from frx_graph.passes.rewrites.layout.edits import LayoutEdit, order_of, same_strides
-from frx_graph.passes.rewrites.meta_strides.recorded_strides import noted_strides
+from frx_graph.passes.rewrites.meta_strides.fake_values import fake_mode_of, number_storages, running_fakes, storage_of
 from frx_graph.passes.rewrites.meta_strides.unreliable_strides import is_view
 from frx_graph.passes.rewrites.meta_strides.unreliable_values import has_one_order
 from frx_graph.support.torch_internals import pytree
 
 
 def restore_outputs(edit: LayoutEdit, output: fx.Node, kept: Collection[str]) -> None:
-    """Give what the graph returns, of the outputs named in `kept`, the strides that it had, and see to it that those
-    which shared memory still do. Raises `RewriteError` where that cannot be."""
-    shared = _sharing([edit.before.get(node, node.meta.get("val")) for node in _leaves(output)])
+    """Restore the strides of the outputs named in `kept`, and check that outputs which shared memory still do. Raises
+    `RewriteError` if that is impossible."""
+    before = [edit.before.get(node, node.meta.get("val")) for node in _leaves(output)]
     for source in output.all_input_nodes:
         original = _returned(edit, source)
         # As its fake says it has not changed; what it is made of has.
@@ -40,7 +48,7 @@ def restore_outputs(edit: LayoutEdit, output: fx.Node, kept: Collection[str]) ->
             raise RewriteError(f"{source.name} is returned without elements, in strides that only running it tells")
         computed = edit.pinned.get(source, source)
         if edit.cannot_bring_back(source) and not _lies_as_new(computed, original):
-            raise RewriteError(f"{source.name} is returned, and may lie otherwise than its fake from the first")
+            raise RewriteError(f"{source.name} is returned, and its strides were uncertain from the first")
         if stride_hint(ours.meta["val"]) != stride_hint(original):
             # What is left are strides of dimensions of size 1, which callers can see though they mean nothing.
             with edit.graph.inserting_before(output):
@@ -50,35 +58,36 @@ def restore_outputs(edit: LayoutEdit, output: fx.Node, kept: Collection[str]) ->
             edit.reroute(output, ours, exact)
             ours = exact
         if edit.pins and is_view(ours) and not is_view(computed):
-            # Autograd lets nobody write into a view that a compiled graph returns.
+            # Autograd forbids writes into a view that a compiled graph returns.
             with edit.graph.inserting_before(output):
                 own = aten_copy(edit.graph, ours)
             edit.reroute(output, ours, own)
-    if _sharing([node.meta.get("val") for node in _leaves(output)]) != shared:
+    now = [node.meta.get("val") for node in _leaves(output)]
+    if number_storages(map(storage_of, now)) != number_storages(map(storage_of, before)):
         raise RewriteError("outputs that share memory would be returned in memory of their own")
 
 
 def _lies_as_new(node: fx.Node, value: Tensor) -> bool:
-    """True where `value`, what `node` gave, has the strides of a new tensor, and no other order moves anything: what
-    lies otherwise than its fake says lies so."""
+    """Return True if `value`, the former result of `node`, has the strides of a new tensor, and no other order moves
+    anything: then values with other strides than their fakes' have these."""
     shape = shape_hint(value)
     orders = {plain_order(shape)}
     if _is_weight_gradient(node):
-        # New as its image lies, of which nobody knows how it does.
+        # It may follow its image, whose order is uncertain.
         orders.add(CHANNELS_LAST_ORDER.get(len(shape), plain_order(shape)))
     return has_one_order(shape) and {strides_for_order(shape, order) for order in orders} == {stride_hint(value)}
 
 
 def _is_weight_gradient(node: fx.Node) -> bool:
-    """True for that of a convolution, which may lie as the image does."""
+    """Return True for the weight gradient of a convolution, whose strides may follow the image."""
     if node.target is not operator.getitem or node.args[1] != 1:
         return False
     return node.all_input_nodes[0].target is torch.ops.aten.convolution_backward.default
 
 
 def _returned(edit: LayoutEdit, source: fx.Node) -> Tensor | None:
-    """What an output was, in strides; None where nothing has changed. The graph's own values may have been computed
-    again since it was traced."""
+    """Return the former strides of an output, as a tensor; None if nothing has changed. The graph's own values may have
+    been computed again since it was traced."""
     original: Tensor | None = edit.before.get(source)
     strides, value = noted_strides(source), source.meta["val"]
     if strides is None or strides == (value if original is None else original).stride():
@@ -90,10 +99,89 @@ def _leaves(output: fx.Node) -> list[fx.Node]:
     return [node for node in pytree.tree_leaves(output.args) if isinstance(node, fx.Node)]
 
 
-def _sharing(outputs: Sequence[Any]) -> list[int | None]:
-    """For each output the number of the memory that it lies in, counted from the first; None for what has none."""
-    numbers: dict[int, int] = {}
-    return [
-        numbers.setdefault(value.untyped_storage()._cdata, len(numbers)) if isinstance(value, Tensor) else None
-        for value in outputs
-    ]
+def read_as_traced(graph: fx.Graph, given: Mapping[str, Tensor]) -> tuple[str, ...]:
+    """Let all readers of an input of `given`, its former values by name, read a copy with those strides. Returns the
+    names of the copies.
+
+    A backward gets what its forward has saved, in any order. If it cannot be laid out for that, it reads these copies.
+    An expanded input stays as it is. One with gaps and symbolic sizes gets its order back, which kernels go by, without
+    the gaps.
+    """
+    if not given:
+        return ()
+    copies: list[str] = []
+    first = next(node for node in graph.nodes if node.op != "placeholder")
+    with running_fakes(fake_mode_of(graph)), graph.inserting_before(first):
+        for node in graph.find_nodes(op="placeholder"):
+            copy = _copy(graph, node, given[node.name]) if node.name in given else None
+            if copy is not None:
+                copies.append(copy.name)
+    return tuple(copies)
+
+
+def _copy(graph: fx.Graph, node: fx.Node, traced: Tensor) -> fx.Node | None:
+    readers = list(node.users)
+    shape, strides = tuple(traced.shape), tuple(traced.stride())
+    hints = shape_hint(traced), stride_hint(traced)
+    if is_expanded(*hints):
+        return None
+    if is_dense(*hints) or not all(isinstance(n, int) for n in (*shape, *strides)):
+        copy = aten_conversion(graph, node, dimension_order(*hints))
+        if is_dense(*hints):
+            copy = exact_strides(graph, copy, traced) or copy
+    else:
+        offset = size_hint(traced.storage_offset())
+        size = [offset + storage_extent(shape, strides)]
+        room = graph.call_function(torch.ops.aten.new_empty.default, (node, size))
+        place = graph.call_function(torch.ops.aten.as_strided.default, (room, shape, strides, offset))
+        copy = graph.call_function(torch.ops.aten.copy_.default, (place, node))
+        room.meta["val"] = traced.new_empty(size)
+        copy.meta["val"] = place.meta["val"] = traced
+    for reader in readers:
+        reader.replace_input_with(node, copy)
+    return copy
+
+
+_NOTED = "frx_traced_strides"
+"""Key in the meta of a joint graph's nodes, which its forward and backward inherit."""
+_TOLD = "original_output_strides"
+"""Key in an output node's meta under which Inductor keeps the strides of visible outputs."""
+
+
+class NoteStrides(CustomGraphPass):
+    """Record, in a joint graph, the strides of all its results, before any pass that changes strides.
+
+    Inductor computes the strides of a backward's values again, from what the forward has saved. If the forward saves in
+    another order than eager, gradients would be returned in it, or in strides that no eager program has: a 1x1
+    convolution of 8 channels gives its weight's gradient strides (8, 1, 8, 8) instead of (8, 1, 1, 1).
+    """
+
+    def __call__(self, graph: fx.Graph) -> None:
+        """Leave the graph itself unchanged."""
+        for node in pytree.tree_leaves(graph.output_node().args):
+            value = node.meta.get("val") if isinstance(node, fx.Node) else None
+            if isinstance(value, Tensor):
+                node.meta[_NOTED] = tuple(value.stride())
+
+    def uuid(self) -> Any:
+        """Return a constant: nothing is changed, and a plan's own uuid covers its code."""
+        return "frx notes strides"
+
+
+def noted_strides(node: fx.Node) -> tuple[Any, ...] | None:
+    """Return the strides that were recorded for this node, if any."""
+    noted: tuple[Any, ...] | None = node.meta.get(_NOTED)
+    return noted
+
+
+def return_noted_strides(graph: fx.Graph) -> None:
+    """Make Inductor return outputs with the recorded strides, or with its own choice if there are none.
+
+    It obeys exactly for results of operators, and for views up to the strides of dimensions of size 1.
+    """
+    output = graph.output_node()
+    told = output.meta.get(_TOLD)
+    returned = output.args[0]
+    if isinstance(told, list) and isinstance(returned, (list, tuple)) and len(told) == len(returned):
+        noted = [noted_strides(node) if isinstance(node, fx.Node) else None for node in returned]
+        told[:] = [own if strides is None else strides for own, strides in zip(told, noted, strict=True)]

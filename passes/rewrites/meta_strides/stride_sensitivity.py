@@ -1,4 +1,4 @@
-"""What an operator of a functional graph makes of other strides than those that it was traced with."""
+"""Decide which operators of a functional graph can take other strides than those that they were traced with."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _TOLD_STRIDES = _TOLD_PLACES | {
 
 
 def is_told_strides(op: OpFacts) -> bool:
-    """True for operators that are told strides or storage, or tell them, that write into an operand, that draw random
-    numbers in the order of memory, or of which nothing is known: they must be given what they were traced with."""
+    """Return True for operators that must be given their traced strides: those with explicit strides or storage, that
+    write into an operand, that draw random numbers in memory order, or that are unknown."""
     if sees_strides(op):
         return True
     if op.operator in WRITING_COPIES:
@@ -35,20 +35,19 @@ def is_told_strides(op: OpFacts) -> bool:
 
 
 def sees_strides(op: OpFacts) -> bool:
-    """True for operators whose values may be others for operands that lie otherwise: they are told strides or storage,
-    or tell them, or nothing is known of them."""
+    """Return True for operators whose values depend on strides: they take or return strides or storage, or are
+    unknown."""
     return op.opaque or op.operator in _TOLD_STRIDES or op.target == "aten.view.dtype"
 
 
 def is_told_places(op: OpFacts) -> bool:
-    """True for operators that are told places in the memory of an operand, counted from where that begins: of a view
-    that is elsewhere than where the view does."""
+    """Return True for operators that address an operand's memory by offsets, which are wrong for a view elsewhere."""
     return op.operator in _TOLD_PLACES
 
 
 def reads_ambiguous_image(op: OpFacts, facts: GraphFacts) -> bool:
-    """True for a convolution of one computed channel, which lies in either layout at once: which one torch runs depends
-    on strides that mean nothing, and of which fakes predict others than operators make (`view`, torch 2.15)."""
+    """Return True for a convolution of one computed channel, which is in both layouts at once. Strides without meaning
+    decide which one torch runs, and fakes predict them wrongly (`view`, torch 2.15)."""
     if op.operator != "aten.convolution" or not isinstance(op.args[0], ValueRef):
         return False
     image = facts.values[op.args[0].name]
@@ -56,9 +55,9 @@ def reads_ambiguous_image(op: OpFacts, facts: GraphFacts) -> bool:
 
 
 def gradient_lies_by_size(op: OpFacts, facts: GraphFacts) -> bool:
-    """True for the backward of a convolution of sizes that may change whose weight has one memory in both orders: the
-    kernel that runs decides which strides its gradient tells, and the sizes of each call decide the kernel
-    (`frx_graph.capture.gradient_strides` corrects what fakes say where sizes are known)."""
+    """Return True for the backward of a convolution with dynamic sizes and a weight of one memory in both orders. The
+    sizes of each call decide the kernel, and the kernel decides the gradient's strides (for fixed sizes,
+    `frx_graph.capture.gradient_strides` corrects the fakes)."""
     if op.operator != "aten.convolution_backward":
         return False
     image, weight = facts.input_values(op)[1:3]
@@ -67,12 +66,12 @@ def gradient_lies_by_size(op: OpFacts, facts: GraphFacts) -> bool:
 
 
 def has_one_channel(value: ValueFacts) -> bool:
-    """True for an image, if it is one, that lies in channels-last as it lies in plain."""
+    """Return True for an image of one channel, which is the same in plain and channels-last."""
     return len(value.shape) > 2 and value.shape[1] == 1
 
 
 def reads_any_order(op: OpFacts, value: ValueFacts, inner: str) -> bool:
-    """True if the operator reads `value` in one order as in the other, at about the same cost, and hands none on."""
+    """Return True if the operator reads `value` in any order, at about the same cost, and passes none on."""
     if is_told_strides(op):
         return False
     if op.operator in WRITING_COPIES:

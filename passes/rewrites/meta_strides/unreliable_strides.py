@@ -1,4 +1,4 @@
-"""Where fake tensors cannot be trusted with the strides of a result.
+"""List operators whose fake tensors have unreliable strides, and correct these if they are known.
 
 A rewrite predicts strides by running operators on fakes. Where an operator makes other strides than its fake, what was
 planned behind it would read something else: views fail, and callers see strides that eager does not have. Found by
@@ -19,39 +19,33 @@ from frx_graph.facts.layout import Layout, layout_of
 from frx_graph.facts.size_hint import shape_hint, stride_hint
 from frx_graph.passes.layouts.dimension_map import view_strides
 from frx_graph.passes.rewrites.layout.conversion import MEMORY_FORMATS
+from frx_graph.passes.rewrites.meta_strides.fake_values import has_fixed_sizes
 from frx_graph.support.torch_internals import OpOverload
 
 OTHER_THAN_FAKE = frozenset(
     {
-        "aten._log_softmax_backward_data",
-        "aten.channel_shuffle",
-        "aten.glu_backward",
-        "aten.native_dropout_backward",
-        "aten.reflection_pad2d_backward",
-        "aten.reflection_pad3d",
-        "aten.reflection_pad3d_backward",
-        "aten.replication_pad2d_backward",
-        "aten.replication_pad3d",
-        "aten.replication_pad3d_backward",
-        "aten.roll",
+        "aten._log_softmax_backward_data", "aten.channel_shuffle", "aten.glu_backward",
+        "aten.native_dropout_backward", "aten.reflection_pad2d_backward", "aten.reflection_pad3d",
+        "aten.reflection_pad3d_backward", "aten.replication_pad2d_backward", "aten.replication_pad3d",
+        "aten.replication_pad3d_backward", "aten.roll",
     }
-)
+)  # fmt: skip
 _CALLED = re.compile("roll|channel_shuffle")
-"""How a program calls those whose forwards are among them, but for padding, which has a mode."""
+"""Names by which programs call those whose forwards are among them; padding is apart, since it has a mode."""
 OTHER_WHERE_PERMUTED = frozenset(
     {"aten._batch_norm_with_update", "aten._native_batch_norm_legit", "aten.native_batch_norm"}
 )
-"""Right for operands that are plain or channels-last."""
+"""Fakes are right for operands that are plain or channels-last."""
 _NORM_GRADIENTS = frozenset({torch.ops.aten.native_batch_norm_backward.default})
 RESHAPING_VIEWS = frozenset({torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default})
-"""Views that raise where their operand lies otherwise than they need."""
+"""Views that raise if their operand has unsuitable strides."""
 
 
 def is_doubtful(node: fx.Node) -> bool:
-    """True if the strides in `node.meta["val"]` may be others when the node is run.
+    """Return True if the strides in `node.meta["val"]` may differ when the node is run.
 
-    So too wherever dimensions of size 1 make an order ambiguous, which operators and fakes decide differently: after a
-    convolution to one channel in channels-last, `1 - x` and a 3-D convolution.
+    So may all strides if dimensions of size 1 make an order ambiguous, which operators and fakes decide differently:
+    after a convolution to one channel in channels-last, `1 - x` and a 3-D convolution.
     """
     value = node.meta["val"]
     if not isinstance(value, Tensor):
@@ -65,18 +59,18 @@ def is_doubtful(node: fx.Node) -> bool:
         if makes_other_strides(call.target) or (name in OTHER_WHERE_PERMUTED and _reads_permuted(call)):
             return True
     values = [value, *(source.meta.get("val") for source in call.all_input_nodes[:2])]
-    # A batch of one stands outermost in every order that is asked for.
+    # A batch of one is outermost in every order that is asked for.
     return any(isinstance(v, Tensor) and v.dim() == value.dim() > 2 and 1 in v.shape[1:] for v in values)
 
 
 def makes_other_strides(called: object) -> bool:
-    """True for operators that are known to make other strides than their fakes of channels-last operands."""
+    """Return True for operators known to make other strides than their fakes of channels-last operands."""
     return isinstance(called, OpOverload) and str(called.overloadpacket) in OTHER_THAN_FAKE
 
 
 def calls_doubtful(dynamo: fx.GraphModule) -> bool:
-    """True for a graph of Dynamo's, its inner ones included, that calls one of these operators: what is decided by the
-    strides of Dynamo's fakes would be decided wrongly."""
+    """Return True if a Dynamo graph, its inner ones included, calls one of these operators: decisions by the strides of
+    its fakes would be wrong."""
     graphs = (module.graph for module in dynamo.modules() if isinstance(module, fx.GraphModule))
     return any(_is_called_so(node) for graph in graphs for node in graph.nodes if node.op.startswith("call"))
 
@@ -88,9 +82,9 @@ def _is_called_so(node: fx.Node) -> bool:
 
 
 def lies_otherwise_as_traced(node: fx.Node) -> bool:
-    """True where the result lies otherwise than traced though nothing was changed, and with it all that follows:
-    operators that make plain results, and whose fakes lay them out as what they are given, or the other way round, as
-    of `roll` (torch 2.15)."""
+    """Return True if the result differs in strides from the trace though nothing was changed, and all that follows,
+    too. These operators make plain results, and their fakes follow the operand, or the reverse, as for `roll` (torch
+    2.15)."""
     fast_layer = node.target is torch.ops.aten._transformer_encoder_layer_fwd.default
     if not (fast_layer or makes_other_strides(node.target)):
         return False
@@ -99,10 +93,12 @@ def lies_otherwise_as_traced(node: fx.Node) -> bool:
 
 
 def as_run(node: fx.Node, value: Any) -> Any:
-    """`value`, what a fake says that `node` gives, with the strides that it has when it is run, as far as those are
-    known: fakes of views have others where dimensions are of size 1, and some are views where a copy is needed, as of
-    (6, 1, 6) with strides (1, 36, 6) for (36,) (torch 2.15). Raises `RewriteError` for those, and for strides that are
-    not known for all sizes."""
+    """Return the fake's `value` of `node` with its strides at run time, as far as they are known.
+
+    Fakes of views have other strides in dimensions of size 1, and some are views although a copy is needed, as of (6,
+    1, 6) with strides (1, 36, 6) for (36,) (torch 2.15). Raises `RewriteError` for those, and for strides that are not
+    known for all sizes.
+    """
     if node.target not in RESHAPING_VIEWS or 0 in shape_hint(value):
         return value
     source = node.all_input_nodes[0].meta["val"]
@@ -111,29 +107,29 @@ def as_run(node: fx.Node, value: Any) -> Any:
         raise RewriteError(f"{node.name} would need a copy")
     if strides == stride_hint(value):
         return value
-    if not all(isinstance(n, int) for n in (*value.shape, *value.stride())):
-        # For other sizes than those of the example nobody has told.
+    if not has_fixed_sizes(value):
         raise RewriteError(f"{node.name} has other strides than its fake, for sizes that may change")
     return value.as_strided(value.shape, strides, value.storage_offset())
 
 
 def is_view(node: fx.Node) -> bool:
-    """True for operators that say that their result lies in an operand's memory: views, and those that write in
-    place."""
+    """Return True for operators whose schema aliases an operand: views and in-place operators."""
     target = node.target
     return isinstance(target, OpOverload) and any(r.alias_info is not None for r in target._schema.returns)
 
 
 def lies_in_operand(node: fx.Node) -> bool:
-    """True for operators whose result lies in an operand's memory, whether they say so or not: `_unsafe_view` does
-    not, and autograd takes its result for no view."""
+    """Return True for operators whose result is in an operand's memory. `_unsafe_view` does not declare that, and
+    autograd takes its result for no view."""
     return is_view(node) or node.target is torch.ops.aten._unsafe_view.default
 
 
 def misread_gradient(node: fx.Node) -> fx.Node | None:
-    """The gradient that a batch norm's backward reads by strides that are not its own: where it is plain and the input
-    channels-last, or the other way round, and dimensions of size 1 have other strides than a new tensor's (torch 2.15,
-    CPU)."""
+    """Return the gradient that a batch norm's backward reads by wrong strides.
+
+    That happens if it is plain and the input channels-last, or the reverse, and dimensions of size 1 have other strides
+    than a new tensor's (torch 2.15, CPU).
+    """
     if node.target not in _NORM_GRADIENTS:
         return None
     gradient, image = node.args[:2]

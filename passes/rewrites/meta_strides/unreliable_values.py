@@ -1,4 +1,4 @@
-"""Which values of a graph, as it was traced, may lie otherwise than their fakes say.
+"""Find values of a traced graph whose strides may differ from their fakes'.
 
 Why: a rewrite gives readers and callers the strides that fakes have. Where a value had others when the graph was run,
 nobody knows what they got before, and it is not rewritten. How: in the graph's order, what operators and fakes may
@@ -20,13 +20,13 @@ from frx_graph.passes.layouts.dimension_map import plain_order, view_strides
 from frx_graph.passes.rewrites.meta_strides.unreliable_strides import OTHER_THAN_FAKE, OTHER_WHERE_PERMUTED
 
 _PRODUCTS = FOLDED_PRODUCTS | {"frx_graph.product"}
-"""Their results are plain, whatever they are given."""
+"""Operators whose results are plain, whatever they read."""
 _ARITHMETIC = frozenset({"aten.add", "aten.sub", "aten.mul", "aten.div"})
-"""Their fakes are right about batches of one, where two tensors are given."""
+"""Operators whose fakes are right about batches of one, if two tensors are given."""
 
 
 def doubtful_values(facts: GraphFacts, inputs: Collection[str] = ()) -> frozenset[str]:
-    """The names of the values whose strides may be others when the graph is run, `inputs` among them."""
+    """Return the names of the values whose strides may differ when the graph is run, `inputs` among them."""
     found = set(inputs)
     for op in facts.ops:
         if is_told_order(op) or op.operator in _PRODUCTS:
@@ -45,8 +45,8 @@ def doubtful_values(facts: GraphFacts, inputs: Collection[str] = ()) -> frozense
 
 
 def _is_weight_gradient(op: OpFacts, result: ValueFacts, operands: Sequence[ValueFacts]) -> bool:
-    """True for that of a convolution: what its fake says is corrected (`frx_graph.capture.gradient_strides`). It lies
-    as the weight does, or, where that has one memory in both orders, as the image."""
+    """Return True for a convolution's weight gradient, whose fake is corrected (`frx_graph.capture.gradient_strides`).
+    It has the weight's order, or, if that has one memory in both orders, the image's."""
     return op.operator == "aten.convolution_backward" and result.shape == operands[2].shape
 
 
@@ -58,8 +58,8 @@ def _is_misread_view(op: OpFacts, facts: GraphFacts) -> bool:
 
 
 def _is_led(op: OpFacts, result: ValueFacts, operands: Sequence[ValueFacts], doubtful: Collection[str]) -> bool:
-    """True for a pointwise operator whose result lies as operands of its shape do, which are sure: others have no order
-    to tell but along one dimension."""
+    """Return True for a pointwise operator whose result follows operands of its shape with certain strides: others have
+    no order except along one dimension."""
     if not op.pointwise or is_ambiguous(result.shape):
         return False
     told = [value for value in operands if value.shape == result.shape or not has_one_order(value.shape)]
@@ -67,7 +67,7 @@ def _is_led(op: OpFacts, result: ValueFacts, operands: Sequence[ValueFacts], dou
 
 
 def _is_mispredicted(op: OpFacts, result: ValueFacts, operands: Sequence[ValueFacts], led: bool) -> bool:
-    """True where the operator may choose another order than its fake. Given new tensors alone, both make one."""
+    """Return True if the operator may choose another order than its fake. Given new tensors alone, both make one."""
     if op.view or all(map(_is_plain, operands)):
         return False
     if op.operator in OTHER_THAN_FAKE | OTHER_WHERE_PERMUTED:
@@ -84,33 +84,33 @@ def _is_mispredicted(op: OpFacts, result: ValueFacts, operands: Sequence[ValueFa
 
 
 def _is_plain(value: ValueFacts) -> bool:
-    """True for the strides of a new tensor, those of dimensions of size 1 included."""
+    """Return True for the strides of a new tensor, those of dimensions of size 1 included."""
     return value.strides == strides_for_order(value.shape, plain_order(value.shape))
 
 
 def _has_odd_batch(value: ValueFacts) -> bool:
-    """True for a batch of one that does not stand outermost in memory, as far as its stride means anything."""
+    """Return True for a batch of one that is not outermost in memory, by its stride."""
     shape, strides = value.shape, value.strides
     return len(shape) > 2 and shape[0] == 1 and strides[0] < max(map(operator.mul, shape[1:], strides[1:]))
 
 
 def _lies_in_either_order(shape: Sequence[int]) -> bool:
-    """True for images of one channel or one pixel, plain as they are channels-last: of others convolutions know, and
-    their fakes do, how they lie (torch 2.15; what came of 50,000 random ones)."""
+    """Return True for images of one channel or one pixel, plain and channels-last at once. For others convolutions and
+    their fakes agree (torch 2.15; found with 50,000 random ones)."""
     return shape[1] == 1 or math.prod(shape[2:]) == 1
 
 
 def is_told_order(op: OpFacts) -> bool:
-    """True for copies that do not lie as their source does, whatever that is."""
+    """Return True for copies with an explicit order."""
     return op.operator in LAYOUT_COPIES and op.kwargs.get("memory_format") not in (None, torch.preserve_format)
 
 
 def is_ambiguous(shape: Sequence[int]) -> bool:
-    """True where dimensions of size 1 let more than one order be told: operators choose one, their fakes another, as a
-    sum with a number does after a convolution to one channel (torch 2.15)."""
+    """Return True if dimensions of size 1 leave the order open: operators choose one, their fakes another, as a sum
+    with a number does after a convolution to one channel (torch 2.15)."""
     return len(shape) > 2 and 1 in shape[1:]
 
 
 def has_one_order(shape: Sequence[int]) -> bool:
-    """True where orders that keep the batch outermost differ in strides of dimensions of size 1 alone."""
+    """Return True if orders that keep the batch outermost differ in strides of dimensions of size 1 alone."""
     return sum(size != 1 for size in shape[1:]) <= 1

@@ -266,7 +266,7 @@ def test_weights_that_are_no_constants_are_not_packed(freeze: Freeze) -> None:
     frozen = freeze(Both())
     frozen.run(IMAGE, torch.randn(8, 16, 1, 1))
     assert frozen.targets().count(PACKED_CONVOLUTION) == 1
-    assert frozen.reasons("blocked_layout") == ["its weight is no constant"]
+    assert frozen.reasons("blocked_layout") == ["its weight is not a constant"]
 
 
 class Both(nn.Module):

@@ -72,7 +72,7 @@ def test_weights_that_are_no_constants_keep_their_order(freeze: Freeze) -> None:
     frozen = freeze(Given())
     frozen.run(torch.randn(2, 3, 6, 6), torch.randn(96, 5))
     (reason,) = frozen.reasons("flattened_features")
-    assert "something else than products with constant weights" in reason
+    assert "an operator other than a product with a constant weight" in reason
 
 
 def test_one_pixel_needs_no_copy(freeze: Freeze) -> None:

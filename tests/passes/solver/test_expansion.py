@@ -1,4 +1,4 @@
-"""What is left when exact answers are out of reach: never worse than any start, and what is discarded is not needed."""
+"""What is left when exact answers are out of reach: never worse than any start."""
 
 import itertools
 
@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frx_graph.passes.solver.arrays import InstanceArrays
-from frx_graph.passes.solver.dominance import undominated
 from frx_graph.passes.solver.expansion import low_by_expansion
 from frx_graph.passes.solver.instance import INFINITE, Asker, Charge, Instance, Variable
 from frx_graph.passes.solver.moves import best_move
@@ -117,19 +116,3 @@ def test_expansion_is_never_dearer_than_the_program_nor_one_label_everywhere(ins
     least = min(ticks_of(instance, start) for start in starts)
     if least[0] == 0:
         assert ticks_of(instance, low_by_expansion(instance)) <= least
-
-
-@given(instances())
-def test_the_undominated_choices_hold_a_best_one(instance: Instance) -> None:
-    kept = undominated(instance)
-    assert all(kept)
-    best = min(ticks_of(instance, choices) for choices in choices_of(instance))
-    assert min(ticks_of(instance, choices) for choices in itertools.product(*kept)) == best
-
-
-@pytest.mark.parametrize(("gain", "kept"), [(4, (0, 1)), (5, (1,))])
-def test_a_gain_that_no_conversion_can_eat_up_decides(gain: int, kept: tuple[int, ...]) -> None:
-    variables = (Variable((gain, 0), ("a", "b"), 0), Variable((0, 0), ("a", "b"), 0))
-    into_b, into_a = Asker(1, (False, True)), Asker(1, (True, False))
-    charges = (Charge(0, (5, 0), (into_b,)), Charge(0, (0, 5), (into_a,)))
-    assert undominated(Instance(variables, charges))[0] == kept

@@ -21,8 +21,6 @@ def problems(draw: st.DrawFn, labels: str, allowed: int, nodes: int, maps: bool,
     count = draw(st.integers(1, nodes))
     index = st.integers(0, count - 1)
     label = st.sampled_from(labels)
-    steps = st.integers(0, 12)
-    seconds = steps.map(lambda number: number * STEP)
     # One time in about ten is infinite, where that is allowed.
     hard = st.integers(0, 14 if forbidden else 12).map(lambda number: number * STEP if number < 13 else math.inf)
     translation = st.dictionaries(label, label, max_size=2) if maps else st.just({})
@@ -33,13 +31,11 @@ def problems(draw: st.DrawFn, labels: str, allowed: int, nodes: int, maps: bool,
         source=ports | label.map(Given),
         readers=st.lists(ports, max_size=4).map(tuple),
         wanted=st.lists(label, max_size=2, unique=True).map(tuple),
-        seconds=seconds,
-        pair_seconds=st.just({}) | st.dictionaries(st.tuples(label, label), hard, max_size=3),
+        seconds=hard,
     )
     return Problem(
         nodes=tuple(draw(st.lists(operators, min_size=count, max_size=count))),
         values=tuple(draw(st.lists(values, max_size=6))),
-        ties=tuple(draw(st.lists(st.tuples(ports, ports), max_size=2))) if maps else (),
     )
 
 
@@ -65,7 +61,7 @@ def check_best(problem: Problem) -> None:
 
 @pytest.mark.integration
 @given(problems(labels="abcd", allowed=4, nodes=5, maps=True))
-def test_up_to_four_labels_with_maps_and_ties(problem: Problem) -> None:
+def test_up_to_four_labels_with_maps(problem: Problem) -> None:
     check_best(problem)
 
 
@@ -118,10 +114,8 @@ def test_a_conversion_is_paid_once_for_all_readers() -> None:
 
 def test_each_label_that_is_read_is_paid() -> None:
     readers = (Node({"last": 0.0}, "last"), Node({"blocked": 0.0}, "last"))
-    value = Value(
-        Given("plain"), (Port(0), Port(1)), wanted=("plain",), seconds=0.5, pair_seconds={("plain", "blocked"): 2.0}
-    )
-    assert solve(Problem(readers, (value,))).seconds == 2.5
+    value = Value(Given("plain"), (Port(0), Port(1)), wanted=("plain",), seconds=0.5)
+    assert solve(Problem(readers, (value,))).seconds == 1.0
 
 
 def test_a_permute_reads_one_label_and_makes_another() -> None:
@@ -135,26 +129,25 @@ def test_a_permute_reads_one_label_and_makes_another() -> None:
     assert (answer.labels, answer.seconds) == (("last", "last"), 1.0)
 
 
-def test_tied_nodes_are_labelled_together() -> None:
+def test_an_impossible_conversion_labels_nodes_together() -> None:
     slow, fast = Node({"plain": 0.0, "last": 2.0}, "plain"), Node({"plain": 3.0, "last": 0.0}, "plain")
     assert solve(Problem((slow, fast))).labels == ("plain", "last")
-    assert solve(Problem((slow, fast), ties=((Port(0), Port(1)),))).labels == ("last", "last")
+    tied = Value(Port(0), (Port(1),), seconds=math.inf)
+    assert solve(Problem((slow, fast), (tied,))).labels == ("last", "last")
 
 
-def test_contradicting_ties_are_an_error_that_names_the_nodes() -> None:
-    nodes = (Node({"plain": 0.0}, "plain"), Node({"last": 0.0}, "last"))
-    with pytest.raises(LabellingError, match="nodes 0, 1"):
-        solve(Problem(nodes, ties=((Port(0), Port(1)),)))
+def test_a_node_without_a_label_is_an_error_that_names_it() -> None:
+    with pytest.raises(LabellingError, match="node 1"):
+        solve(Problem((Node({"plain": 0.0}, "plain"), Node({"last": math.inf}, "last"))))
 
 
 @pytest.mark.parametrize("labels", ["ab", "abc"])
 def test_a_conversion_that_cannot_be_avoided_is_an_error(labels: str) -> None:
     nodes = tuple(Node(dict.fromkeys(labels, 0.0), "a") for _ in range(2))
-    never = dict.fromkeys(itertools.permutations("abcd", 2), math.inf)
-    through = Value(Port(0), (Port(1),), pair_seconds=never)
-    into, out = Value(Given("a"), (Port(0),), pair_seconds=never), Value(Port(1), wanted=("a",), pair_seconds=never)
+    through = Value(Port(0), (Port(1),), seconds=math.inf)
+    into, out = Value(Given("a"), (Port(0),), seconds=math.inf), Value(Port(1), wanted=("a",), seconds=math.inf)
     assert solve(Problem(nodes, (into, through, out))).labels == ("a", "a")
-    elsewhere = Value(Port(1), wanted=("d",), pair_seconds=never)
+    elsewhere = Value(Port(1), wanted=("d",), seconds=math.inf)
     with pytest.raises(LabellingError):
         solve(Problem(nodes, (into, through, elsewhere)))
 

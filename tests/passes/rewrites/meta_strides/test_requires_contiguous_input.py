@@ -11,7 +11,7 @@ from torch import nn
 from frx_graph.capture.captured_graph import Phase
 
 DEPTH = 2
-REASON = "oneDNN computes something else on channels-last images of these sizes"
+REASON = "oneDNN computes wrong values on channels-last images of these sizes"
 
 
 def program() -> nn.Module:
@@ -75,7 +75,7 @@ def test_they_are_not_packed_either(freeze: Any) -> None:
     volume = torch.randn(1, 2, 1, 5, 5, dtype=torch.bfloat16)
     frozen = freeze(grouped(torch.bfloat16), tolerance=0.05)
     frozen.run(volume)
-    assert "oneDNN computes something else with weights packed for these sizes" in frozen.reasons("blocked_layout")
+    assert "oneDNN computes wrong values with weights packed for these sizes" in frozen.reasons("blocked_layout")
 
 
 @pytest.mark.parametrize("width", [2, 3])

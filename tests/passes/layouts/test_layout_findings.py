@@ -1,8 +1,8 @@
-from __future__ import annotations
+"""Findings of layout changes name modules as few patterns."""
 
 import pytest
 
-from frx_graph.passes.layouts.module_patterns import module_patterns
+from frx_graph.passes.layouts.layout_findings import module_patterns
 
 BLOCKS = [f"model.layer3.{block}.conv{number}" for block in range(6) for number in (1, 2)]
 
