@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -19,7 +19,7 @@ from frx_graph.passes.fusion.fusion_groups import Kernels, kernels_of
 from frx_graph.passes.layouts.layout_choice import LayoutChange, layout_changes, steady_layouts
 from frx_graph.passes.layouts.layout_problem import layout_problem
 from frx_graph.passes.layouts.regions import LayoutGroup, layout_groups
-from frx_graph.records import Copy
+from frx_graph.records import Copy, Finding, Refusal
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,3 +122,12 @@ class Analysis:
     def kernels(self) -> Kernels:
         """The graph divided as a fusing compiler would."""
         return kernels_of(self.facts, self.costs)
+
+
+@dataclass(frozen=True, slots=True)
+class Detector:
+    """One rule's code, its name (the defect, in the field's terms) and the function that looks for it."""
+
+    rule: str
+    name: str
+    detect: Callable[[Analysis], Iterable[Finding | Refusal]]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from frx_graph.records import Saving, Severity
+from collections.abc import Iterable
+
+from frx_graph.records import Finding, Saving, Severity
 
 HIGH_SHARE = 0.10
 """At a tenth of a memory-bound step's traffic a fix shows in throughput beyond run-to-run noise of a few percent."""
@@ -31,3 +33,37 @@ def predicted_saving(min_bytes: int, max_bytes: int, step_bytes: int) -> Saving:
         predicted_pct_min=min(100.0, 100.0 * min_bytes / step_bytes),
         predicted_pct_max=min(100.0, 100.0 * max_bytes / step_bytes),
     )
+
+
+_SEVERITY_ORDER = {Severity.HIGH: 0, Severity.MEDIUM: 1, Severity.LOW: 2, Severity.INFO: 3}
+
+
+def rank(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """By severity, highest first, which is the share of the step's traffic that is wasted, or an equal harm of another
+    kind; within one severity by the traffic that the fix is expected to save, most first.
+
+    Ties are broken by bytes and call site, so that the same program is always reported in the same order.
+    """
+
+    def key(finding: Finding) -> tuple[int, float, int, str, int, str]:
+        return (
+            _SEVERITY_ORDER[finding.severity],
+            -expected_saving_pct(finding),
+            -(finding.bytes_per_step or 0),
+            finding.site.file,
+            finding.site.line,
+            finding.rule,
+        )
+
+    return tuple(sorted(findings, key=key))
+
+
+def expected_saving_pct(finding: Finding) -> float:
+    """Percent of the step: what was measured, else the middle of the predicted range, weighted by how sure the
+    finding is; 0 where nothing is known."""
+    if finding.saving.measured_pct is not None:
+        return finding.saving.measured_pct
+    least, most = finding.saving.predicted_pct_min, finding.saving.predicted_pct_max
+    if least is None or most is None:
+        return 0.0
+    return finding.confidence * (least + most) / 2

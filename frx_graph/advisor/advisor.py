@@ -13,16 +13,22 @@ from typing import Any, TypeVar
 
 import torch
 
-from frx_graph.advice import Advice, GraphSummary, Timings, Totals, is_quick_win
-from frx_graph.advisor.environment import environment_of
+from frx_graph.advice import Advice, Timings
 from frx_graph.advisor.evidence_files import read_run_file
 from frx_graph.advisor.observe import check_observable, observe_step
+from frx_graph.advisor.summary import (
+    environment_of,
+    refuse_breaks,
+    refuse_unknown,
+    refuse_unmeasured,
+    summarize_graph,
+    total_copies,
+)
 from frx_graph.analyzers.sightings.corroboration import corroborated
 from frx_graph.analyzers.sightings.sighting import RunFile, Setting
-from frx_graph.capture.call_check import check_call
 from frx_graph.capture.captured_graph import Capture, CapturedGraph, frame_of
-from frx_graph.capture.dynamo_reason import short_reason
 from frx_graph.capture.model import capture_model
+from frx_graph.capture.model_call import check_call
 from frx_graph.errors import NOT_THE_MODELS, FrxError, first_line
 from frx_graph.facts.build import build_graph_facts
 from frx_graph.facts.graph_facts import GraphFacts
@@ -33,12 +39,11 @@ from frx_graph.measure.measurement_cache import MeasuredOperators
 from frx_graph.measure.operators.operator_contract import OperatorContract, load_contract
 from frx_graph.options import check_inner
 from frx_graph.passes.analysis import Analysis, CompileEvents, PrecisionSettings
-from frx_graph.passes.copies.prediction import predict_copies, signatures_to_measure, unknown_operators
-from frx_graph.passes.costs.operator_costs import roofline_points, step_traffic
+from frx_graph.passes.copies.prediction import predict_copies, signatures_to_measure
+from frx_graph.passes.costs.operator_costs import step_traffic
 from frx_graph.passes.detectors import DETECTORS
 from frx_graph.passes.layouts.regions import anchor_signatures
-from frx_graph.passes.ranking import rank
-from frx_graph.passes.spans import layout_spans
+from frx_graph.passes.severity import rank
 from frx_graph.records import HIDDEN_KINDS, Finding, Refusal
 from frx_graph.reports.advice.advice_report import AdviceReport
 
@@ -160,14 +165,14 @@ def advise_capture(
     with _collector_paused():
         analyses = _analyses(subjects, capture, measured, profile, contract)
         outcomes = [outcome for analysis in analyses for outcome in _outcomes(analysis)]
-        summaries = tuple(map(_summary, analyses))
+        summaries = tuple(map(summarize_graph, analyses))
     findings = [outcome for outcome in outcomes if isinstance(outcome, Finding)]
     graphs = {subject.facts.graph_id: subject.facts for subject in subjects}
     findings, belonging_to_none = corroborated(findings, graphs, evidence, Setting(device.type, inner == "inductor"))
     refusals = [
         *(Refusal(failure.subject, failure.reason, site=failure.site) for failure in capture.failures),
-        *_between_graphs(capture),
-        *_unmeasured(measured),
+        *refuse_breaks(capture),
+        *refuse_unmeasured(measured),
         *no_profile,
         *(outcome for outcome in outcomes if isinstance(outcome, Refusal)),
         *belonging_to_none,
@@ -182,20 +187,10 @@ def advise_capture(
             findings=rank(findings),
             refusals=tuple(dict.fromkeys(refusals)),
             copies=tuple(copy for analysis in analyses for copy in analysis.copies),
-            totals=_totals(analyses, findings),
+            totals=total_copies(analyses, findings),
             timings=Timings(capture_s=None, analysis_s=elapsed - (measure_s or 0.0), measure_s=measure_s),
         )
     )
-
-
-def _between_graphs(capture: Capture) -> list[Refusal]:
-    """Each place where the program leaves its graphs, once; several without a known line are told apart by reason."""
-    places: dict[tuple[object, ...], Refusal] = {}
-    for found in capture.breaks:
-        reason = short_reason(found.reason)
-        refusal = Refusal("graph break", f"what runs between the graphs is not seen: {reason}", site=found.site)
-        places.setdefault(found.site.location if found.site.line else (reason,), refusal)
-    return list(places.values())
 
 
 def _device(graphs: Iterable[GraphFacts]) -> torch.device:
@@ -278,7 +273,7 @@ def _known(
 
 
 def _outcomes(analysis: Analysis) -> Iterator[Finding | Refusal]:
-    yield from _unknown(analysis)
+    yield from refuse_unknown(analysis)
     for detector in DETECTORS:
         for outcome in detector.detect(analysis):
             if isinstance(outcome, Finding):
@@ -287,48 +282,5 @@ def _outcomes(analysis: Analysis) -> Iterator[Finding | Refusal]:
                 yield outcome
 
 
-def _summary(analysis: Analysis) -> GraphSummary:
-    facts = analysis.facts
-    return GraphSummary(
-        graph_id=facts.graph_id,
-        origin=facts.origin,
-        train=facts.train,
-        ops=len(facts.ops),
-        spans=layout_spans(facts, analysis.copies, analysis.costs),
-        roofline=roofline_points(facts, costs=analysis.costs),
-    )
-
-
-def _unmeasured(measured: MeasuredOperators) -> Iterator[Refusal]:
-    for signature, reason in measured.failures.items():
-        yield Refusal(signature.target, f"could not be run by itself to see what it copies: {reason}")
-
-
-def _unknown(analysis: Analysis) -> list[Refusal]:
-    """What is counted as no copy although nothing is known about it."""
-    strides = "whether it copies such strides is not known here: it is counted as no copy"
-    inside = "what it copies inside is not known: it is counted as no copy"
-    by_operator: dict[tuple[str, str], list[str]] = {}
-    for op in unknown_operators(analysis.facts, analysis.measurements, analysis.contract, analysis.inner):
-        by_operator.setdefault((op.operator, strides), []).append(op.node)
-    for op in analysis.facts.ops:
-        if op.opaque:
-            by_operator.setdefault((op.operator, inside), []).append(op.node)
-    return [Refusal(operator, reason, tuple(nodes)) for (operator, reason), nodes in by_operator.items()]
-
-
 def _cudagraph_skips() -> int:
     return int(torch._dynamo.utils.counters["inductor"]["cudagraph_skips"])
-
-
-def _totals(analyses: Sequence[Analysis], findings: Sequence[Finding]) -> Totals:
-    copies = [copy for analysis in analyses for copy in analysis.copies]
-    copy_bytes = sum(copy.bytes for copy in copies)
-    step_bytes = analyses[0].step_bytes if analyses else 0
-    return Totals(
-        ops_scanned=sum(len(analysis.facts.ops) for analysis in analyses),
-        copies_per_step=sum(copy.count for copy in copies),
-        copy_bytes_per_step=copy_bytes,
-        bandwidth_overhead_pct=100.0 * copy_bytes / step_bytes if step_bytes else None,
-        quick_wins=sum(map(is_quick_win, findings)),
-    )

@@ -9,7 +9,7 @@ from frx_graph.analyzers.timeline.analysis import RunAnalysis, analyse_run
 from frx_graph.analyzers.trace.analysis import TraceAnalysis, analyse_trace
 from frx_graph.analyzers.trace.findings import copy_findings
 from frx_graph.evidence.trace.torch_trace import TorchTrace, read_torch_trace
-from frx_graph.passes.ranking import rank
+from frx_graph.passes.severity import rank
 from frx_graph.records import Finding
 from frx_graph.support.gc_paused import uncollected
 

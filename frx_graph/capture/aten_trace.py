@@ -35,9 +35,7 @@ from frx_graph.capture.call_site import (
     site_in_module,
 )
 from frx_graph.capture.captured_graph import CapturedGraph, GraphInput, InputKind, Phase
-from frx_graph.capture.kept_modes import modes_put_back
-from frx_graph.capture.saved_tensor_hooks import unseen_by_saved_tensor_hooks
-from frx_graph.capture.without_guards import without_guards
+from frx_graph.capture.tracing_context import modes_put_back, unseen_by_saved_tensor_hooks, without_guards
 
 _LAYER_NORM_BACKWARD = torch.ops.aten.native_layer_norm_backward.default
 

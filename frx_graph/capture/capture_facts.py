@@ -19,8 +19,7 @@ from typing import Any
 from torch._dynamo import convert_frame
 from torch._dynamo import utils as dynamo_utils
 
-from frx_graph.capture.dynamo_events import bookmark, breaks_since, untold
-from frx_graph.capture.dynamo_reason import short_reason
+from frx_graph.capture.dynamo_events import bookmark, breaks_since, short_reason, untold
 
 _METRICS_KEPT = 100_000
 """Dynamo forgets all but the last 64 (`DEFAULT_COMPILATION_METRICS_LIMIT`); a large model has more."""

@@ -32,7 +32,6 @@ from frx_graph.capture.captured_graph import (
     Recompile,
 )
 from frx_graph.capture.dynamo_events import graph_break, recompile_reason, untold
-from frx_graph.capture.unanalysable import unanalysable
 from frx_graph.errors import first_line
 
 _RECOMPUTED = "the backward computes its operators again and repeats their copies; only the forward's are counted"
@@ -226,3 +225,26 @@ def _checkpoints(dynamo: fx.GraphModule, caller: CallSite) -> list[CallSite]:
 def _first_site(dynamo: fx.GraphModule, caller: CallSite) -> CallSite:
     sites = (site_from_stack_trace(n.stack_trace) for n in dynamo.graph.nodes if n.op.startswith("call"))
     return next((site for site in sites if site.line), caller)
+
+
+def unanalysable(dynamo: fx.GraphModule) -> str | None:
+    """Why the graph is left alone; None for a graph that can be traced."""
+    for node in dynamo.graph.nodes:
+        value = node.meta.get("example_value")
+        if isinstance(value, Tensor) and value.is_nested:
+            return "it works on nested tensors, whose rows have strides of their own"
+    own = [node.target for node in dynamo.graph.find_nodes(op="get_attr") if _is_real_tensor(dynamo, node)]
+    if own:
+        return (
+            f"it holds {len(own)} tensors of its own and is not given them, as the compiled step of an optimizer does, "
+            "and as a model with tensors that are no buffers does once it was frozen; register those as buffers, "
+            "compile the model, and leave optimizer.step to torch.compile without frx"
+        )
+    return None
+
+
+def _is_real_tensor(dynamo: fx.GraphModule, node: fx.Node) -> bool:
+    value: object = dynamo
+    for part in str(node.target).split("."):
+        value = getattr(value, part, None)
+    return isinstance(value, Tensor) and not isinstance(value, FakeTensor)

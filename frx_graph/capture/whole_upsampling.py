@@ -14,8 +14,8 @@ from torch._ops import OpOverload
 from torch._prims_common import make_contiguous_strides_for
 from torch.utils import _pytree as pytree
 
-from frx_graph.capture.repeatable_graph import torchs_own
-from frx_graph.capture.without_guards import without_guards
+from frx_graph.capture.graph_signature import torchs_own
+from frx_graph.capture.tracing_context import without_guards
 
 _KEYS = (DispatchKey.CompositeImplicitAutograd, DispatchKey.Autograd)
 _UPSAMPLING = re.compile("interpolate|upsample")

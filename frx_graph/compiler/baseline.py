@@ -9,7 +9,7 @@ from typing import Any
 from torch import SymBool, SymFloat, SymInt, Tensor, fx
 from torch.utils import _pytree as pytree
 
-from frx_graph.capture.graph_copy import graph_as_it_is
+from frx_graph.capture.compiler_graphs import graph_as_it_is
 from frx_graph.compiler.pre_autograd import Compiled
 from frx_graph.errors import first_line
 from frx_graph.serialization.configuration import configuration_here, configured

@@ -101,3 +101,23 @@ def _tensors(argument: SpecArgument) -> list[TensorSpec]:
     if isinstance(argument, tuple):
         return [tensor for item in argument for tensor in _tensors(item)]
     return []
+
+
+@dataclass(frozen=True, slots=True)
+class ReadResult:
+    """A result that somebody reads: which one the operator returns there, and the strides that it is written with."""
+
+    position: int
+    strides: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class GeneratedCall:
+    """One overload in a loop of its own. `signature` says how its operands lie, `results` what is written.
+
+    `times` are the calls that share the loop: upsampling gathers several neighbours of each place from one operand.
+    """
+
+    signature: OperatorSignature
+    results: tuple[ReadResult, ...]
+    times: int = 1

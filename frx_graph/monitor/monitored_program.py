@@ -12,8 +12,8 @@ import torch
 from torch import fx
 from torch._subclasses.fake_tensor import FakeTensor
 
-from frx_graph.capture.repeatable_graph import repeatable
-from frx_graph.capture.saved_tensor_hooks import has_saved_tensor_hooks
+from frx_graph.capture.graph_signature import repeatable
+from frx_graph.capture.tracing_context import has_saved_tensor_hooks
 from frx_graph.compiler.baseline import LazyBaseline
 from frx_graph.compiler.pre_autograd import Compiled
 from frx_graph.monitor.canary_steps import CanarySteps

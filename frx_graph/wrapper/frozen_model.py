@@ -18,8 +18,8 @@ from torch._inductor import config as inductor_config
 from torch.nn.modules.module import _global_forward_hooks, _global_forward_pre_hooks
 
 from frx_graph.backend import frozen_backend
-from frx_graph.capture.dynamo_reason import short_reason
-from frx_graph.capture.whole_call import NotCompiledError, recompiling_fails, whole_call
+from frx_graph.capture.dynamo_events import short_reason
+from frx_graph.capture.model_call import NotCompiledError, recompiling_fails, whole_call
 from frx_graph.errors import first_line
 from frx_graph.freezing.weight_guard import WeightWatch
 from frx_graph.options import BackendOptions

@@ -15,9 +15,8 @@ from frx_graph.facts.operator_families import EXPLICIT_COPIES, WRITING_COPIES
 from frx_graph.passes import confidence
 from frx_graph.passes.analysis import Analysis
 from frx_graph.passes.call_groups import by_place
-from frx_graph.passes.copies.ownership import owner
 from frx_graph.passes.severity import predicted_saving, severity_of
-from frx_graph.records import Copy, Effort, Evidence, Finding, Risk, Severity
+from frx_graph.records import Copy, CopyKind, Effort, Evidence, Finding, OperandRole, Risk, Severity
 from frx_graph.support.byte_text import bytes_text
 
 _DTYPE_NAMES: Mapping[torch.dtype, str] = {
@@ -138,3 +137,12 @@ def value_text(value: ValueFacts) -> str:
     """Shape, dtype and strides in a few words: `(2, 64, 56, 56) fp32, strides (200704, 1, 3584, 64), channels_last`."""
     dtype = _DTYPE_NAMES.get(value.dtype, str(value.dtype).removeprefix("torch."))
     return f"{value.shape} {dtype}, strides {value.strides}, {value.layout}"
+
+
+def owner(copy: Copy) -> str:
+    """The code of the rule that claims `copy`."""
+    if copy.role is OperandRole.WEIGHT:
+        return "FRX007"
+    if copy.kind in (CopyKind.EXPLICIT, CopyKind.RESHAPE):
+        return "FRX002"
+    return "FRX001"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from frx_graph.passes.analysis import Detector
 from frx_graph.passes.detectors import (
     backward_layout_lost,
     blocked_fusion,
@@ -19,7 +20,6 @@ from frx_graph.passes.detectors import (
     unused_precision,
     weight_reconversion,
 )
-from frx_graph.passes.detectors.detector import Detector
 
 DETECTORS: tuple[Detector, ...] = (
     hidden_copy.DETECTOR,

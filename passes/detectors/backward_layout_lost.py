@@ -24,17 +24,16 @@ from frx_graph.capture.captured_graph import Phase
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts, ValueRef
 from frx_graph.facts.layout import Layout
 from frx_graph.passes import confidence
-from frx_graph.passes.analysis import Analysis
+from frx_graph.passes.analysis import Analysis, Detector
 from frx_graph.passes.call_groups import by_place
 from frx_graph.passes.copies.copy_findings import value_text
 from frx_graph.passes.copies.view_chain import file_and_line
-from frx_graph.passes.detectors.detector import Detector
 from frx_graph.passes.layouts.inductor_layout import forced_channels_last
 from frx_graph.passes.layouts.memory_order import has_memory_order, memory_order
 from frx_graph.passes.layouts.operator_layout import layout_operands, layout_operator
 from frx_graph.passes.severity import predicted_saving, severity_of
 from frx_graph.records import Copy, Effort, Evidence, Finding, OperandRole, Refusal, Risk
-from frx_graph.rules.operator_table import layout_operators
+from frx_graph.rules.layout_operator import layout_operators
 from frx_graph.support.byte_text import bytes_text
 
 RULE = "FRX008"

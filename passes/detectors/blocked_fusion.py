@@ -17,9 +17,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from frx_graph.passes import confidence
-from frx_graph.passes.analysis import Analysis
+from frx_graph.passes.analysis import Analysis, Detector
 from frx_graph.passes.call_groups import by_place, module_paths, names_text, shared_site, short_name
-from frx_graph.passes.detectors.detector import Detector
 from frx_graph.passes.fusion.fusion_blockers import BlockedFusion, Blocker, blocked_fusions
 from frx_graph.passes.severity import predicted_saving, severity_of
 from frx_graph.records import Effort, Evidence, Finding, Refusal, Risk, Severity

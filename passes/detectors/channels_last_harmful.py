@@ -21,8 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from frx_graph.facts.layout import Layout
-from frx_graph.passes.analysis import Analysis
-from frx_graph.passes.detectors.detector import Detector
+from frx_graph.passes.analysis import Analysis, Detector
 from frx_graph.passes.layouts.layout_findings import (
     anchors_run,
     layout_finding,

@@ -25,8 +25,7 @@ from frx_graph.capture.call_site import common_module_path
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts
 from frx_graph.facts.layout import Layout
 from frx_graph.passes import confidence
-from frx_graph.passes.analysis import Analysis
-from frx_graph.passes.detectors.detector import Detector
+from frx_graph.passes.analysis import Analysis, Detector
 from frx_graph.passes.layouts.layout_findings import (
     anchors_run,
     layout_finding,

@@ -24,13 +24,12 @@ from dataclasses import dataclass, replace
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts
 from frx_graph.facts.layout import CHANNELS_LAST_ORDER
-from frx_graph.passes.analysis import Analysis
+from frx_graph.passes.analysis import Analysis, Detector
 from frx_graph.passes.attention_pattern import attentions
 from frx_graph.passes.copies.copy_findings import CopyGroup, Remedy, copy_finding, copy_groups, value_text
 from frx_graph.passes.copies.copy_necessity import REMOVABLE, Necessity, Verdict, judge
 from frx_graph.passes.copies.stride_replay import order_that_gives
 from frx_graph.passes.copies.view_chain import file_and_line, origin_text, stride_origin, view_chain
-from frx_graph.passes.detectors.detector import Detector
 from frx_graph.passes.severity import MEDIUM_SHARE
 from frx_graph.records import CopyKind, Effort, Evidence, Finding, Refusal, Risk, Severity
 from frx_graph.support.byte_text import bytes_text

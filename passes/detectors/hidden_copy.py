@@ -18,11 +18,10 @@ from collections.abc import Iterable, Iterator
 
 from frx_graph.facts.graph_facts import GraphFacts
 from frx_graph.facts.layout import StridePattern
-from frx_graph.passes.analysis import Analysis
+from frx_graph.passes.analysis import Analysis, Detector
 from frx_graph.passes.copies.copy_findings import CopyGroup, copy_finding, copy_groups, value_text
 from frx_graph.passes.copies.operand_remedies import op_name, operand_remedy, times_copied
 from frx_graph.passes.copies.view_chain import origin_text, stride_origin
-from frx_graph.passes.detectors.detector import Detector
 from frx_graph.records import Copy, CopyKind, Evidence, Finding, OperandRole, Refusal
 
 RULE = "FRX001"

@@ -26,9 +26,8 @@ from frx_graph.capture.call_site import common_module_path
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.facts.graph_facts import GraphFacts
 from frx_graph.passes import confidence
-from frx_graph.passes.analysis import Analysis
+from frx_graph.passes.analysis import Analysis, Detector
 from frx_graph.passes.attention_pattern import FALLBACK_SOFTMAX, Attention
-from frx_graph.passes.detectors.detector import Detector
 from frx_graph.passes.severity import predicted_saving, severity_of
 from frx_graph.records import Copy, Effort, Evidence, Finding, Refusal, Risk
 from frx_graph.support.byte_text import bytes_text

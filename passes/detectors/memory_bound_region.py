@@ -25,12 +25,11 @@ from frx_graph.capture.captured_graph import Phase
 from frx_graph.facts.graph_facts import OpFacts
 from frx_graph.measure.machine.device_profile import DeviceProfile
 from frx_graph.passes import confidence
-from frx_graph.passes.analysis import Analysis
+from frx_graph.passes.analysis import Analysis, Detector
 from frx_graph.passes.call_groups import by_place, module_paths, names_text, shared_site, short_name
 from frx_graph.passes.copies.view_chain import view_chain
 from frx_graph.passes.costs.operator_costs import compute_dtype
 from frx_graph.passes.costs.roofline import RooflinePosition, roofline_position
-from frx_graph.passes.detectors.detector import Detector
 from frx_graph.passes.fusion.fusion_roles import FusionRole
 from frx_graph.passes.severity import predicted_saving, severity_of
 from frx_graph.records import Effort, Evidence, Finding, Refusal, Risk

@@ -19,10 +19,9 @@ from dataclasses import dataclass
 
 from frx_graph.facts.graph_facts import OpFacts
 from frx_graph.passes import confidence
-from frx_graph.passes.analysis import Analysis
+from frx_graph.passes.analysis import Analysis, Detector
 from frx_graph.passes.call_groups import by_place, module_paths, shared_site, short_name
 from frx_graph.passes.costs.product_dimensions import Dimension, misaligned_on_cpu, misaligned_on_cuda
-from frx_graph.passes.detectors.detector import Detector
 from frx_graph.records import Effort, Evidence, Finding, Refusal, Risk, Saving, Severity
 
 RULE = "FRX011"

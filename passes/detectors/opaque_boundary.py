@@ -23,11 +23,10 @@ from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts
 from frx_graph.facts.layout import Layout
 from frx_graph.facts.operator_families import is_collective
 from frx_graph.passes import confidence
-from frx_graph.passes.analysis import Analysis
+from frx_graph.passes.analysis import Analysis, Detector
 from frx_graph.passes.call_groups import by_place, module_paths, shared_site
 from frx_graph.passes.copies.copy_findings import value_text
 from frx_graph.passes.copies.view_chain import is_view, view_chain
-from frx_graph.passes.detectors.detector import Detector
 from frx_graph.passes.fusion.fusion_roles import is_layout_copy
 from frx_graph.passes.layouts.inductor_layout import forced_channels_last
 from frx_graph.passes.layouts.layout_constraint import LayoutConstraint, is_default, layout_constraint

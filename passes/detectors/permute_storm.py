@@ -25,7 +25,7 @@ from frx_graph.capture.call_site import CallSite, common_module_path
 from frx_graph.facts.graph_facts import GraphFacts
 from frx_graph.facts.operator_families import LAYOUT_COPIES, MATRIX_PRODUCTS
 from frx_graph.passes import confidence
-from frx_graph.passes.analysis import Analysis
+from frx_graph.passes.analysis import Analysis, Detector
 from frx_graph.passes.copies.permute_chains import (
     Chain,
     Span,
@@ -37,7 +37,6 @@ from frx_graph.passes.copies.permute_chains import (
     reorders,
 )
 from frx_graph.passes.copies.view_chain import call_text, file_and_line, identity, view_chain
-from frx_graph.passes.detectors.detector import Detector
 from frx_graph.passes.severity import predicted_saving, severity_of
 from frx_graph.records import Copy, CopyKind, Effort, Evidence, Finding, Refusal, Risk
 from frx_graph.support.byte_text import bytes_text

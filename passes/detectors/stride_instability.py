@@ -23,10 +23,14 @@ from frx_graph.capture.call_site import CallSite
 from frx_graph.facts.graph_facts import GraphFacts, ValueFacts
 from frx_graph.facts.layout import CHANNELS_LAST_ORDER, contiguous_strides, strides_for_order
 from frx_graph.passes import confidence
-from frx_graph.passes.analysis import Analysis
-from frx_graph.passes.detectors.detector import Detector
-from frx_graph.passes.stability.recompile_reasons import RecompileCause, RecompileReason
-from frx_graph.passes.stability.recompiled_frames import first_known_site, recompile_limit, recompiles_of_frame
+from frx_graph.passes.analysis import Analysis, Detector
+from frx_graph.passes.recompiles import (
+    RecompileCause,
+    RecompileReason,
+    first_known_site,
+    recompile_limit,
+    recompiles_of_frame,
+)
 from frx_graph.records import Basis, Effort, Evidence, Finding, Refusal, Risk, Saving, Severity
 
 RULE = "FRX006"

@@ -18,12 +18,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from frx_graph.capture.captured_graph import GraphBreak
-from frx_graph.capture.dynamo_reason import short_reason
+from frx_graph.capture.dynamo_events import short_reason
 from frx_graph.passes import confidence
-from frx_graph.passes.analysis import Analysis
-from frx_graph.passes.detectors.detector import Detector
-from frx_graph.passes.stability.recompile_reasons import RecompileCause, RecompileReason
-from frx_graph.passes.stability.recompiled_frames import (
+from frx_graph.passes.analysis import Analysis, Detector
+from frx_graph.passes.recompiles import (
+    RecompileCause,
+    RecompileReason,
     breaks_of_frame,
     first_known_site,
     recompile_limit,

@@ -22,11 +22,10 @@ from frx_graph.facts.graph_facts import GraphFacts, OpFacts
 from frx_graph.facts.operator_families import CONVOLUTIONS, MATRIX_PRODUCTS
 from frx_graph.measure.machine.device_profile import DeviceProfile
 from frx_graph.passes import confidence
-from frx_graph.passes.analysis import Analysis, PrecisionSettings
+from frx_graph.passes.analysis import Analysis, Detector, PrecisionSettings
 from frx_graph.passes.call_groups import module_paths, shared_site
 from frx_graph.passes.costs.operator_costs import compute_dtype
 from frx_graph.passes.costs.roofline import roofline_position
-from frx_graph.passes.detectors.detector import Detector
 from frx_graph.passes.severity import MEDIUM_SHARE, severity_of_share
 from frx_graph.records import Effort, Evidence, Finding, Refusal, Risk, Saving
 

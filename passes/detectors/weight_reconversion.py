@@ -21,9 +21,8 @@ from collections.abc import Iterable, Iterator
 from frx_graph.facts.graph_facts import GraphFacts, ValueFacts
 from frx_graph.facts.layout import Layout
 from frx_graph.measure.operators.operator_tagger import ACCUMULATION
-from frx_graph.passes.analysis import Analysis
+from frx_graph.passes.analysis import Analysis, Detector
 from frx_graph.passes.copies.copy_findings import CopyGroup, Remedy, copy_finding, copy_groups, value_text
-from frx_graph.passes.detectors.detector import Detector
 from frx_graph.records import Copy, CopyKind, Effort, Evidence, Finding, Refusal, Risk, Severity
 from frx_graph.support.byte_text import bytes_text
 

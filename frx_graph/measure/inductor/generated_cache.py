@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from frx_graph.facts.generated_call import GeneratedCall
+from frx_graph.facts.operator_signature import GeneratedCall
 from frx_graph.measure.inductor.generated_timing import GeneratedTimes, time_generated
 from frx_graph.measure.measurement_cache import (
     measured_operators_path,

@@ -12,7 +12,7 @@ from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils import _pytree as pytree
 
-from frx_graph.capture.without_guards import without_guards
+from frx_graph.capture.tracing_context import without_guards
 from frx_graph.errors import RewriteError
 
 

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from frx_graph.facts.generated_call import GeneratedCall, ReadResult
-from frx_graph.facts.operator_signature import OperatorSignature, TensorSpec
+from frx_graph.facts.operator_signature import GeneratedCall, OperatorSignature, ReadResult, TensorSpec
 from frx_graph.measure.inductor import generated_cache
 from frx_graph.measure.inductor.generated_cache import generated_key, generated_seconds
 from frx_graph.measure.inductor.generated_timing import GeneratedTimes

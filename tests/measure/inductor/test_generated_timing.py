@@ -6,8 +6,7 @@ from collections.abc import Sequence
 import pytest
 import torch
 
-from frx_graph.facts.generated_call import GeneratedCall, ReadResult
-from frx_graph.facts.operator_signature import OperatorSignature, TensorSpec
+from frx_graph.facts.operator_signature import GeneratedCall, OperatorSignature, ReadResult, TensorSpec
 from frx_graph.measure.inductor import generated_timing
 from frx_graph.measure.inductor.generated_messages import CallMessage
 from frx_graph.measure.inductor.generated_timing import GeneratedTimes, time_generated

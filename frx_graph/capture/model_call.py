@@ -1,9 +1,13 @@
-"""Whether a call can be advised on at all, before anything is run."""
+"""Calls of a model: checked before anything runs, and compiled as one function with a cache of its own."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
@@ -39,3 +43,34 @@ def _on_meta(model: object, args: Sequence[object], kwargs: Mapping[object, obje
         for path, value in pytree.tree_flatten_with_path(given)[0]:
             if isinstance(value, Tensor) and value.is_meta:
                 yield f"{name}{pytree.keystr(path)}"
+
+
+class NotCompiledError(Exception):
+    """Dynamo does not compile a call, as under a stance of `force_eager`, or where something watches operators."""
+
+
+def whole_call(model: Callable[..., Any], purpose: str) -> Callable[..., Any]:
+    """The model with its hooks as one function, to be compiled with `fullgraph=True`. Where it is called without being
+    compiled it raises `NotCompiledError`, and nothing of the model has run. `purpose` goes into its name."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if not torch.compiler.is_compiling():
+            raise NotCompiledError
+        return model(*args, **kwargs)
+
+    # With code of its own: Dynamo counts by code how often it compiles.
+    call.__code__ = call.__code__.replace(co_name=f"{purpose}_{type(model).__name__}")
+    return call
+
+
+def recompiling_fails() -> bool:
+    """Under the stance `fail_on_recompile`, by which a program asks whether it is compiled again."""
+    # Private: nothing public tells which stance is taken.
+    return bool(torch._dynamo.eval_frame._stance.stance == "fail_on_recompile")
+
+
+_NAME = "isolate_recompiles"
+
+ISOLATED: Mapping[str, Any] = MappingProxyType(
+    {_NAME: True} if _NAME in inspect.signature(torch.compile).parameters else {}
+)

@@ -10,7 +10,12 @@ import enum
 import re
 from dataclasses import dataclass
 
-from frx_graph.capture.call_site import CallSite, site_from_stack_trace
+import torch._dynamo.config
+
+from frx_graph.capture.call_site import UNKNOWN_SITE, CallSite, site_from_stack_trace
+from frx_graph.capture.captured_graph import GraphBreak, frame_of
+from frx_graph.facts.graph_facts import GraphFacts
+from frx_graph.passes.analysis import Analysis
 
 
 class RecompileCause(enum.StrEnum):
@@ -104,3 +109,27 @@ def _cause(text: str) -> tuple[RecompileCause, str]:
         in_globals = match["source"].startswith("G[") or "__closure__" in match["source"]
         return (RecompileCause.GLOBAL if in_globals else RecompileCause.VALUE), match["source"]
     return RecompileCause.UNKNOWN, ""
+
+
+def recompile_limit() -> int:
+    """Versions of one frame that Dynamo keeps, as this process sets it; then it runs the frame in eager."""
+    return int(torch._dynamo.config.recompile_limit)
+
+
+def recompiles_of_frame(analysis: Analysis) -> tuple[RecompileReason, ...]:
+    """Why the frame of this graph was compiled again, in order. Other frames are other graphs' business, so that
+    nothing is told twice."""
+    frame = frame_of(analysis.facts.graph_id)
+    return tuple(parse_reason(r.reason) for r in analysis.events.recompiles if frame_of(r.graph_id) == frame)
+
+
+def breaks_of_frame(analysis: Analysis) -> tuple[GraphBreak, ...]:
+    """Where graphs of this graph's frame ended."""
+    frame = frame_of(analysis.facts.graph_id)
+    return tuple(b for b in analysis.events.breaks if b.graph_id and frame_of(b.graph_id) == frame)
+
+
+def first_known_site(facts: GraphFacts) -> CallSite:
+    """The first line of the user's that the graph runs; at least a module path, where torch alone called it."""
+    sites = [op.site for op in facts.ops]
+    return next((site for site in sites if site.line), sites[0] if sites else UNKNOWN_SITE)
