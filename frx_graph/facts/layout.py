@@ -44,6 +44,11 @@ class StridePattern(enum.StrEnum):
     EXPANDED = "expanded"
 
 
+def channels_last_name(rank: int) -> str:
+    """Return the name of the channels-last memory format for images of this rank, 4 or 5."""
+    return "torch.channels_last_3d" if rank == 5 else "torch.channels_last"
+
+
 def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
     """Row-major strides, in elements, with torch's convention for size-0 dimensions (counted as 1)."""
     return strides_for_order(shape, range(len(shape)))

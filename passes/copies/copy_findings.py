@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -10,7 +11,7 @@ import torch
 
 from frx_graph.capture.call_site import CallSite, common_module_path
 from frx_graph.capture.captured_graph import Phase
-from frx_graph.facts.graph_facts import ValueFacts
+from frx_graph.facts.graph_facts import GraphFacts, ValueFacts
 from frx_graph.facts.operator_families import EXPLICIT_COPIES, WRITING_COPIES
 from frx_graph.passes import confidence
 from frx_graph.passes.analysis import Analysis
@@ -19,6 +20,8 @@ from frx_graph.passes.severity import predicted_saving, severity_of
 from frx_graph.records import Copy, CopyKind, Effort, Evidence, Finding, OperandRole, Risk, Severity
 from frx_graph.support.byte_text import bytes_text
 
+SHOWN = 3
+"""Values described in the evidence of one finding; the rest is counted."""
 _DTYPE_NAMES: Mapping[torch.dtype, str] = {
     torch.float32: "fp32",
     torch.float64: "fp64",
@@ -74,8 +77,8 @@ class Remedy:
     the one that follows from the saving."""
 
     fix: str
-    effort: Effort
-    risk: Risk
+    effort: Effort = Effort.LOCAL
+    risk: Risk = Risk.LOW
     sure_bytes: int = 0
     severity: Severity | None = None
 
@@ -115,7 +118,6 @@ def copy_finding(
         confidence=confidence.MEASURED if measured else confidence.INFERRED,
         evidence=(_counts(group), *evidence),
         copies=group.copies,
-        graph_id=analysis.facts.graph_id,
         modules=group.modules,
     )
 
@@ -146,3 +148,20 @@ def owner(copy: Copy) -> str:
     if copy.kind in (CopyKind.EXPLICIT, CopyKind.RESHAPE):
         return "FRX002"
     return "FRX001"
+
+
+def copied_text(facts: GraphFacts, copy: Copy) -> str:
+    """Describe the copied value and the cause of the copy."""
+    value = facts.values.get(copy.value)
+    return f"{value_text(value) if value is not None else copy.value}: {copy.cause}"
+
+
+def count_texts(texts: Iterable[tuple[str, int]]) -> Iterator[Evidence]:
+    """Yield the first few distinct texts as evidence, each with its total count, then the number of those left out."""
+    counts: Counter[str] = Counter()
+    for text, count in texts:
+        counts[text] += count
+    for text, count in list(counts.items())[:SHOWN]:
+        yield Evidence(f"{text} ({count}×)" if count > 1 else text, "eager graph")
+    if len(counts) > SHOWN:
+        yield Evidence(f"and {len(counts) - SHOWN} more", "eager graph")

@@ -51,16 +51,7 @@ class Necessity(enum.StrEnum):
     """None of these, as far as is known."""
 
 
-REMOVABLE = frozenset(
-    {
-        Necessity.UNUSED,
-        Necessity.SAME_LAYOUT,
-        Necessity.UNDONE,
-        Necessity.REPEATED,
-        Necessity.CONSTANT,
-        Necessity.UNNEEDED,
-    }
-)
+REMOVABLE = frozenset(Necessity) - {Necessity.LOOP, Necessity.NEEDED}
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,11 +23,12 @@ from frx_graph.passes.layouts.inductor_layout import forced_channels_last
 from frx_graph.records import Basis, Copy, CopyKind, OperandRole
 
 IMAGE_RANK = 4
+_CONVERSION = "Inductor runs the graph's convolutions in channels-last and converts what arrives plain"
 
 
 def runs_channels_last(op: OpFacts, facts: GraphFacts, forced: frozenset[Phase]) -> bool:
     """True for a 2-D convolution whose phase Inductor runs in channels-last as a whole."""
-    return op.operator in CONVOLUTIONS and op.phase in forced and _rank(op, facts) == IMAGE_RANK
+    return op.operator in CONVOLUTIONS and op.phase in forced and len(facts.input_values(op)[0].shape) == IMAGE_RANK
 
 
 def forced_phases(facts: GraphFacts, inner: str) -> frozenset[Phase]:
@@ -96,14 +97,10 @@ def _conversions(op: OpFacts, facts: GraphFacts, flow: Dataflow) -> Iterator[Cop
         return
     image, weight = facts.input_values(op)[:2]
     if _arrives_plain(weight):
-        yield _conversion(op, weight, OperandRole.WEIGHT)
+        yield predicted_copy(op, CopyKind.OPERATOR, OperandRole.WEIGHT, weight.name, 2 * weight.bytes, _CONVERSION)
     maker = flow.maker(flow.root(image.name))
-    if _arrives_plain(image) and (maker is None or _ends_loops(maker, flow)):
-        yield _conversion(op, image, OperandRole.INPUT)
-
-
-def _ends_loops(maker: OpFacts, flow: Dataflow) -> bool:
-    return not flow.fuses(maker) and maker.operator not in CONVOLUTIONS
+    if _arrives_plain(image) and (maker is None or not (flow.fuses(maker) or maker.operator in CONVOLUTIONS)):
+        yield predicted_copy(op, CopyKind.OPERATOR, OperandRole.INPUT, image.name, 2 * image.bytes, _CONVERSION)
 
 
 def _arrives_plain(value: ValueFacts) -> bool:
@@ -113,21 +110,28 @@ def _arrives_plain(value: ValueFacts) -> bool:
     )
 
 
-def _conversion(op: OpFacts, value: ValueFacts, role: OperandRole) -> Copy:
+def predicted_copy(
+    op: OpFacts,
+    kind: CopyKind,
+    role: OperandRole,
+    value: str,
+    moved: int,
+    cause: str,
+    *,
+    operator: str = "",
+    count: int = 1,
+) -> Copy:
+    """Return the record of copies at `op` that move `moved` bytes, read plus written, for one run of the graph."""
     return Copy(
         node=op.node,
         site=op.site,
-        operator=op.operator,
-        kind=CopyKind.OPERATOR,
+        operator=operator or op.operator,
+        kind=kind,
         role=role,
-        value=value.name,
-        bytes=2 * value.bytes,
-        count=1,
+        value=value,
+        bytes=moved,
+        count=count,
         phase=op.phase,
         basis=Basis.PREDICTED,
-        cause="Inductor runs the graph's convolutions in channels-last and converts what arrives plain",
+        cause=cause,
     )
-
-
-def _rank(op: OpFacts, facts: GraphFacts) -> int:
-    return len(facts.input_values(op)[0].shape)

@@ -7,6 +7,7 @@ version. An operator of which neither knows anything is assumed to copy nothing,
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
@@ -25,6 +26,7 @@ from frx_graph.passes.copies.inductor_copies import (
     forced_phases,
     in_channels_last,
     left_by_inductor,
+    predicted_copy,
     runs_channels_last,
 )
 from frx_graph.records import Basis, Copy, CopyKind, OperandRole
@@ -136,21 +138,7 @@ def _explicit_copy(op: OpFacts, facts: GraphFacts) -> tuple[Copy, ...]:
         wanted = op.kwargs.get("memory_format", torch.preserve_format)
         cause = f"the program asks for a copy ({str(wanted).removeprefix('torch.')}) of strides {source.strides}"
     role = OperandRole.WEIGHT if kind is CopyKind.OPERATOR and _is_parameter(source, facts) else OperandRole.INPUT
-    return (
-        Copy(
-            node=op.node,
-            site=op.site,
-            operator=operator,
-            kind=kind,
-            role=role,
-            value=source.name,
-            bytes=2 * result.bytes,
-            count=1,
-            phase=op.phase,
-            basis=Basis.PREDICTED,
-            cause=cause,
-        ),
-    )
+    return (predicted_copy(op, kind, role, source.name, 2 * result.bytes, cause, operator=operator),)
 
 
 def _written_copy(op: OpFacts, facts: GraphFacts) -> tuple[Copy, ...]:
@@ -163,21 +151,8 @@ def _written_copy(op: OpFacts, facts: GraphFacts) -> tuple[Copy, ...]:
         return ()
     if not fills_in_another_order(target.shape, source.strides, target.strides):
         return ()
-    return (
-        Copy(
-            node=op.node,
-            site=op.site,
-            operator=op.operator,
-            kind=CopyKind.EXPLICIT,
-            role=OperandRole.INPUT,
-            value=source.name,
-            bytes=2 * target.bytes,
-            count=1,
-            phase=op.phase,
-            basis=Basis.PREDICTED,
-            cause=f"strides {source.strides} are written into strides {target.strides}",
-        ),
-    )
+    cause = f"strides {source.strides} are written into strides {target.strides}"
+    return (predicted_copy(op, CopyKind.EXPLICIT, OperandRole.INPUT, source.name, 2 * target.bytes, cause),)
 
 
 def _sole_unsafe_view(value: ValueFacts, facts: GraphFacts, copy: OpFacts) -> OpFacts | None:
@@ -235,19 +210,7 @@ def _measured_copies(op: OpFacts, facts: GraphFacts, measurement: OperatorMeasur
         cause = f"{op.operator.removeprefix('aten.')} converts {seen.source} to {seen.target}"
         groups.setdefault((kind, role, value.name if value else "", cause), []).append(seen)
     return [
-        Copy(
-            node=op.node,
-            site=op.site,
-            operator=op.operator,
-            kind=kind,
-            role=role,
-            value=value_name,
-            bytes=sum(seen.bytes for seen in group),
-            count=len(group),
-            phase=op.phase,
-            basis=Basis.PREDICTED,
-            cause=cause,
-        )
+        predicted_copy(op, kind, role, value_name, sum(seen.bytes for seen in group), cause, count=len(group))
         for (kind, role, value_name, cause), group in groups.items()
     ]
 
@@ -261,10 +224,7 @@ def _copied_value(op: OpFacts, facts: GraphFacts, seen: SeenCopy) -> ValueFacts 
     candidates = facts.output_values(op) if seen.role == "output" else operands
     if seen.role == "weight":
         candidates = (*(v for v in candidates if _is_parameter(v, facts)), *candidates[1:2], *candidates)
-    elements = 1
-    for size in seen.shape:
-        elements *= size
-    return next((v for v in candidates if v.numel == elements), candidates[0] if candidates else None)
+    return next((v for v in candidates if v.numel == math.prod(seen.shape)), candidates[0] if candidates else None)
 
 
 def _role(seen: SeenCopy, value: ValueFacts | None, facts: GraphFacts) -> OperandRole:
@@ -296,23 +256,12 @@ def _contract_copies(op: OpFacts, facts: GraphFacts, contract: OperatorContract,
         entry = contract.copies(op.target, position, pattern, value.dtype, rank=rank)
         if entry is None or not entry.copied or size == 0:
             continue
-        reorder = entry.mechanism is not Mechanism.ATEN
+        kind = CopyKind.OPERATOR if entry.mechanism is Mechanism.ATEN else CopyKind.REORDER
         role = OperandRole.WEIGHT if _is_parameter(value, facts) else OperandRole.INPUT
-        copies.append(
-            Copy(
-                node=op.node,
-                site=op.site,
-                operator=op.operator,
-                kind=CopyKind.REORDER if reorder else CopyKind.OPERATOR,
-                role=OperandRole.OUTPUT if position is None else role,
-                value=value.name,
-                bytes=round(2 * size * entry.bytes_ratio),
-                count=entry.count,
-                phase=op.phase,
-                basis=Basis.PREDICTED,
-                cause=f"{op.operator.removeprefix('aten.')} copies a {pattern} operand or its result ({contract.name})",
-            )
-        )
+        role = OperandRole.OUTPUT if position is None else role
+        cause = f"{op.operator.removeprefix('aten.')} copies a {pattern} operand or its result ({contract.name})"
+        size_copied = round(2 * size * entry.bytes_ratio)
+        copies.append(predicted_copy(op, kind, role, value.name, size_copied, cause, count=entry.count))
     return copies
 
 

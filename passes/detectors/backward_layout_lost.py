@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from frx_graph.capture.call_site import CallSite, common_module_path
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts, ValueRef
-from frx_graph.facts.layout import Layout
+from frx_graph.facts.layout import Layout, channels_last_name
 from frx_graph.passes import confidence
 from frx_graph.passes.analysis import Analysis, Detector
 from frx_graph.passes.call_groups import by_place
@@ -151,7 +151,7 @@ def _finding(analysis: Analysis, losses: Sequence[_Loss]) -> Finding:
     sure = max(0, moved - at_origin)
     modules = tuple(dict.fromkeys(loss.reader.site.module_path for loss in losses if loss.reader.site.module_path))
     largest = max(losses, key=lambda loss: loss.gradient.bytes)
-    memory_format = "torch.channels_last" if len(largest.gradient.shape) == 4 else "torch.channels_last_3d"
+    memory_format = channels_last_name(len(largest.gradient.shape))
     site = _site(losses[0])
     where = _where(losses[0]) if at_origin <= moved else f"on the output y of `{common_module_path(modules)}`"
     return Finding(
@@ -172,7 +172,6 @@ def _finding(analysis: Analysis, losses: Sequence[_Loss]) -> Finding:
             Evidence(_price(len(losses), moved, at_origin), "graph facts"),
             Evidence("FRX001 claims the copies that these operators are predicted to make inside", "predicted copies"),
         ),
-        graph_id=facts.graph_id,
         modules=modules,
     )
 

@@ -154,7 +154,6 @@ def _finding(analysis: Analysis, places: Sequence[BlockedFusion], others: Sequen
         fix=unblocking.fix,
         confidence=unblocking.confidence,
         evidence=tuple(_evidence(group, _unblocking(analysis, group[0]), calls) for group in (places, *others)),
-        graph_id=analysis.facts.graph_id,
         modules=module_paths(ops),
     )
 

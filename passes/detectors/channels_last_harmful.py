@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from frx_graph.facts.layout import Layout
+from frx_graph.facts.layout import Layout, channels_last_name
 from frx_graph.passes.analysis import Analysis, Detector
 from frx_graph.passes.layouts.layout_findings import (
     anchors_run,
@@ -75,7 +75,7 @@ def _inductor_fix(*, whole: bool) -> str:
 
 
 def _program_fix(changes: LayoutChanges, *, whole: bool) -> str:
-    memory_format = "torch.channels_last" if changes.rank == 4 else "torch.channels_last_3d"
+    memory_format = channels_last_name(changes.rank)
     if whole:
         return f"leave out `.to(memory_format={memory_format})` for the model and its input"
     fix = f"keep {modules_text(changes)} plain: `.to(memory_format=torch.contiguous_format)`"

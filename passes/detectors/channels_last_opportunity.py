@@ -23,7 +23,7 @@ import torch
 
 from frx_graph.capture.call_site import common_module_path
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts
-from frx_graph.facts.layout import Layout
+from frx_graph.facts.layout import Layout, channels_last_name
 from frx_graph.passes import confidence
 from frx_graph.passes.analysis import Analysis, Detector
 from frx_graph.passes.layouts.layout_findings import (
@@ -59,7 +59,7 @@ def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
 
 
 def _measured_finding(analysis: Analysis, changes: LayoutChanges, *, whole: bool) -> Finding:
-    memory_format = _memory_format(changes.rank)
+    memory_format = channels_last_name(changes.rank)
     faster = changes.before_seconds / changes.after_seconds if changes.after_seconds else float("inf")
     if whole:
         fix = f"`model = model.to(memory_format={memory_format})`{_edges(changes, memory_format)}"
@@ -90,10 +90,6 @@ def _edges(changes: LayoutChanges, memory_format: str) -> str:
     return text
 
 
-def _memory_format(rank: int) -> str:
-    return "torch.channels_last" if rank == 4 else "torch.channels_last_3d"
-
-
 def _is_half_on_cuda(operator: RegionOperator, facts: GraphFacts) -> bool:
     image = facts.values[(*operator.operands, *operator.results)[0]]
     return image.device.type == "cuda" and image.dtype in _HALF
@@ -113,7 +109,7 @@ def _predicted_finding(analysis: Analysis, group: LayoutGroup, operators: Sequen
     most = max(0, inside - edges)
     ops: tuple[OpFacts, ...] = tuple(operator.op for operator in operators)
     modules = tuple(dict.fromkeys(op.site.module_path for op in ops if op.site.module_path))
-    memory_format = _memory_format(group.rank)
+    memory_format = channels_last_name(group.rank)
     site = replace(ops[0].site, module_path=common_module_path(modules))
     return Finding(
         rule=RULE,
@@ -135,7 +131,6 @@ def _predicted_finding(analysis: Analysis, group: LayoutGroup, operators: Sequen
                 "region edges",
             ),
         ),
-        graph_id=facts.graph_id,
         modules=modules,
     )
 

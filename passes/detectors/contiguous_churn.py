@@ -26,7 +26,7 @@ from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts
 from frx_graph.facts.layout import CHANNELS_LAST_ORDER
 from frx_graph.passes.analysis import Analysis, Detector
 from frx_graph.passes.attention_pattern import attentions
-from frx_graph.passes.copies.copy_findings import CopyGroup, Remedy, copy_finding, copy_groups, value_text
+from frx_graph.passes.copies.copy_findings import CopyGroup, Remedy, copied_text, copy_finding, copy_groups, count_texts
 from frx_graph.passes.copies.copy_necessity import REMOVABLE, Necessity, Verdict, judge
 from frx_graph.passes.copies.stride_replay import order_that_gives
 from frx_graph.passes.copies.view_chain import file_and_line, origin_text, stride_origin, view_chain
@@ -133,29 +133,27 @@ def _remedy(facts: GraphFacts, main: Verdict, verdicts: Sequence[Verdict], atten
     call = _call_name(main)
     match main.necessity:
         case Necessity.UNUSED:
-            return Remedy(f"drop {call}: nothing reads its result", Effort.ONE_LINE, Risk.LOW)
+            return Remedy(f"drop {call}: nothing reads its result", Effort.ONE_LINE)
         case Necessity.SAME_LAYOUT:
-            return Remedy(
-                f"drop {call}: the value is in that layout, and nothing writes to it", Effort.ONE_LINE, Risk.LOW
-            )
+            return Remedy(f"drop {call}: the value is in that layout, and nothing writes to it", Effort.ONE_LINE)
         case Necessity.UNDONE if partner is not None:
             where = "on the same line" if partner.site == main.copy.site else f"at {file_and_line(partner.site)}"
-            return Remedy(f"drop this copy and the one {where}: together they change nothing", Effort.LOCAL, Risk.LOW)
+            return Remedy(f"drop this copy and the one {where}: together they change nothing")
         case Necessity.REPEATED if partner is not None:
             where = "the first time" if partner.site == main.copy.site else f"at {file_and_line(partner.site)}"
-            return Remedy(f"keep the copy that is made {where} and use it again here", Effort.LOCAL, Risk.LOW)
+            return Remedy(f"keep the copy that is made {where} and use it again here")
         case Necessity.CONSTANT:
-            return Remedy(_constant_fix(facts, main), Effort.LOCAL, Risk.MEDIUM)
+            return Remedy(_constant_fix(facts, main), risk=Risk.MEDIUM)
         case Necessity.UNNEEDED:
             takers = _users_text(facts, main)
             text = f"drop {call}: the source's strides do for {takers}"
             if main.plain_weights:
                 text += ", with its weight in channels-last, too (else that is converted instead)"
-            return Remedy(text, Effort.ONE_LINE, Risk.LOW)
+            return Remedy(text, Effort.ONE_LINE)
         case Necessity.LOOP:
             times = sum(verdict.copy.count for verdict in verdicts if _same_loop(verdict, main)) // facts.calls
             part_of = facts.values.get(main.partner) if main.partner else None
-            return Remedy(_loop_fix(facts, times, part_of), Effort.LOCAL, Risk.LOW)
+            return Remedy(_loop_fix(facts, times, part_of))
         case _:
             return Remedy(_needed_fix(facts, main, attended), Effort.REFACTOR, Risk.MEDIUM)
 
@@ -243,12 +241,8 @@ def _evidence(analysis: Analysis, verdicts: Sequence[Verdict]) -> Iterator[Evide
         if count_of[n]
     )
     yield Evidence(f"what the copies are for: {split}", "replay of the operators behind each copy")
-    described: Counter[str] = Counter()
-    for verdict in sorted(verdicts, key=lambda v: -v.copy.bytes):
-        value = facts.values.get(verdict.copy.value)
-        described[f"{value_text(value) if value else verdict.copy.value}: {verdict.copy.cause}"] += verdict.copy.count
-    for text, times in list(described.items())[:_SHOWN]:
-        yield Evidence(f"{text} ({times}×)" if times > 1 else text, "eager graph")
+    largest_first = sorted((verdict.copy for verdict in verdicts), key=lambda copy: -copy.bytes)
+    yield from count_texts((copied_text(facts, copy), copy.count) for copy in largest_first)
     main = _main(verdicts)
     origin = stride_origin(facts, main.copy.value) if main.copy.value in facts.values else None
     if origin is not None:

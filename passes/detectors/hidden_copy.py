@@ -16,17 +16,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from frx_graph.facts.graph_facts import GraphFacts
 from frx_graph.facts.layout import StridePattern
 from frx_graph.passes.analysis import Analysis, Detector
-from frx_graph.passes.copies.copy_findings import CopyGroup, copy_finding, copy_groups, value_text
+from frx_graph.passes.copies.copy_findings import CopyGroup, copied_text, copy_finding, copy_groups, count_texts
 from frx_graph.passes.copies.operand_remedies import op_name, operand_remedy, times_copied
 from frx_graph.passes.copies.view_chain import origin_text, stride_origin
 from frx_graph.records import Copy, CopyKind, Evidence, Finding, OperandRole, Refusal
 
 RULE = "FRX001"
-_SHOWN = 3
-"""Operands described in the evidence; the rest is counted."""
 
 
 def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
@@ -54,14 +51,8 @@ def _title(group: CopyGroup) -> str:
 
 def _evidence(analysis: Analysis, group: CopyGroup) -> Iterator[Evidence]:
     facts = analysis.facts
-    described: dict[str, int] = {}
-    for copy in sorted(group.copies, key=lambda copy: -copy.bytes):
-        text = _operand_text(facts, copy)
-        described[text] = described.get(text, 0) + copy.count
-    for text, times in list(described.items())[:_SHOWN]:
-        yield Evidence(f"{text} ({times}×)" if times > 1 else text, "eager graph")
-    if len(described) > _SHOWN:
-        yield Evidence(f"and {len(described) - _SHOWN} more operands", "eager graph")
+    largest_first = sorted(group.copies, key=lambda copy: -copy.bytes)
+    yield from count_texts((f"{copy.role} {copied_text(facts, copy)}", copy.count) for copy in largest_first)
     value = facts.values.get(group.largest.value)
     origin = stride_origin(facts, value.name) if value is not None else None
     if origin is not None:
@@ -75,12 +66,6 @@ def _evidence(analysis: Analysis, group: CopyGroup) -> Iterator[Evidence]:
             f"{op_name(group.largest)} takes {', '.join(accepted)} operands there without a copy",
             f"operator layout contract {analysis.contract.name}",
         )
-
-
-def _operand_text(facts: GraphFacts, copy: Copy) -> str:
-    value = facts.values.get(copy.value)
-    what = f"{copy.role} {value_text(value)}" if value is not None else str(copy.role)
-    return f"{what}: {copy.cause}"
 
 
 def _accepted(analysis: Analysis, copy: Copy) -> tuple[str, ...]:

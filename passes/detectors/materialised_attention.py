@@ -105,7 +105,6 @@ def _finding(analysis: Analysis, group: Sequence[Attention]) -> Finding:
         confidence=confidence.ASSUMED if compiled else confidence.MODELLED,
         evidence=tuple(_evidence(analysis, group)),
         modules=modules,
-        graph_id=facts.graph_id,
     )
 
 

@@ -155,7 +155,6 @@ def _finding(
         # Half the bytes take half the time only if nothing else limits the operator.
         confidence=confidence.MODELLED if fused else confidence.ASSUMED,
         evidence=tuple(evidence),
-        graph_id=analysis.facts.graph_id,
         modules=module_paths(anchors),
     )
 

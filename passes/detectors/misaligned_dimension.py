@@ -103,7 +103,6 @@ def _finding(analysis: Analysis, instances: Sequence[_Misfit], share: float) -> 
             Evidence(f"{listed}; {len(sizes)} such sizes in all", "shapes of the captured graph"),
             _cpu_evidence(share) if on_cpu else _cuda_evidence(largest, share),
         ),
-        graph_id=analysis.facts.graph_id,
         modules=module_paths(ops),
     )
 

@@ -158,7 +158,6 @@ def _finding(analysis: Analysis, instances: Sequence[_Boundary]) -> Finding:
         # operator could do without what it copies itself is for its author to say.
         confidence=confidence.INFERRED if first.forced else confidence.ASSUMED,
         evidence=tuple(_evidence(first, moved)),
-        graph_id=analysis.facts.graph_id,
         modules=module_paths(ops),
     )
 

@@ -26,6 +26,7 @@ from frx_graph.facts.graph_facts import GraphFacts
 from frx_graph.facts.operator_families import LAYOUT_COPIES, MATRIX_PRODUCTS
 from frx_graph.passes import confidence
 from frx_graph.passes.analysis import Analysis, Detector
+from frx_graph.passes.copies.copy_findings import count_texts
 from frx_graph.passes.copies.permute_chains import (
     Chain,
     Span,
@@ -44,8 +45,6 @@ from frx_graph.support.byte_text import bytes_text
 RULE = "FRX003"
 PROJECTIONS = 3
 """Projections of one module that end in copies from which they count as a storm: queries, keys and values."""
-_SHOWN = 3
-"""Chains shown in the evidence."""
 _PRODUCTS = MATRIX_PRODUCTS | {"aten.linear"}
 
 
@@ -164,7 +163,6 @@ def _finding(analysis: Analysis, group: Sequence[_Storm]) -> Finding:
         confidence=confidence.INFERRED,
         evidence=tuple(_evidence(facts, group, copies)),
         modules=modules,
-        graph_id=facts.graph_id,
     )
 
 
@@ -211,14 +209,7 @@ def _feeds_attention(analysis: Analysis, storm: _Storm) -> bool:
 
 def _evidence(facts: GraphFacts, group: Sequence[_Storm], copies: Sequence[Copy]) -> Iterator[Evidence]:
     spans = [span for storm in group for span in storm.spans]
-    described: dict[str, int] = {}
-    for span in spans:
-        text = _span_text(facts, span)
-        described[text] = described.get(text, 0) + facts.calls
-    for text, times in list(described.items())[:_SHOWN]:
-        yield Evidence(f"{text} ({times}×)" if times > 1 else text, "eager graph")
-    if len(described) > _SHOWN:
-        yield Evidence(f"and {len(described) - _SHOWN} more chains", "eager graph")
+    yield from count_texts((_span_text(facts, span), facts.calls) for span in spans)
     if copies:
         count = sum(copy.count for copy in copies)
         moved = "1 copy moves" if count == 1 else f"{count} copies move"

@@ -21,7 +21,7 @@ from collections.abc import Iterable, Sequence
 
 from frx_graph.capture.call_site import CallSite
 from frx_graph.facts.graph_facts import GraphFacts, ValueFacts
-from frx_graph.facts.layout import CHANNELS_LAST_ORDER, contiguous_strides, strides_for_order
+from frx_graph.facts.layout import CHANNELS_LAST_ORDER, channels_last_name, contiguous_strides, strides_for_order
 from frx_graph.passes import confidence
 from frx_graph.passes.analysis import Analysis, Detector
 from frx_graph.passes.recompiles import (
@@ -80,7 +80,6 @@ def _finding(analysis: Analysis, source: str, reasons: Sequence[RecompileReason]
             ),
             *_cudagraph_evidence(analysis),
         ),
-        graph_id=facts.graph_id,
     )
 
 
@@ -150,7 +149,7 @@ def _fix(source: str, value: ValueFacts | None, reasons: Sequence[RecompileReaso
         )
     name = source if source.isidentifier() else "x"
     among = any("channels_last" in _change(reason, value) for reason in reasons)
-    memory_format = "torch.channels_last_3d" if value is not None and len(value.shape) == 5 else "torch.channels_last"
+    memory_format = channels_last_name(len(value.shape) if value is not None else 4)
     alternative = (
         f", or `{name}.contiguous(memory_format={memory_format})` if that is what the model runs in" if among else ""
     )

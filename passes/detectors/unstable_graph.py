@@ -112,7 +112,6 @@ def _unstable(analysis: Analysis, reasons: Sequence[RecompileReason], *, version
             *(_group_evidence(cause, by_cause[cause]) for cause in causes),
             Evidence(f"the frame was compiled {versions} times{ends}", "Dynamo recompile reasons", Basis.OBSERVED),
         ),
-        graph_id=analysis.facts.graph_id,
     )
 
 
@@ -140,7 +139,6 @@ def _repeated_break(analysis: Analysis, graph_break: GraphBreak) -> Finding:
         confidence=confidence.MEASURED,
         basis=Basis.OBSERVED,
         evidence=(Evidence(graph_break.reason.strip(), "Dynamo graph break", Basis.OBSERVED),),
-        graph_id=analysis.facts.graph_id,
     )
 
 

@@ -129,7 +129,6 @@ def _finding(analysis: Analysis, ops: Sequence[OpFacts], faster: _Precision, bef
                 f"peak arithmetic and bandwidth of {device}",
             ),
         ),
-        graph_id=analysis.facts.graph_id,
         modules=module_paths(ops),
     )
 

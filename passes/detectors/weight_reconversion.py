@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from frx_graph.facts.graph_facts import GraphFacts, ValueFacts
-from frx_graph.facts.layout import Layout
+from frx_graph.facts.layout import Layout, channels_last_name
 from frx_graph.measure.operators.operator_tagger import ACCUMULATION
 from frx_graph.passes.analysis import Analysis, Detector
 from frx_graph.passes.copies.copy_findings import CopyGroup, Remedy, copy_finding, copy_groups, value_text
@@ -63,22 +63,17 @@ def _remedy(analysis: Analysis, group: CopyGroup) -> Remedy:
         return _onednn_remedy(analysis, to_strides)
     images = weight is not None and weight.layout is Layout.CHANNELS_LAST
     if "conv" in copy.operator or (copy.operator == ACCUMULATION and images):
-        dims = 2 if weight is None or len(weight.shape) != 5 else 3
-        memory_format = "channels_last" if dims == 2 else "channels_last_3d"
+        memory_format = channels_last_name(len(weight.shape) if weight is not None else 4)
         if images and copy.operator != ACCUMULATION:
             return Remedy(
                 fix=f"the weight is channels-last, what it meets is not: convert the input too "
-                f"(`.to(memory_format=torch.{memory_format})`), or leave the module plain. Where both are "
+                f"(`.to(memory_format={memory_format})`), or leave the module plain. Where both are "
                 f"channels-last already, the kernel itself wants plain: leave this module out of the conversion",
-                effort=Effort.LOCAL,
-                risk=Risk.LOW,
-                sure_bytes=0,
             )
         return Remedy(
             fix=f"convert once, before the first call and before torch.compile: "
-            f"`model = model.to(memory_format=torch.{memory_format})`",
+            f"`model = model.to(memory_format={memory_format})`",
             effort=Effort.ONE_LINE,
-            risk=Risk.LOW,
             sure_bytes=to_strides,
         )
     if weight is not None and weight.layout is Layout.EXPANDED:
@@ -94,14 +89,12 @@ def _onednn_remedy(analysis: Analysis, to_strides: int) -> Remedy:
             fix="oneDNN packs the weight anew because the optimizer changes it; no stride avoids that while training. "
             "Larger batches spread it over more samples; for inference freeze the model",
             effort=Effort.REFACTOR,
-            risk=Risk.LOW,
             sure_bytes=to_strides,
             severity=Severity.INFO,
         )
     return Remedy(
         fix="let Inductor pack the weights once: `torch._inductor.config.freezing = True` before "
         "`torch.compile(model.eval())`, called under torch.no_grad()",
-        effort=Effort.LOCAL,
         risk=Risk.MEDIUM,
         sure_bytes=to_strides,
     )
