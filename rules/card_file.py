@@ -3,33 +3,44 @@
 from __future__ import annotations
 
 from importlib import resources
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import yaml
 from pydantic import BaseModel, ValidationError
 
 from frx_graph.errors import ContractError
 
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 Card = TypeVar("Card", bound=BaseModel)
 
 
-def parse_card_file(text: str, source: str, model: type[Card], key: str) -> Card:
-    """The card in `text`; `source` is its file name, which must be the value of its `key`, and `.yaml`.
-
-    Raises `ContractError`, naming `source`, for malformed YAML, missing or unknown keys, and a wrong file name.
-    """
+def parse_yaml(text: str, source: str, model: type[Card]) -> Card:
+    """Return the model in `text`. Raises `ContractError`, naming `source`, for malformed YAML and for wrong keys."""
     try:
-        card = model.model_validate(yaml.safe_load(text))
+        return model.model_validate(yaml.load(text, Loader=_LOADER))
     except yaml.YAMLError as error:
         raise ContractError(f"{source} is not YAML: {str(error).splitlines()[0]}") from error
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "the card"
+        where = ".".join(str(part) for part in first["loc"]) or "the file"
         raise ContractError(f"{source}: {where}: {first['msg']}") from error
+
+
+def parse_card(text: str, source: str, model: type[Card], key: str) -> Card:
+    """The card in `text`; `source` is its file name, which must be the value of its `key`, and `.yaml`.
+
+    Raises `ContractError`, naming `source`, for malformed YAML, missing or unknown keys, and a wrong file name.
+    """
+    card = parse_yaml(text, source, model)
     name = getattr(card, key)
     if source != f"{name}.yaml":
         raise ContractError(f"{source} holds the card of {name}", f"name it {name}.yaml")
     return card
+
+
+def load_cards(folder: str, model: type[Card], key: str) -> tuple[Card, ...]:
+    """Return the cards in a folder of the rules, by file name. Raises `ContractError` as `parse_card` does."""
+    return tuple(parse_card(text, name, model, key) for name, text in card_files(folder))
 
 
 def card_files(folder: str) -> tuple[tuple[str, str], ...]:

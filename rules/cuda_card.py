@@ -12,7 +12,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from frx_graph.rules.card_file import card_files, parse_card_file
+from frx_graph.rules.card_file import load_cards
 from frx_graph.rules.recommendation_card import Direction, Identifier, Prose
 
 
@@ -63,12 +63,7 @@ class CudaCard(BaseModel):
     confirm: Confirmation
 
 
-def parse_cuda_card(text: str, source: str) -> CudaCard:
-    """The card in `text`; `source` is its file name, which must be `<id>.yaml`. Raises `ContractError`."""
-    return parse_card_file(text, source, CudaCard, "id")
-
-
 @functools.cache
 def cuda_cards() -> Mapping[str, CudaCard]:
     """Every card, by id."""
-    return {card.id: card for card in (parse_cuda_card(text, name) for name, text in card_files("cuda"))}
+    return {card.id: card for card in load_cards("cuda", CudaCard, "id")}

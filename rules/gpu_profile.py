@@ -17,7 +17,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, StringConstraints, model_validator
 
 from frx_graph.errors import ContractError, OptionError
-from frx_graph.rules.card_file import card_files, parse_card_file
+from frx_graph.rules.card_file import load_cards
 
 _Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 _MAKERS = frozenset({"nvidia", "tesla", "geforce", "amd", "instinct"})
@@ -152,16 +152,10 @@ def _scaled(value: float | None, factor: float) -> float | None:
     return None if value is None else value * factor
 
 
-def parse_architecture(text: str, source: str) -> ArchitectureCard:
-    """The card in `text`; `source` is its file name, which must be `<architecture>.yaml`. Raises `ContractError`."""
-    return parse_card_file(text, source, ArchitectureCard, "architecture")
-
-
 @functools.cache
 def all_architectures() -> Mapping[str, ArchitectureCard]:
     """Every architecture, by its name."""
-    cards = (parse_architecture(text, name) for name, text in card_files("gpus"))
-    return {card.architecture: card for card in cards}
+    return {card.architecture: card for card in load_cards("gpus", ArchitectureCard, "architecture")}
 
 
 def find_gpu(name: str) -> GpuProfile | None:

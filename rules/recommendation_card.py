@@ -13,7 +13,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from frx_graph.records import Effort, Risk
-from frx_graph.rules.card_file import card_files, parse_card_file
+from frx_graph.rules.card_file import load_cards
 
 Prose = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 Identifier = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]
@@ -63,15 +63,10 @@ class RecommendationCard(BaseModel):
     risks: tuple[Prose, ...] = ()
 
 
-def parse_recommendation(text: str, source: str) -> RecommendationCard:
-    """The card in `text`; `source` is its file name, which must be `<id>.yaml`. Raises `ContractError`."""
-    return parse_card_file(text, source, RecommendationCard, "id")
-
-
 @functools.cache
 def all_recommendations() -> tuple[RecommendationCard, ...]:
     """Every card, ordered by id."""
-    return tuple(parse_recommendation(text, name) for name, text in card_files("recommendations"))
+    return load_cards("recommendations", RecommendationCard, "id")
 
 
 @functools.cache

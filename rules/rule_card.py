@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from frx_graph.errors import OptionError
 from frx_graph.records import Effort, Risk
-from frx_graph.rules.card_file import card_files, parse_card_file
+from frx_graph.rules.card_file import load_cards
 
 Prose = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 Code = Annotated[str, StringConstraints(pattern=r"^FRX\d{3}$")]
@@ -49,15 +49,10 @@ class RuleCard(BaseModel):
     references: Annotated[tuple[Url, ...], Field(min_length=1)]
 
 
-def parse_card(text: str, source: str) -> RuleCard:
-    """The card in `text`; `source` is its file name, which must be `<code>.yaml`. Raises `ContractError`."""
-    return parse_card_file(text, source, RuleCard, "code")
-
-
 @functools.cache
 def all_cards() -> tuple[RuleCard, ...]:
     """Every card, ordered by code."""
-    return tuple(parse_card(text, name) for name, text in card_files("layout"))
+    return load_cards("layout", RuleCard, "code")
 
 
 def load_card(code: str) -> RuleCard:

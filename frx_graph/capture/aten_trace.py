@@ -48,32 +48,47 @@ class Tangent:
     strides: tuple[int, ...]
 
 
+@dataclass(frozen=True)
+class UntracedGraph:
+    """A Dynamo graph with what was read from it while it was compiled. `fakes` are its placeholders' fake values;
+    `caller` is where the program called what is compiled."""
+
+    graph_id: str
+    dynamo: fx.GraphModule
+    fakes: tuple[Any, ...]
+    inputs: tuple[GraphInput, ...]
+    module_root: str
+    train: bool
+    parameters: tuple[int, ...]
+    caller: CallSite = UNKNOWN_SITE
+
+
 def trace_eager(
-    dynamo: fx.GraphModule,
-    fakes: Sequence[Any],
+    graph: UntracedGraph,
     fake_mode: FakeTensorMode,
-    *,
-    graph_id: str,
     origin: str,
-    inputs: Sequence[GraphInput],
-    train: bool,
-    module_root: str = "model",
     tangents: Sequence[Tangent | None] | None = None,
+    *,
     calls: int = 1,
-    parameters: tuple[int, ...] = (),
-    caller: CallSite = UNKNOWN_SITE,
     inner: str = "",
 ) -> CapturedGraph:
-    """Trace `dynamo` over the fake values of its placeholders. Raises whatever tracing raises; callers report it.
+    """Trace a Dynamo graph over the fake values of its placeholders. Raises whatever tracing raises.
 
-    `tangents` says, output by output, what gradient the rest of the program sends back; without it every output that
-    a training step would differentiate gets a gradient in the output's own strides, as AOTAutograd assumes. `caller`,
-    where the program called the model, stands for the line of operators that only torch's own code leads to.
+    Args:
+        graph: The graph, as it was noted while Dynamo compiled it.
+        fake_mode: The mode of the fake values.
+        origin: The program's name.
+        tangents: The gradient of each output. Without it every output that a training step would differentiate gets a
+            gradient in the output's own strides, as AOTAutograd assumes.
+        calls: Runs of the graph in one step.
+        inner: The compiler that the program gave the graph to.
+
     """
+    fakes, train = graph.fakes, graph.train
     forward_nodes: set[str] = set()
 
     def forward(*args: Any) -> Any:
-        return fx.Interpreter(dynamo).run(*args)
+        return fx.Interpreter(graph.dynamo).run(*args)
 
     def forward_and_backward(*args: Any) -> Any:
         outputs = forward(*args)
@@ -114,22 +129,22 @@ def trace_eager(
                 aten = make_fx(function, record_module_stack=False)(*fakes)
 
     merge_relayouts(aten.graph)
-    sites, phases = _attribute(aten.graph, module_root, forward_nodes, caller)
+    sites, phases = _attribute(aten.graph, graph.module_root, forward_nodes, graph.caller)
     output_args = aten.graph.output_node().args[0]
     visible, gradients = output_args if train and isinstance(output_args, (tuple, list)) else (output_args, ())
     return CapturedGraph(
-        graph_id=graph_id,
+        graph_id=graph.graph_id,
         origin=origin,
         train=train,
         aten=aten,
-        inputs=tuple(inputs),
+        inputs=graph.inputs,
         sites=sites,
         phases=phases,
         outputs_visible=tuple(n.name for n in pytree.tree_leaves(visible) if isinstance(n, fx.Node)),
         calls=calls,
-        parameters=parameters,
+        parameters=graph.parameters,
         inner=inner,
-        gradients=_parameter_gradients(aten.graph, fakes, gradients, inputs),
+        gradients=_parameter_gradients(aten.graph, fakes, gradients, graph.inputs),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -64,10 +65,7 @@ class ValueFacts:
     @cached_property
     def numel(self) -> int:
         """Number of elements."""
-        count = 1
-        for size in self.shape:
-            count *= size
-        return count
+        return math.prod(self.shape)
 
     @property
     def bytes(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -24,10 +25,7 @@ class TensorSpec:
     @property
     def bytes(self) -> int:
         """Bytes of the elements."""
-        count = self.dtype.itemsize
-        for size in self.shape:
-            count *= size
-        return count
+        return math.prod(self.shape) * self.dtype.itemsize
 
 
 SpecArgument: TypeAlias = "TensorSpec | Argument | tuple[SpecArgument, ...]"
@@ -65,9 +63,7 @@ def signature_of(
     def spec(argument: Argument) -> SpecArgument:
         if isinstance(argument, ValueRef):
             value = facts.values.get(argument.name)
-            if value is None:
-                return None
-            return TensorSpec(value.shape, strides.get(argument.name, value.strides), value.dtype, value.device.type)
+            return None if value is None else replace(spec_of(value), strides=strides.get(argument.name, value.strides))
         if isinstance(argument, tuple):
             return tuple(spec(item) for item in argument)
         return argument

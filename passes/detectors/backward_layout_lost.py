@@ -25,7 +25,7 @@ from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts, ValueRe
 from frx_graph.facts.layout import Layout, channels_last_name
 from frx_graph.passes import confidence
 from frx_graph.passes.analysis import Analysis, Detector
-from frx_graph.passes.call_groups import by_place
+from frx_graph.passes.call_groups import by_place, module_paths
 from frx_graph.passes.copies.copy_findings import value_text
 from frx_graph.passes.copies.view_chain import file_and_line
 from frx_graph.passes.layouts.inductor_layout import forced_channels_last
@@ -149,7 +149,7 @@ def _finding(analysis: Analysis, losses: Sequence[_Loss]) -> Finding:
     moved = sum(loss.bytes for loss in losses)
     at_origin = facts.calls * sum(2 * v.bytes for v in {loss.first.name: loss.first for loss in losses}.values())
     sure = max(0, moved - at_origin)
-    modules = tuple(dict.fromkeys(loss.reader.site.module_path for loss in losses if loss.reader.site.module_path))
+    modules = module_paths([loss.reader for loss in losses])
     largest = max(losses, key=lambda loss: loss.gradient.bytes)
     memory_format = channels_last_name(len(largest.gradient.shape))
     site = _site(losses[0])

@@ -36,10 +36,10 @@ class _Unblocking:
     """What to do about one kind of blocker, and how sure the saving is."""
 
     fix: str
-    effort: Effort
-    risk: Risk
     confidence: float
     source: str
+    effort: Effort = Effort.LOCAL
+    risk: Risk = Risk.LOW
 
 
 _SEEN = "kernels that Inductor generates, torch 2.15 on the CPU"
@@ -48,72 +48,62 @@ _READ = "Inductor's sources, torch 2.15; not measured on a GPU"
 _UNBLOCKINGS: Mapping[Blocker, _Unblocking] = {
     Blocker.SHARED_OPERAND: _Unblocking(
         "make the products one: a single Linear with the weights stacked, its result split with `chunk` or `split`",
-        Effort.LOCAL,
-        Risk.MEDIUM,
         confidence.ASSUMED,
         _SEEN,
+        risk=Risk.MEDIUM,
     ),
     Blocker.REDUCTION: _Unblocking(
         "avoid the second pass: reduce along the last dimension, normalise by statistics known beforehand, or apply "
         "the factor behind the next product, on a smaller tensor",
-        Effort.LOCAL,
-        Risk.MEDIUM,
         confidence.ASSUMED,
         _SEEN,
+        risk=Risk.MEDIUM,
     ),
     Blocker.SLICE: _Unblocking(
         "take the part first and compute on it alone",
-        Effort.LOCAL,
-        Risk.LOW,
         confidence.MODELLED,
         "strides of the captured graph",
     ),
     Blocker.INDEX: _Unblocking(
         "write it as a gather: let each element of the result load what it needs (`index_select`, `gather`, "
         "`torch.where` with a mask), which fuses on both sides",
-        Effort.LOCAL,
-        Risk.MEDIUM,
         0.6,
         _SEEN,
+        risk=Risk.MEDIUM,
     ),
     Blocker.DEVICE: _Unblocking(
         "make the tensor on the device where it is used, or move it once before the step",
-        Effort.LOCAL,
-        Risk.LOW,
         0.9,
         "devices of the captured graph",
     ),
     Blocker.GRAPH_BREAK: _Unblocking(
         "rewrite the line so that Dynamo can trace through it; `TORCH_LOGS=graph_breaks` explains each break",
-        Effort.LOCAL,
-        Risk.LOW,
         0.7,
         "Dynamo",
     ),
     Blocker.OPAQUE: _Unblocking(
         "write the operator in torch operators, or as a `torch.library.triton_op`, which the compiler can see; or take "
         "its neighbours into its own kernel",
-        Effort.REFACTOR,
-        Risk.MEDIUM,
         0.7,
         _SEEN,
+        effort=Effort.REFACTOR,
+        risk=Risk.MEDIUM,
     ),
 }
 _FREEZING = _Unblocking(
     "for inference compile with freezing (`TORCHINDUCTOR_FREEZING=1`): oneDNN then applies what follows inside the "
     "kernel, and batch norms become part of the weights",
-    Effort.ONE_LINE,
-    Risk.MEDIUM,
     0.7,
     _SEEN,
+    effort=Effort.ONE_LINE,
+    risk=Risk.MEDIUM,
 )
 _MAX_AUTOTUNE = _Unblocking(
     'compile with `mode="max-autotune"`: Inductor\'s own kernels for products apply what follows before they write, '
     "where they are faster than the library's",
-    Effort.ONE_LINE,
-    Risk.LOW,
     confidence.ASSUMED,
     _READ,
+    effort=Effort.ONE_LINE,
 )
 
 

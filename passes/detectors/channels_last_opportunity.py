@@ -17,15 +17,14 @@ where nothing was measured, with low confidence.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
 import torch
 
-from frx_graph.capture.call_site import common_module_path
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts
 from frx_graph.facts.layout import Layout, channels_last_name
 from frx_graph.passes import confidence
 from frx_graph.passes.analysis import Analysis, Detector
+from frx_graph.passes.call_groups import module_paths, shared_site
 from frx_graph.passes.layouts.layout_findings import (
     anchors_run,
     layout_finding,
@@ -108,9 +107,8 @@ def _predicted_finding(analysis: Analysis, group: LayoutGroup, operators: Sequen
     edges = facts.calls * (entering + leaving)
     most = max(0, inside - edges)
     ops: tuple[OpFacts, ...] = tuple(operator.op for operator in operators)
-    modules = tuple(dict.fromkeys(op.site.module_path for op in ops if op.site.module_path))
     memory_format = channels_last_name(group.rank)
-    site = replace(ops[0].site, module_path=common_module_path(modules))
+    site = shared_site(ops)
     return Finding(
         rule=RULE,
         title=f"{len(ops)} half-precision convolutions run plain; tensor-core kernels want channels-last",
@@ -131,7 +129,7 @@ def _predicted_finding(analysis: Analysis, group: LayoutGroup, operators: Sequen
                 "region edges",
             ),
         ),
-        modules=modules,
+        modules=module_paths(ops),
     )
 
 

@@ -19,13 +19,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts
 from frx_graph.facts.layout import CHANNELS_LAST_ORDER
 from frx_graph.passes.analysis import Analysis, Detector
-from frx_graph.passes.attention_pattern import attentions
 from frx_graph.passes.copies.copy_findings import CopyGroup, Remedy, copied_text, copy_finding, copy_groups, count_texts
 from frx_graph.passes.copies.copy_necessity import REMOVABLE, Necessity, Verdict, judge
 from frx_graph.passes.copies.stride_replay import order_that_gives
@@ -49,41 +48,24 @@ _TITLES: Mapping[Necessity, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class _Attended:
-    """The memory of operands and results of attentions that are written out as products."""
-
-    operands: frozenset[str] = frozenset()
-    results: frozenset[str] = frozenset()
-
-
-def _attended(facts: GraphFacts) -> _Attended:
-    found = tuple(attentions(facts))
-    return _Attended(
-        operands=frozenset(view_chain(facts, v.name).base for a in found for v in (a.query, a.key, a.value)),
-        results=frozenset(a.second.outputs[0] for a in found),
-    )
-
-
 def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
     """One finding for each line that copies; what every copy is for decides the fix and the saving."""
     groups = copy_groups(analysis, RULE)
     verdicts = judge(analysis, tuple(copy for group in groups for copy in group.copies))
-    attended = _attended(analysis.facts) if groups else _Attended()
     for group in groups:
         of_group = verdicts[: len(group.copies)]
         verdicts = verdicts[len(group.copies) :]
-        yield _finding(analysis, group, of_group, attended)
+        yield _finding(analysis, group, of_group)
 
 
-def _finding(analysis: Analysis, group: CopyGroup, verdicts: Sequence[Verdict], attended: _Attended) -> Finding:
+def _finding(analysis: Analysis, group: CopyGroup, verdicts: Sequence[Verdict]) -> Finding:
     main = _main(verdicts)
     also = _also(verdicts, main)
     sure = sum(_bytes_of(verdicts, necessity) for necessity in REMOVABLE)
     possible = sure + _bytes_of(verdicts, Necessity.LOOP)
-    remedy = _remedy(analysis.facts, main, verdicts, attended)
+    remedy = _remedy(analysis, main, verdicts)
     if also is not None:
-        other = _remedy(analysis.facts, also, verdicts, attended).fix
+        other = _remedy(analysis, also, verdicts).fix
         count = sum(verdict.copy.count for verdict in verdicts if verdict.necessity is also.necessity)
         remedy = replace(remedy, fix=f"{remedy.fix}. For {count} of the {group.count}: {other}")
     severity = None if possible else _severity_of_needed(group, analysis)
@@ -128,7 +110,8 @@ def _needed_title(verdict: Verdict) -> str:
     return "Reshape that copies" if verdict.copy.kind is CopyKind.RESHAPE else "Explicit copy"
 
 
-def _remedy(facts: GraphFacts, main: Verdict, verdicts: Sequence[Verdict], attended: _Attended) -> Remedy:
+def _remedy(analysis: Analysis, main: Verdict, verdicts: Sequence[Verdict]) -> Remedy:
+    facts = analysis.facts
     partner = facts.op_by_node.get(main.partner) if main.partner else None
     call = _call_name(main)
     match main.necessity:
@@ -155,7 +138,7 @@ def _remedy(facts: GraphFacts, main: Verdict, verdicts: Sequence[Verdict], atten
             part_of = facts.values.get(main.partner) if main.partner else None
             return Remedy(_loop_fix(facts, times, part_of))
         case _:
-            return Remedy(_needed_fix(facts, main, attended), Effort.REFACTOR, Risk.MEDIUM)
+            return Remedy(_needed_fix(analysis, main), Effort.REFACTOR, Risk.MEDIUM)
 
 
 def _same_loop(verdict: Verdict, main: Verdict) -> bool:
@@ -205,8 +188,8 @@ def _name(op: OpFacts) -> str:
     return op.operator.removeprefix("aten.")
 
 
-def _needed_fix(facts: GraphFacts, verdict: Verdict, attended: _Attended) -> str:
-    copy = verdict.copy
+def _needed_fix(analysis: Analysis, verdict: Verdict) -> str:
+    facts, copy = analysis.facts, verdict.copy
     if copy.phase is Phase.BACKWARD:
         return "autograd makes this copy for the line's backward; it goes if the forward stops changing the order there"
     op = facts.op_by_node.get(copy.node)
@@ -215,9 +198,9 @@ def _needed_fix(facts: GraphFacts, verdict: Verdict, attended: _Attended) -> str
         return "change the order of dimensions where the value is made, so that it need not be copied here"
     base = facts.values[view_chain(facts, value.name).base]
     producer = facts.producer(base.name)
-    if op.outputs[0] in attended.operands:
+    if op.outputs[0] in {view_chain(facts, name).base for name in analysis.attention_operands}:
         return "F.scaled_dot_product_attention (FRX012) takes the view that is copied here as it is"
-    if base.name in attended.results:
+    if base.name in {attention.second.outputs[0] for attention in analysis.attentions}:
         return "F.scaled_dot_product_attention (FRX012) gives its result in the order that is wanted here"
     channels_last = CHANNELS_LAST_ORDER.get(len(base.shape))
     if producer is not None and producer.operator == "aten.convolution":

@@ -20,14 +20,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 
-from frx_graph.capture.call_site import common_module_path
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.facts.graph_facts import GraphFacts
 from frx_graph.passes import confidence
 from frx_graph.passes.analysis import Analysis, Detector
 from frx_graph.passes.attention_pattern import FALLBACK_SOFTMAX, Attention
+from frx_graph.passes.call_groups import module_paths, shared_site
 from frx_graph.passes.severity import predicted_saving, severity_of
 from frx_graph.records import Copy, Effort, Evidence, Finding, Refusal, Risk
 from frx_graph.support.byte_text import bytes_text
@@ -84,7 +83,7 @@ def _finding(analysis: Analysis, group: Sequence[Attention]) -> Finding:
     facts = analysis.facts
     first = group[0]
     traffic = facts.calls * sum(scores_traffic(facts, attention) for attention in group)
-    modules = tuple(dict.fromkeys(a.softmax.site.module_path for a in group if a.softmax.site.module_path))
+    softmaxes = [attention.softmax for attention in group]
     nodes = tuple(op.node for a in group for op in (*a.between, a.second))
     fallback = first.softmax.operator == FALLBACK_SOFTMAX
     obstacle = fused_obstacle(first)
@@ -93,7 +92,7 @@ def _finding(analysis: Analysis, group: Sequence[Attention]) -> Finding:
         rule=RULE,
         title="scaled_dot_product_attention stores its scores" if fallback else "Attention stores its scores",
         severity=severity_of(traffic, analysis.step_bytes),
-        site=replace(first.softmax.site, module_path=common_module_path(modules)),
+        site=shared_site(softmaxes),
         nodes=nodes,
         count_per_step=facts.calls * len(group),
         bytes_per_step=traffic,
@@ -104,7 +103,7 @@ def _finding(analysis: Analysis, group: Sequence[Attention]) -> Finding:
         # Inductor's `fuse_attention` pass recognises some forms of the same pattern by itself.
         confidence=confidence.ASSUMED if compiled else confidence.MODELLED,
         evidence=tuple(_evidence(analysis, group)),
-        modules=modules,
+        modules=module_paths(softmaxes),
     )
 
 

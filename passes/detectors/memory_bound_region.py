@@ -38,7 +38,11 @@ from frx_graph.support.byte_text import bytes_text
 RULE = "FRX005"
 MATERIAL_SHARE = 0.02
 LEAST_SAVING = 0.01
-"""Of the step's traffic: less than this is not worth a line in a report."""
+"""Share of the step's traffic; less than this is not worth a line in a report."""
+_FUSION_FIX = (
+    "run the group as one kernel: `torch.compile` the model, or the module that holds these lines; intermediate "
+    "results then stay in registers"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +132,7 @@ def _finding(
     count = analysis.facts.calls * len(instances)
     saved = analysis.facts.calls * sum(region.saved_bytes for region in instances)
     anchors = [region.anchor for region in instances]
+    phase = " (backward)" if all(op.phase is Phase.BACKWARD for op in anchors) else ""
     evidence = [_roofline_evidence(position, device)]
     if fused:
         shape = f"{len(typical.ops)} operators ({names_text(typical.ops)})"
@@ -142,7 +147,7 @@ def _finding(
     evidence.extend(_attention_evidence(analysis, typical))
     return Finding(
         rule=RULE,
-        title=f"{names_text(typical.ops)}: memory-bound{', not fused' if fused else ''}{_phase_text(anchors)}",
+        title=f"{names_text(typical.ops)}: memory-bound{', not fused' if fused else ''}{phase}",
         severity=severity_of(saved, analysis.step_bytes),
         site=shared_site(anchors),
         nodes=tuple(op.node for region in instances for op in region.ops),
@@ -151,22 +156,11 @@ def _finding(
         saving=predicted_saving(saved if fused else 0, saved, analysis.step_bytes),
         effort=Effort.ONE_LINE,
         risk=Risk.LOW if fused else Risk.MEDIUM,
-        fix=_fusion_fix() if fused else _single_fix(analysis, typical),
+        fix=_FUSION_FIX if fused else _single_fix(analysis, typical),
         # Half the bytes take half the time only if nothing else limits the operator.
         confidence=confidence.MODELLED if fused else confidence.ASSUMED,
         evidence=tuple(evidence),
         modules=module_paths(anchors),
-    )
-
-
-def _phase_text(ops: Sequence[OpFacts]) -> str:
-    return " (backward)" if all(op.phase is Phase.BACKWARD for op in ops) else ""
-
-
-def _fusion_fix() -> str:
-    return (
-        "run the group as one kernel: `torch.compile` the model, or the module that holds these lines; intermediate "
-        "results then stay in registers"
     )
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from frx_graph.facts.graph_facts import OpFacts
 from frx_graph.passes import confidence
@@ -38,7 +38,6 @@ class _Misfit:
 
     op: OpFacts
     dimensions: tuple[Dimension, ...]
-    flops: int
     share: float
 
     @property
@@ -73,10 +72,10 @@ def _misfit(op: OpFacts, analysis: Analysis) -> _Misfit | None:
         dimensions = misaligned_on_cuda(op, analysis.facts, alignment, analysis.precision)
     else:
         return None
-    misfit = _Misfit(op, dimensions, flops, flops)
+    misfit = _Misfit(op, dimensions, flops)
     if not dimensions:
         return None
-    return _Misfit(op, dimensions, flops, flops * (misfit.padding - 1)) if on_cpu else misfit
+    return replace(misfit, share=flops * (misfit.padding - 1)) if on_cpu else misfit
 
 
 def _finding(analysis: Analysis, instances: Sequence[_Misfit], share: float) -> Finding:

@@ -14,7 +14,6 @@ Assumes: the roofline. Casts that autocast adds are not counted, so that the pre
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import torch
 
@@ -35,14 +34,6 @@ LEAST_RATIO = 1.5
 _ATTENTION = "aten._scaled_dot_product_"
 
 
-@dataclass(frozen=True, slots=True)
-class _Precision:
-    """A dtype that the device computes faster in than fp32."""
-
-    dtype: torch.dtype
-    ratio: float
-
-
 def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
     """One finding for a graph: the switch is one for the whole program."""
     device = analysis.device
@@ -55,15 +46,15 @@ def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
     ops = list(_in_ieee_fp32(analysis))
     calls = analysis.facts.calls
     before = calls * sum(_seconds(op, analysis, device) for op in analysis.facts.ops)
-    saved = calls * sum(_seconds(op, analysis, device) - _seconds(op, analysis, device, faster.dtype) for op in ops)
+    saved = calls * sum(_seconds(op, analysis, device) - _seconds(op, analysis, device, faster) for op in ops)
     if ops and saved >= MEDIUM_SHARE * before:
-        yield _finding(analysis, ops, faster, before, saved)
+        yield _finding(analysis, device, ops, faster, before, saved)
 
 
-def _fastest(peaks: Mapping[torch.dtype, float]) -> _Precision | None:
+def _fastest(peaks: Mapping[torch.dtype, float]) -> torch.dtype | None:
+    """Return the half-precision dtype with the highest peak, or None if fp32 is about as fast."""
     dtype = max((torch.bfloat16, torch.float16), key=lambda half: peaks.get(half, 0.0))
-    ratio = peaks.get(dtype, 0.0) / peaks[torch.float32]
-    return _Precision(dtype, ratio) if ratio >= LEAST_RATIO else None
+    return dtype if peaks.get(dtype, 0.0) >= LEAST_RATIO * peaks[torch.float32] else None
 
 
 def _in_ieee_fp32(analysis: Analysis) -> Iterator[OpFacts]:
@@ -96,17 +87,19 @@ def _seconds(op: OpFacts, analysis: Analysis, device: DeviceProfile, dtype: torc
     return position.predicted_seconds if position is not None else moved / device.bandwidth_bytes_per_s
 
 
-def _finding(analysis: Analysis, ops: Sequence[OpFacts], faster: _Precision, before: float, saved: float) -> Finding:
+def _finding(
+    analysis: Analysis, device: DeviceProfile, ops: Sequence[OpFacts], faster: torch.dtype, before: float, saved: float
+) -> Finding:
     costs = analysis.costs
     total = sum(cost.flops or 0 for cost in costs.values())
     flops = sum(costs[op.node].flops or 0 for op in ops)
     heaviest = max(ops, key=lambda op: costs[op.node].flops or 0)
     on_cuda = analysis.facts.values[heaviest.inputs[0]].device.type == "cuda"
-    name = "bf16" if faster.dtype is torch.bfloat16 else "fp16"
-    device = analysis.device.name if analysis.device is not None else ""
+    name = "bf16" if faster is torch.bfloat16 else "fp16"
+    ratio = device.peak_flops[faster] / device.peak_flops[torch.float32]
     return Finding(
         rule=RULE,
-        title=f"{100 * flops / total:.0f}% of the FLOPs in fp32, where {name} is {faster.ratio:.1f} times as fast",
+        title=f"{100 * flops / total:.0f}% of the FLOPs in fp32, where {name} is {ratio:.1f} times as fast",
         severity=severity_of_share(saved / before),
         site=shared_site([heaviest, *ops]),
         nodes=tuple(op.node for op in ops),
@@ -126,7 +119,7 @@ def _finding(analysis: Analysis, ops: Sequence[OpFacts], faster: _Precision, bef
             Evidence(
                 f"by the roofline the step takes {1e3 * before:.3g} ms now and {1e3 * (before - saved):.3g} ms or more "
                 f"with these in {name}",
-                f"peak arithmetic and bandwidth of {device}",
+                f"peak arithmetic and bandwidth of {device.name}",
             ),
         ),
         modules=module_paths(ops),
