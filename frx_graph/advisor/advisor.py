@@ -1,4 +1,4 @@
-"""The street: a program is captured, its facts built, its copies predicted, its problems found and ranked."""
+"""Turn a captured program into ranked findings: facts, predicted copies, measurements, detectors."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True)
 class _Subject:
-    """A graph's facts, the compiler that it runs under, and the calls to measure, by node name: those whose inner
-    copies have to be known, and the anchors that are timed in both layouts."""
+    """One graph, prepared for analysis. `calls` and `anchors` are the operator calls to measure, by node: those whose
+    inner copies must be known, and those that are timed in both layouts."""
 
     facts: GraphFacts
     inner: str
@@ -125,7 +125,7 @@ def advise(
 
 
 def _distinct(files: Sequence[str | Path]) -> list[Path]:
-    """Each file once, under the name that was given first, however its path is spelled."""
+    """Return each file once, under the first name given, however its path is spelled."""
     by_place: dict[str, Path] = {}
     for file in files:
         by_place.setdefault(os.path.realpath(file), Path(file))
@@ -141,9 +141,9 @@ def advise_capture(
     evidence: Sequence[RunFile] = (),
     progress: Progress = lambda _stage: None,
 ) -> AdviceReport:
-    """Advice on graphs that are already captured and that one step runs, each as often as its `calls` say.
+    """Return advice on graphs that are already captured and that one step runs, each as often as its `calls` say.
 
-    `inner` is the compiler of the graphs that do not name one themselves, `evidence` what files of runs show.
+    `inner` is the compiler of the graphs that name none themselves; `evidence` is the content of files of runs.
     """
     started = time.perf_counter()
     with _collector_paused():
@@ -194,7 +194,7 @@ def advise_capture(
 
 
 def _device(graphs: Iterable[GraphFacts]) -> torch.device:
-    """The accelerator if any value lies on one, else the CPU."""
+    """Return the accelerator if any value is on one, else the CPU."""
     devices = {value.device for facts in graphs for value in facts.values.values()}
     accelerators = sorted((d for d in devices if d.type not in ("cpu", "meta")), key=str)
     return accelerators[0] if accelerators else torch.device("cpu")
@@ -209,8 +209,8 @@ def _profile(device: torch.device, *, measure: bool) -> tuple[DeviceProfile | No
 
 @contextlib.contextmanager
 def _collector_paused() -> Iterator[None]:
-    """Without searches for cyclic garbage: facts and findings are millions of small objects without cycles, and the
-    searches among them would take a third of the time."""
+    """Pause garbage collection: facts and findings are millions of small objects without cycles, and searching them
+    takes a third of the time."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -267,7 +267,6 @@ def _analyses(
 def _known(
     calls: Mapping[str, OperatorSignature], lookup: Callable[[OperatorSignature], _Known | None]
 ) -> dict[str, _Known]:
-    """What was measured, by node name."""
     found = {node: lookup(signature) for node, signature in calls.items()}
     return {node: known for node, known in found.items() if known is not None}
 

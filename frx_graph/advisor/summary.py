@@ -23,7 +23,7 @@ from frx_graph.version import __version__
 def environment_of(
     device: torch.device, profile: DeviceProfile | None, *, inner: str, contract: str | None
 ) -> Environment:
-    """The versions and the device at hand; bandwidth and peaks only where the device was calibrated."""
+    """Return the versions and the device; bandwidth and peaks only if the device was calibrated."""
     peaks = profile.peak_flops if profile is not None else {}
     return Environment(
         frx_version=__version__,

@@ -1,4 +1,4 @@
-"""Loads what a command is pointed at: `module:callable` or `file.py:callable`."""
+"""Load the target of a command: `module:callable` or `file.py:callable`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from torch.utils import _pytree as pytree
 from frx_graph.errors import TargetError, first_line
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
-"""By the names that `--dtype` takes."""
+"""Dtypes by the names that `--dtype` takes."""
 
 _RETURNS = (
     "the target must return (model, args), (model, args, kwargs), or (model, args, kwargs, optimizer), args being a "
@@ -31,7 +31,7 @@ _RETURNS = (
 
 @dataclass(frozen=True)
 class Workload:
-    """A model and the arguments of one call; and the optimizer that a training step ends with, if there is one."""
+    """A model, the arguments of one call, and the optimizer that ends a training step, if any."""
 
     name: str
     model: Callable[..., Any]
@@ -63,7 +63,8 @@ def load_target(target: str, sizes: Mapping[str, int] | None = None) -> Workload
 
 
 def place(workload: Workload, device: str | None, dtype: torch.dtype | None) -> Workload:
-    """The workload on `device`, its floating-point parameters and arguments in `dtype`. Raises `TargetError`."""
+    """Return the workload on `device`, with floating-point parameters and arguments in `dtype`. Raises
+    `TargetError`."""
     if device is None and dtype is None:
         return workload
 
@@ -157,7 +158,7 @@ def _import_module(location: str) -> ModuleType:
 
 
 def _where(error: BaseException) -> str:
-    """`ValueError: text (file.py:12)`, with the innermost frame."""
+    """Return `ValueError: text (file.py:12)`, with the innermost frame."""
     frames = traceback.extract_tb(error.__traceback__)
     at = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
     return f"{first_line(error)}{at}"

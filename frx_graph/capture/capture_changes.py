@@ -1,4 +1,4 @@
-"""What is worse about how a candidate was captured than about how its baseline was."""
+"""Compare the captures of a baseline and a candidate: new breaks, graphs, guards, recompiles, CUDA-graph skips."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from frx_graph.capture.capture_facts import CaptureFacts
 
 
 class CaptureChange(enum.StrEnum):
-    """Kinds of what is worse."""
+    """Kinds of regressions."""
 
     GRAPH_BREAK = "new graph break"
     MORE_GRAPHS = "more graphs"
@@ -22,18 +22,18 @@ class CaptureChange(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class WorseCapture:
-    """One thing that the baseline's capture does not have. `detail` is for people: where, and why."""
+    """One regression of the capture. `detail` is for people: the place and the reason."""
 
     kind: CaptureChange
     detail: str
 
 
 def worse_capture(baseline: CaptureFacts, candidate: CaptureFacts) -> tuple[WorseCapture, ...]:
-    """New graph breaks, graphs, guards, recompiles and CUDA-graph skips of the candidate; empty where nothing is worse.
+    """Return the regressions of the candidate: graph breaks, graphs, guards, recompiles and CUDA-graph skips.
 
-    Both must have run the same steps; raises `ValueError` if not as many. Breaks are told apart by place and reason,
-    guards by frame and expression, recompiles by frame and reason: the line of code counts, however often it ran. What
-    the candidate no longer has is no change for the worse. What torch did not tell of one of them is not compared.
+    Both must have run the same number of steps; raises `ValueError` otherwise. Breaks are compared by place and reason,
+    guards by frame and expression, recompiles by frame and reason, however often the line ran. What torch did not
+    report for one of them is not compared.
     """
     if baseline.steps != candidate.steps:
         raise ValueError(f"{baseline.steps} steps of the baseline, {candidate.steps} of the candidate")

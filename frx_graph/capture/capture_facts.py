@@ -1,9 +1,8 @@
-"""How Dynamo captured a program, as facts that two processes can compare: graphs, breaks, guards, recompiles, and
-whether CUDA graphs were skipped.
+"""Record how Dynamo captured a program: graphs, breaks, guards, recompiles, CUDA-graph skips.
 
-The facts are read from private places of torch (`_dynamo.utils.get_compilation_metrics`, `_dynamo.convert_frame.
-input_codes`, `_debug_get_cache_entry_list`, `counters["inductor"]["cudagraph_skips"]`), which were seen on 2.13 and
-2.15. What a version does not have is named in `CaptureFacts.untold`, and is not compared.
+Two processes can compare these facts. They come from private parts of torch (`_dynamo.utils.get_compilation_metrics`,
+`_dynamo.convert_frame.input_codes`, `_debug_get_cache_entry_list`, `counters["inductor"]["cudagraph_skips"]`), seen on
+2.13 and 2.15. `CaptureFacts.untold` names what a version lacks.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ _LONG_NUMBER = re.compile(r"(?<![\w.])\d{11,}(?![\w.])")
 
 @dataclass(frozen=True, slots=True)
 class Break:
-    """A place where Dynamo left the graph, or gave up on a function."""
+    """A place where Dynamo ended the graph, or gave up on a function."""
 
     place: str
     """`file:line`"""
@@ -50,9 +49,9 @@ class CompiledFrame:
     place: str
     """`file:line` of its first line"""
     guards: tuple[str, ...]
-    """What must hold for any of its compiled versions to be used; each expression once, without object ids."""
+    """Guards of all compiled versions, each expression once, without object ids."""
     guard_counts: tuple[int, ...]
-    """Of each compiled version, the newest first."""
+    """Guards of each compiled version, the newest first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +65,8 @@ class RecompiledFrame:
 
 @dataclass(frozen=True, slots=True)
 class CaptureFacts:
-    """What compiling did during some steps of a program. `graphs` counts the graphs with operators, each once, however
-    often it was compiled again."""
+    """Compilations during some steps of a program. `graphs` counts graphs with operators, each once, however often it
+    was compiled again."""
 
     steps: int
     graphs: int
@@ -76,16 +75,16 @@ class CaptureFacts:
     recompiles: tuple[RecompiledFrame, ...]
     cudagraph_skips: int
     cudagraph_skip_reasons: tuple[str, ...]
-    """As far as torch gives them: it counts some skips without a word."""
+    """Reasons that torch gives; it counts some skips without one."""
     untold: tuple[str, ...]
-    """What this version of torch does not tell: `graph breaks`, `compilations`, `guards`."""
+    """Subjects that this version of torch does not report: `graph breaks`, `compilations`, `guards`."""
 
 
 def observe_capture(step: Callable[[int], object], steps: int = 3) -> CaptureFacts:
-    """Run `step(0)`, `step(1)`, …, and tell what Dynamo compiled meanwhile.
+    """Run `step(0)`, `step(1)`, … and return what Dynamo compiled meanwhile.
 
-    The first step is where a program is compiled, so nothing should have run before; what is already compiled is not
-    in the facts. Raises what `step` raises, and `ValueError` for no steps.
+    The first step compiles the program, so nothing should have run before; what is already compiled is not in the
+    facts. Raises what `step` raises, and `ValueError` for no steps.
     """
     if steps < 1:
         raise ValueError(f"{steps} steps")
@@ -146,7 +145,7 @@ def _recompiles(compilations: list[Any], ends: list[int]) -> Iterator[Recompiled
 
 
 def _frames(compilations: list[Any]) -> tuple[tuple[CompiledFrame, ...], bool]:
-    """The frames of these compilations, and whether this version of torch does not tell their guards."""
+    """Return the frames of these compilations, and True if this version of torch does not report their guards."""
     codes = getattr(getattr(convert_frame, "input_codes", None), "seen", None)
     listed = _cache_entry_list()
     if codes is None or listed is None:
@@ -210,7 +209,7 @@ def _cudagraph_skips() -> int:
 
 @contextlib.contextmanager
 def _all_metrics() -> Iterator[None]:
-    """No compilation is forgotten inside."""
+    """Keep the metrics of all compilations while entered."""
     limit = getattr(dynamo_utils, "set_compilation_metrics_limit", None)
     if limit is None:
         yield
@@ -235,7 +234,7 @@ class _Messages(logging.Handler):
 
 @contextlib.contextmanager
 def _skip_messages() -> Iterator[list[str]]:
-    """What `torch._inductor.cudagraph_utils` warns of: why it skipped a graph."""
+    """Collect the warnings of `torch._inductor.cudagraph_utils`, which give the reason of each skip."""
     logger = logging.getLogger("torch._inductor.cudagraph_utils.__cudagraphs")
     handler = _Messages()
     logger.addHandler(handler)

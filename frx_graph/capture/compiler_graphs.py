@@ -15,10 +15,10 @@ from frx_graph.capture.captured_graph import CapturedGraph, GraphInput, InputKin
 def captured_from_aot(
     module: fx.GraphModule, *, graph_id: str, phase: Phase, train: bool, static_inputs: Collection[str]
 ) -> CapturedGraph:
-    """The record of `module`, which is shared, not copied.
+    """Return the record of `module`, which is shared, not copied.
 
-    `static_inputs` names the placeholders that hold parameters and buffers: their addresses stay the same from call to
-    call. All outputs count as visible, those that are only saved for the backward included.
+    `static_inputs` names the placeholders that hold parameters and buffers, whose addresses stay the same from call to
+    call. All outputs count as visible, also those that are only saved for the backward.
     """
     graph = module.graph
     captured = CapturedGraph(
@@ -38,7 +38,7 @@ def captured_from_aot(
 
 
 def renewed(captured: CapturedGraph) -> CapturedGraph:
-    """The record of the same module after it was changed in place; nodes that were added belong to the same phase."""
+    """Return the record of the same module after in-place changes; added nodes belong to the same phase."""
     graph = captured.aten.graph
     phase = next(iter(captured.phases.values()))
     return replace(
@@ -52,17 +52,17 @@ def renewed(captured: CapturedGraph) -> CapturedGraph:
 
 
 _DYNAMOS_NOTES = ("_param_name_to_source",)
-"""Attributes of a module that AOTAutograd tells weights by (torch 2.15, `_aot_autograd/frontend_utils.py`)."""
+"""Attributes by which AOTAutograd identifies weights (torch 2.15, `_aot_autograd/frontend_utils.py`)."""
 
 
 def graph_as_it_is(dynamo: fx.GraphModule) -> fx.GraphModule:
-    """A graph of its own, over the same weights, with all that Dynamo has noted for compilers."""
+    """Copy a Dynamo graph over the same weights, with all metadata that compilers read."""
     return graph_as_it_was(dynamo)()
 
 
 def graph_as_it_was(dynamo: fx.GraphModule) -> Callable[[], fx.GraphModule]:
-    """What makes such a graph of `dynamo` as it is now, at any time: a module is only made, which takes far longer than
-    to copy a graph, where it is asked for."""
+    """Copy the graph now and return a function that makes the module later: making it takes far longer than the
+    copy."""
     graph = fx.Graph()
     copies: dict[fx.Node, fx.Node] = {}
     result = graph.graph_copy(dynamo.graph, copies)

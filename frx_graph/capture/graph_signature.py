@@ -1,4 +1,4 @@
-"""A name for a graph that is the same in every process: what it computes, on what."""
+"""Name graphs by content: the same name in every process for the same operators on the same values."""
 
 from __future__ import annotations
 
@@ -15,15 +15,17 @@ from torch.utils import _pytree as pytree
 
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 PLAIN_TENSORS = (Tensor, nn.Parameter, nn.Buffer, FakeTensor)
-"""Types of tensors whose operators are torch's own; others are subclasses that may do anything."""
+"""Tensor types whose operators are torch's own; other subclasses may do anything."""
 _DEVICE = re.compile(r"(cuda|xpu|mtia|hpu):\d+")
 
 
 def graph_signature(graph: fx.Graph) -> str:
-    """Sixteen hexadecimal digits that change with any operator, any argument, and the shapes, strides, types and
-    devices of all values. Names of values are part of it, since they are what a rewrite is bound to. Of several devices
-    of a kind counts which are the same, not their numbers: each rank of a distributed program has another one. Takes
-    Dynamo's graphs, too, with the graphs that they call: bodies of checkpoints, branches of `cond`."""
+    """Return sixteen hexadecimal digits that change with any operator, argument, value name, shape, stride, dtype or
+    device.
+
+    Devices of a kind are numbered as they appear, since each rank of a distributed program has another number. Dynamo's
+    graphs are hashed with the graphs that they call: bodies of checkpoints, branches of `cond`.
+    """
     numbers = _DeviceNumbers()
     lines = (
         f"{node.op} {node.name} {_target(node.target)} {_arguments(node, numbers)} {_value(_value_of(node), numbers)}"
@@ -34,21 +36,20 @@ def graph_signature(graph: fx.Graph) -> str:
 
 
 def compiled_signature(dynamo: fx.Graph, inner: str, inner_mode: str | None) -> str:
-    """A name for a graph of Dynamo's together with how it is compiled: for which inner compiler, and whether for
-    training."""
+    """Name a Dynamo graph together with its inner compiler and mode, and with whether gradients are enabled."""
     how = f"{graph_signature(dynamo)} {inner} {inner_mode} {torch.is_grad_enabled()}"
     return hashlib.sha256(how.encode()).hexdigest()[:16]
 
 
 class _DeviceNumbers:
-    """Numbers devices of a kind from 0, in the order in which they are met."""
+    """Number devices of a kind from 0, in order of appearance."""
 
     def __init__(self) -> None:
         self._met: dict[torch.device, torch.device] = {}
         self._counts: Counter[str] = Counter()
 
     def of(self, value: Any) -> Any:
-        """The device by its new number, also where `value` is its name; any other value as it is."""
+        """Return the device, or its name, with the new number; any other value unchanged."""
         if isinstance(value, str) and _DEVICE.fullmatch(value):
             return str(self.of(torch.device(value)))
         if not isinstance(value, torch.device) or value.index is None:
@@ -60,7 +61,7 @@ class _DeviceNumbers:
 
 
 def _called(node: fx.Node) -> str:
-    """The signature of a graph that the node stands for; nothing for what is no graph."""
+    """Return the signature of a graph that the node refers to, or an empty text."""
     if node.op != "get_attr" or node.graph.owning_module is None:
         return ""
     found: object = node.graph.owning_module
@@ -74,7 +75,7 @@ def _value_of(node: fx.Node) -> Any:
 
 
 def _target(target: Any) -> str:
-    """An operator by its name, a function without its address in memory."""
+    """Return the name of an operator, or of a function without its address."""
     if isinstance(target, (str, OpOverload, OpOverloadPacket)) or not hasattr(target, "__qualname__"):
         return str(target)
     return f"{target.__module__}.{target.__qualname__}"
@@ -100,9 +101,11 @@ _MODULES = frozenset({"torch", "_operator", "operator", "builtins", "math"})
 
 
 def repeatable(dynamo: fx.GraphModule) -> bool:
-    """Whether all that is called is torch's own, on plain tensors, and none of it communicates: of others nobody knows
-    what they do. A graph with tensors of its own, as that of an optimizer's step, may write into them, where nobody who
-    looks at its inputs sees it."""
+    """Return True if all that is called is torch's own, on plain tensors, and none of it communicates.
+
+    The effects of other code are unknown. A graph with tensors of its own, such as that of an optimizer's step, may
+    write to them, which its inputs do not show.
+    """
     graphs = (module.graph for module in dynamo.modules() if isinstance(module, fx.GraphModule))
     nodes = [node for graph in graphs for node in graph.nodes]
     values = pytree.tree_leaves([node.meta.get("example_value") for node in nodes])
@@ -112,7 +115,7 @@ def repeatable(dynamo: fx.GraphModule) -> bool:
 
 
 def torchs_own(function: Any) -> bool:
-    """Whether what a graph calls is torch's or Python's, and no kernel of somebody's."""
+    """Return True for functions of torch or Python that are not custom kernels."""
     if isinstance(function, (OpOverload, OpOverloadPacket)):
         return str(function).partition(".")[0] in _TORCHS_OWN
     if isinstance(function, HigherOrderOperator):

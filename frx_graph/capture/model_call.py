@@ -15,8 +15,8 @@ from frx_graph.errors import TargetError
 
 
 def check_call(model: object, args: object, kwargs: object, function: str = "advise") -> None:
-    """Raise `TargetError` unless `model(*args, **kwargs)` has the form of a call, on tensors that hold values.
-    `function` is what was called with them, for the hint."""
+    """Raise `TargetError` unless `model(*args, **kwargs)` is a call on tensors that hold values. `function` is the name
+    that the hint shows."""
     if not callable(model):
         raise TargetError(f"the model is a {type(model).__name__}, which cannot be called", "give a module or function")
     if isinstance(args, Tensor) or not isinstance(args, Sequence) or isinstance(args, (str, bytes)):
@@ -46,12 +46,12 @@ def _on_meta(model: object, args: Sequence[object], kwargs: Mapping[object, obje
 
 
 class NotCompiledError(Exception):
-    """Dynamo does not compile a call, as under a stance of `force_eager`, or where something watches operators."""
+    """A call that Dynamo does not compile, as under the stance `force_eager` or a dispatch mode."""
 
 
 def whole_call(model: Callable[..., Any], purpose: str) -> Callable[..., Any]:
-    """The model with its hooks as one function, to be compiled with `fullgraph=True`. Where it is called without being
-    compiled it raises `NotCompiledError`, and nothing of the model has run. `purpose` goes into its name."""
+    """Return the model with its hooks as one function, for `fullgraph=True`. Called without being compiled, it raises
+    `NotCompiledError` before the model runs. `purpose` becomes part of its name."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
         if not torch.compiler.is_compiling():
@@ -64,7 +64,7 @@ def whole_call(model: Callable[..., Any], purpose: str) -> Callable[..., Any]:
 
 
 def recompiling_fails() -> bool:
-    """Under the stance `fail_on_recompile`, by which a program asks whether it is compiled again."""
+    """Return True under the stance `fail_on_recompile`, with which a program forbids recompilation."""
     # Private: nothing public tells which stance is taken.
     return bool(torch._dynamo.eval_frame._stance.stance == "fail_on_recompile")
 

@@ -1,8 +1,4 @@
-"""Puts back the modes that a graph switches while it runs.
-
-Graphs of Dynamo's switch gradients, autocast and transforms of `torch.func` on and off by calls between operators; one
-that raises in between would leave the program in the wrong mode.
-"""
+"""Keep traces from changing the program's state: modes, saved-tensor hooks, guards and logs."""
 
 from __future__ import annotations
 
@@ -16,12 +12,15 @@ from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import FakeTensorMode, disable_fake_tensor_cache
 
 _DEVICES = ("cpu", "cuda")
-"""Autocast has a mode for each type of device."""
+"""Device types with an autocast mode of their own."""
 
 
 @contextlib.contextmanager
 def modes_put_back() -> Iterator[None]:
-    """On leaving, also by an exception, gradients, autocast and transforms are as they were."""
+    """Restore gradient mode, autocast and `torch.func` transforms on leaving.
+
+    Dynamo's graphs switch these by calls between operators; one that raises in between would leave the wrong mode.
+    """
     gradients = torch.is_grad_enabled()
     autocast = [(device, torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)) for device in _DEVICES]
     cached, nesting = torch.is_autocast_cache_enabled(), _autocast_nesting()
@@ -41,22 +40,24 @@ def modes_put_back() -> Iterator[None]:
 
 
 def _autocast_nesting() -> int:
-    """How many regions of autocast are entered: as long as there are any, converted weights are kept."""
+    """Return the number of entered autocast regions; while there are any, converted weights are kept."""
     nesting: int = torch.autocast_increment_nesting() - 1
     torch.autocast_decrement_nesting()
     return nesting
 
 
 def has_saved_tensor_hooks() -> bool:
-    """Whether hooks of the user's see what is saved now."""
+    """Return True if the user's hooks see what autograd saves now."""
     hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)
     return hooks is not None
 
 
 @contextlib.contextmanager
 def unseen_by_saved_tensor_hooks() -> Iterator[None]:
-    """What is saved inside, by computations of ours, is seen by no hook: a checkpoint that counts it would find another
-    number when it runs the program again, which then is compiled already. Dynamo's own tracing does the same."""
+    """Hide what is saved for a backward inside from the user's hooks, as Dynamo's own tracing does.
+
+    A checkpoint that counts saved tensors would find another number when it runs the program again, already compiled.
+    """
     before = torch._C._autograd._saved_tensors_hooks_set_tracing(True)
     try:
         yield
@@ -66,11 +67,10 @@ def unseen_by_saved_tensor_hooks() -> Iterator[None]:
 
 @contextlib.contextmanager
 def without_guards(mode: FakeTensorMode) -> Iterator[None]:
-    """In `mode`, without adding guards on symbolic sizes, tracking fresh ones, filling its cache, or logging what
-    fails: whoever tries an operator here deals with that.
+    """Enter `mode` without adding guards, tracking fresh symbols, filling its cache, or logging failures.
 
-    What a kernel that knows no symbolic sizes makes holds for one size only, and without the guard that says so the
-    cache would give it to whoever runs the same operator next (torch 2.15, `constant_pad_nd`).
+    The result of a kernel without symbolic sizes holds for one size only. Without the guard that says so, the cache
+    would return it for other sizes (torch 2.15, `constant_pad_nd`).
     """
     with contextlib.ExitStack() as stack:
         if mode.shape_env is not None:
@@ -84,7 +84,7 @@ def without_guards(mode: FakeTensorMode) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _unlogged() -> Iterator[None]:
-    """Keeps from the terminal the stack that torch logs of a fake operator's failure in this thread."""
+    """Suppress the stack that torch logs if a fake operator fails in this thread."""
     logger, trying = logging.getLogger(fake_tensor.__name__), threading.get_ident()
 
     def of_others(record: logging.LogRecord) -> bool:

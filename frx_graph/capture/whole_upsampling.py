@@ -1,4 +1,4 @@
-"""Keeps upsampling one operator while AOTAutograd traces a graph that is to run in eager."""
+"""Keep upsampling one operator while AOTAutograd traces a graph that is to run in eager."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _UPSAMPLING = re.compile("interpolate|upsample")
 
 @contextlib.contextmanager
 def whole_upsampling() -> Iterator[None]:
-    """While it is entered, tracing sees the upsampling operators that eager runs.
+    """Trace the upsampling operators that eager runs.
 
-    Torch has Python kernels that take them apart into indexing and arithmetic (`torch/_decomp/decompositions.py`),
-    which a compiler makes one loop of; run as they are they take several times as long as the operator.
+    Torch's Python kernels decompose them into indexing and arithmetic (`torch/_decomp/decompositions.py`), which a
+    compiler fuses into one loop; run as they are they take several times as long as the operator.
     """
     taken = [
         (operator, key, operator.py_kernels.pop(key))
@@ -44,10 +44,13 @@ def whole_upsampling() -> Iterator[None]:
 
 
 def may_upsample_whole(dynamo: fx.GraphModule) -> bool:
-    """False for a graph with sizes that may change, which operators that run whole would fix; for one with a tensor
-    without elements, whose fakes raise a `TypeError` (torch 2.15, `_meta_registrations.upsample_nearest2d`); and for
-    one whose whole operators make other strides than Dynamo's fakes, which the program may have read. Graphs within it,
-    as those of checkpoints, are traced with it; what is not torch's own may upsample where nobody sees it."""
+    """Return False for a graph whose upsampling must not be traced whole.
+
+    That is a graph with symbolic sizes, which whole operators would fix; with a tensor without elements, whose fakes
+    raise a `TypeError` (torch 2.15, `_meta_registrations.upsample_nearest2d`); or with whole operators that make other
+    strides than Dynamo's fakes, which the program may have read. Nested graphs, such as those of checkpoints, count;
+    code that is not torch's own may upsample unseen.
+    """
     graphs = (module.graph for module in dynamo.modules() if isinstance(module, fx.GraphModule))
     nodes = [node for graph in graphs for node in graph.nodes]
     values = pytree.tree_leaves([node.meta.get("example_value") for node in nodes])
@@ -57,8 +60,8 @@ def may_upsample_whole(dynamo: fx.GraphModule) -> bool:
 
 
 def _makes_its_strides_whole(node: fx.Node) -> bool:
-    """False for an upsampling that taken apart, as Dynamo's fakes are, makes other strides than the whole operator, and
-    where that cannot be told: taken apart is how it would be traced without us."""
+    """Return False for an upsampling whose decomposition, as in Dynamo's fakes, makes other strides than the operator,
+    and if that is unknown."""
     called = node.target
     if node.op == "call_module" or (node.op == "call_function" and not torchs_own(called)):
         return False
