@@ -43,7 +43,7 @@ _CALLS_NOT_COUNTED = CaptureFailure(
 
 
 class _Session:
-    """What the process has compiled through the backend so far."""
+    """Graphs that the process has compiled through the backend."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
@@ -113,7 +113,7 @@ class _Session:
             return None
 
     def applying(self, promotion: Promotion, options: BackendOptions) -> Compiled:
-        """What compiles a graph by a plan that was promoted, and watches what comes of it."""
+        """Return a compiler that applies a promoted plan, and watches the results."""
 
         def roll_back(reason: str) -> None:
             self._roll_back(promotion, reason)
@@ -246,9 +246,11 @@ def report(*, measure: bool = True) -> AdviceReport:
 
 
 def rewritten() -> tuple[RewrittenGraph, ...]:
-    """What plans have done to the graphs that this process has compiled, in order, and to those that it found compiled
-    in a cache of the inner compiler's. A backward that comes from a cache after its forward, which it does only where
-    AOTAutograd's own cache is off, has the number that it had in the process which compiled it."""
+    """Return the effects of plans on the graphs that this process has compiled or found in a cache, in order.
+
+    A backward that comes from a cache after its forward, as only without AOTAutograd's own cache, has the number from
+    the process that compiled it.
+    """
     return LOG.all()
 
 
@@ -259,8 +261,8 @@ def clear() -> None:
 
 
 def frozen_backend(options: BackendOptions, constant: Callable[[Tensor], bool]) -> Compiled:
-    """What compiles a program whose weights are frozen, with the rewrites of a plan if one is asked for. `constant`
-    says of a weight whether somebody watches it; Inductor freezes others as well."""
+    """Return a compiler for a program with frozen weights, with the rewrites of a plan if given. `constant` is true for
+    weights that are watched; Inductor freezes others, too."""
     return frozen_planned_backend(options, _plan(options), constant, _session.not_rewritten)
 
 

@@ -48,7 +48,7 @@ class AdviseConfig(BaseModel):
     ledger: str | None = None
     """A SQLAlchemy URL, or the path of a file, which is absolute once it is read."""
     policy: dict[str, Any] | None = None
-    """As it stands in `[tool.frx.policy]`, unchecked."""
+    """Content of `[tool.frx.policy]`, unchecked."""
 
 
 def advise_config(start: Path) -> AdviseConfig:
@@ -80,7 +80,7 @@ def advise_config(start: Path) -> AdviseConfig:
 
 
 def policy_of(config: AdviseConfig) -> TrialPolicy:
-    """What trials go by. Raises `PolicyError`."""
+    """Return the policy of trials. Raises `PolicyError`."""
     return policy_from_mapping(config.policy or {}, "[tool.frx.policy]")
 
 

@@ -20,7 +20,7 @@ class FrxError(Exception):
 
 
 NOT_THE_MODELS = (KeyboardInterrupt, SystemExit)
-"""What may come out of a model without being an error of it: somebody wants the program to end."""
+"""Exceptions that may come out of a model without being its errors: they end the program."""
 
 
 def first_line(error: BaseException) -> str:

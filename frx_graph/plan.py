@@ -50,5 +50,5 @@ class Plan:
         return rewrite in self.rewrites
 
     def recorded_for(self, graph: str, rewrite: str) -> tuple[Candidate, ...]:
-        """What the plan names of one rewrite for the graph with this signature, in order."""
+        """Return the candidates of one rewrite for the graph with this signature, in order."""
         return tuple(c for c in self.candidates if c.graph_id == graph and c.rewrite == rewrite)

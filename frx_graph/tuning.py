@@ -1,4 +1,4 @@
-"""What a training script asks to be tunable, in one line each: `frx tune` answers through environment variables.
+"""Make a training script tunable, one line a setting: `frx tune` answers through environment variables.
 
     loader = DataLoader(data, batch_size=tuning.batch_size(32), **tuning.loader_options(num_workers=2))
     model = tuning.prepare(model)
@@ -8,8 +8,8 @@
         with tuning.autocast("cuda"):
             ...
 
-Without these variables each gives what the script has said itself. Nothing of frx-graph's analysis is imported, and
-torch only where something is to be done with it.
+Without these variables each returns the script's own value. None of frx-graph's analysis is imported, and torch only
+if it is needed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _DTYPES = ("bfloat16", "float16")
 
 
 def max_steps() -> int | None:
-    """How many steps the script should make and then end as it always does; None: as many as it likes."""
+    """Return the number of steps after which the script should end as usual; None: no limit."""
     return _count("FRX_TUNE_MAX_STEPS") or None
 
 
@@ -58,7 +58,7 @@ def loader_options(
 
 
 def amp_dtype() -> torch.dtype | None:
-    """What `autocast` computes in; None: as the script does without."""
+    """Return the dtype of `autocast`; None: as the script does without."""
     name = os.environ.get("FRX_AMP_DTYPE", "")
     if name not in _DTYPES:
         return None

@@ -1,7 +1,7 @@
-"""Whether a mask is the causal one: each query sees the keys up to its own position and no other.
+"""Recognise the causal mask: each query sees the keys up to its own position and no other.
 
-Read off the operators that make the mask: a constant, cut by `triu` or `tril` into a part up to the diagonal and a part
-above it, and operators that treat all elements of a part alike.
+Decided from the operators that make the mask: a constant, cut by `triu` or `tril` into a part up to the diagonal and a
+part above it, and operators that treat all elements of a part alike.
 """
 
 from __future__ import annotations
@@ -48,12 +48,13 @@ _NOT = frozenset({"aten.logical_not", "aten.bitwise_not"})
 
 
 def is_causal(facts: GraphFacts, mask: str, keeps: bool) -> bool:
-    """True if the boolean `mask` is the causal one, where True means "takes part" if `keeps`, else "is hidden"."""
+    """Return True if the boolean `mask` is causal, where True means "takes part" if `keeps`, else "is hidden"."""
     return _square(facts, mask) and _parts(facts, mask, 0) == ((1, 0) if keeps else (0, 1))
 
 
 def is_causal_bias(facts: GraphFacts, bias: str, hidden_from: float) -> bool:
-    """True if adding `bias` hides what the causal mask hides, by `hidden_from` or less, and does nothing else."""
+    """Return True if adding `bias` hides what the causal mask hides, by `hidden_from` or less, and does nothing
+    else."""
     parts = _parts(facts, bias, 0)
     return _square(facts, bias) and parts is not None and parts[0] == 0 and parts[1] <= hidden_from
 
@@ -64,7 +65,7 @@ def _square(facts: GraphFacts, value: str) -> bool:
 
 
 def _parts(facts: GraphFacts, value: str, depth: int) -> Parts | None:
-    """What the two parts of `value` hold; None where they are not known to hold one number each."""
+    """Return the numbers that the two parts of `value` hold; None unless each is known to hold one number."""
     op = facts.producer(value)
     if op is None or depth > _MAX_DEPTH or facts.values[value].mutated:
         return None
@@ -118,19 +119,19 @@ def _argument_parts(facts: GraphFacts, argument: Argument, depth: int) -> Parts 
 
 
 def _aligned(facts: GraphFacts, op: OpFacts, operand: Argument) -> bool:
-    """False if `op` broadcasts the parts of `operand`. Views answer for themselves."""
+    """Return False if `op` broadcasts the parts of `operand`; views are checked elsewhere."""
     if is_view(op) or not isinstance(operand, ValueRef):
         return True
     return facts.values[operand.name].shape[-2:] == facts.values[op.outputs[0]].shape[-2:]
 
 
 def _is_bool(facts: GraphFacts, op: OpFacts) -> bool:
-    """True if the first operand holds booleans; `bitwise_not` of integers is another thing."""
+    """Return True if the first operand holds booleans; `bitwise_not` of integers is something else."""
     return op.operator == "aten.logical_not" or facts.values[op.inputs[0]].dtype is torch.bool
 
 
 def _keeps_place(facts: GraphFacts, view: OpFacts) -> bool:
-    """True if every element stays on its side of the diagonal."""
+    """Return True if every element stays on its side of the diagonal."""
     if view.operator == "aten.slice":
         start, step = (view.args[position] if position < len(view.args) else None for position in (2, 4))
         return start in (0, None) and step in (1, None) and view.symbolic.isdisjoint((2, 4))

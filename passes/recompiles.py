@@ -1,7 +1,7 @@
-"""Reads Dynamo's recompile reasons: which guard failed, on what, and what was expected.
+"""Parse Dynamo's recompile reasons: the guard that failed, on what, and what was expected.
 
-The texts are those of `torch/_dynamo/guards.py` and `torch/csrc/dynamo/guards.cpp`; they were seen on torch 2.13 and
-2.15, and the C++ ones have not changed since 2.11. A text that is not known is UNKNOWN, never a wrong cause.
+The texts are those of `torch/_dynamo/guards.py` and `torch/csrc/dynamo/guards.cpp`, seen on torch 2.13 and 2.15; the
+C++ ones have not changed since 2.11. An unknown text is UNKNOWN, never a wrong cause.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from frx_graph.passes.analysis import Analysis
 
 
 class RecompileCause(enum.StrEnum):
-    """What changed between the calls."""
+    """Kinds of changes between calls."""
 
     STRIDE = "stride"
     SIZE = "size"
@@ -37,8 +37,8 @@ class RecompileCause(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RecompileReason:
-    """One failed guard. `source` is what the guard was on, as the program names it, empty where the text does not say;
-    `dimension`, `expected` and `actual` are set for a stride or size that differs. `text` is the guard alone."""
+    """One failed guard. `source` is its subject as the program names it, empty if unknown; `dimension`, `expected` and
+    `actual` are set for a stride or size that differs. `text` is the guard alone."""
 
     cause: RecompileCause
     text: str
@@ -69,7 +69,7 @@ _COMPARISON = re.compile(r"^(?P<source>\S.*?) (?:==|!=|<=|>=|<|>) (?P<value>.+)$
 
 
 def parse_reason(reason: str) -> RecompileReason:
-    """The first failed guard that `reason` tells of."""
+    """Return the first failed guard in `reason`."""
     guard, _, stack = reason.partition("\nUser stack trace:")
     text = _LOCAL.sub(r"\1", _COMMENT.sub("", _COMPILE_ID.sub("", guard))).strip()
     found = site_from_stack_trace(stack)
@@ -112,24 +112,23 @@ def _cause(text: str) -> tuple[RecompileCause, str]:
 
 
 def recompile_limit() -> int:
-    """Versions of one frame that Dynamo keeps, as this process sets it; then it runs the frame in eager."""
+    """Return the number of versions of a frame that Dynamo keeps, after which it runs the frame in eager."""
     return int(torch._dynamo.config.recompile_limit)
 
 
 def recompiles_of_frame(analysis: Analysis) -> tuple[RecompileReason, ...]:
-    """Why the frame of this graph was compiled again, in order. Other frames are other graphs' business, so that
-    nothing is told twice."""
+    """Return the reasons for recompiling the frame of this graph, in order; other frames belong to other graphs."""
     frame = frame_of(analysis.facts.graph_id)
     return tuple(parse_reason(r.reason) for r in analysis.events.recompiles if frame_of(r.graph_id) == frame)
 
 
 def breaks_of_frame(analysis: Analysis) -> tuple[GraphBreak, ...]:
-    """Where graphs of this graph's frame ended."""
+    """Return the breaks that ended graphs of this graph's frame."""
     frame = frame_of(analysis.facts.graph_id)
     return tuple(b for b in analysis.events.breaks if b.graph_id and frame_of(b.graph_id) == frame)
 
 
 def first_known_site(facts: GraphFacts) -> CallSite:
-    """The first line of the user's that the graph runs; at least a module path, where torch alone called it."""
+    """Return the first user line that the graph runs, else a site with at least a module path."""
     sites = [op.site for op in facts.ops]
     return next((site for site in sites if site.line), sites[0] if sites else UNKNOWN_SITE)

@@ -1,4 +1,4 @@
-"""How severe a finding is, from the share of a step's memory traffic, or of its time, that it wastes."""
+"""Grade findings by the share of a step that they waste, and order them for the report."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ MEDIUM_SHARE = 0.02
 
 
 def severity_of(wasted_bytes: int | None, step_bytes: int) -> Severity:
-    """HIGH, MEDIUM or LOW by share of traffic; INFO where the waste is unknown or nothing."""
+    """Return HIGH, MEDIUM or LOW by share of traffic; INFO if the waste is unknown or zero."""
     return severity_of_share(wasted_bytes / step_bytes if wasted_bytes and step_bytes > 0 else None)
 
 
 def severity_of_share(share: float | None) -> Severity:
-    """The same for a share from 0 to 1 of whatever the step is made of."""
+    """Return the severity of a share from 0 to 1 of the step."""
     if not share:
         return Severity.INFO
     if share >= HIGH_SHARE:
@@ -26,7 +26,7 @@ def severity_of_share(share: float | None) -> Severity:
 
 
 def predicted_saving(min_bytes: int, max_bytes: int, step_bytes: int) -> Saving:
-    """The prediction in percent of the step's traffic, capped at 100."""
+    """Return the prediction in percent of the step's traffic, capped at 100."""
     if step_bytes <= 0:
         return Saving()
     return Saving(
@@ -39,8 +39,7 @@ _SEVERITY_ORDER = {Severity.HIGH: 0, Severity.MEDIUM: 1, Severity.LOW: 2, Severi
 
 
 def rank(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """By severity, highest first, which is the share of the step's traffic that is wasted, or an equal harm of another
-    kind; within one severity by the traffic that the fix is expected to save, most first.
+    """Sort findings by severity, then by the traffic that the fix is expected to save, most first.
 
     Ties are broken by bytes and call site, so that the same program is always reported in the same order.
     """
@@ -59,8 +58,8 @@ def rank(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 
 
 def expected_saving_pct(finding: Finding) -> float:
-    """Percent of the step: what was measured, else the middle of the predicted range, weighted by how sure the
-    finding is; 0 where nothing is known."""
+    """Return the saving in percent of the step: as measured, else the middle of the predicted range, weighted by
+    confidence; 0 if unknown."""
     if finding.saving.measured_pct is not None:
         return finding.saving.measured_pct
     least, most = finding.saving.predicted_pct_min, finding.saving.predicted_pct_max

@@ -1,4 +1,4 @@
-"""Cards in YAML files: checked as they are read, and named as what they hold."""
+"""Read cards from YAML files and check them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def parse_yaml(text: str, source: str, model: type[Card]) -> Card:
 
 
 def parse_card(text: str, source: str, model: type[Card], key: str) -> Card:
-    """The card in `text`; `source` is its file name, which must be the value of its `key`, and `.yaml`.
+    """Return the card in `text`; its file name `source` must be the value of its `key`, and `.yaml`.
 
     Raises `ContractError`, naming `source`, for malformed YAML, missing or unknown keys, and a wrong file name.
     """
@@ -44,6 +44,6 @@ def load_cards(folder: str, model: type[Card], key: str) -> tuple[Card, ...]:
 
 
 def card_files(folder: str) -> tuple[tuple[str, str], ...]:
-    """Name and text of each card in a folder of the rules, by name."""
+    """Return name and text of each card in a folder of the rules, by name."""
     files = (entry for entry in (resources.files("frx_graph.rules") / folder).iterdir() if entry.name.endswith(".yaml"))
     return tuple((entry.name, entry.read_text(encoding="utf-8")) for entry in sorted(files, key=lambda one: one.name))

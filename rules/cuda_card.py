@@ -1,6 +1,6 @@
-"""Cards of what is wrong in CUDA source: why it costs, how to mend it, and which counter would confirm it.
+"""Cards of problems in CUDA source: cause, fix, and the counter that would confirm it.
 
-One YAML file a rule, `cuda/<id>.yaml`; ids are stable. Who looks for it is `passes/cuda/<id>.py`.
+One YAML file a rule, `cuda/<id>.yaml`; ids are stable. Its detector is `frx_graph/analyzers/cuda/<id>.py`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Category(StrEnum):
 
 
 class Confirmation(BaseModel):
-    """What a measurement would show if the rule is right: `metric` is the counter's own name, or a tool's check."""
+    """Measurement that confirms the rule: `metric` is the counter's own name, or a tool's check."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -65,5 +65,5 @@ class CudaCard(BaseModel):
 
 @functools.cache
 def cuda_cards() -> Mapping[str, CudaCard]:
-    """Every card, by id."""
+    """Return every card, by id."""
     return {card.id: card for card in load_cards("cuda", CudaCard, "id")}

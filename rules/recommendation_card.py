@@ -1,4 +1,4 @@
-"""Recommendation cards: what to do about a bottleneck, how to see that it has helped, and what can go wrong.
+"""Recommendation cards: a fix for a bottleneck, the check that it has helped, and its risks.
 
 One YAML file a card, `recommendations/<id>.yaml`; ids are stable. A card names the labels that call for it.
 """
@@ -20,7 +20,7 @@ Identifier = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]
 
 
 OF_TRACES = "torch.profiler: "
-"""Begins the name of a metric that `frx analyze` takes from a trace."""
+"""Prefix of a metric that `frx analyze` takes from a trace."""
 
 
 class Direction(StrEnum):
@@ -32,7 +32,7 @@ class Direction(StrEnum):
 
 
 class Step(BaseModel):
-    """One thing to measure again. `metric` is the counter's own name, `value` what it is called here."""
+    """One measurement to repeat. `metric` is the counter's own name, `value` its name here."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -45,8 +45,7 @@ class Step(BaseModel):
 
 
 class RecommendationCard(BaseModel):
-    """One card, for people. `tier` is 0 for what changes a setting, such as a launch's, 1 for what changes code, 2 for
-    the algorithm."""
+    """One card, for people. `tier` is 0 for a setting, such as a launch's, 1 for code, 2 for the algorithm."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -65,13 +64,13 @@ class RecommendationCard(BaseModel):
 
 @functools.cache
 def all_recommendations() -> tuple[RecommendationCard, ...]:
-    """Every card, ordered by id."""
+    """Return every card, ordered by id."""
     return load_cards("recommendations", RecommendationCard, "id")
 
 
 @functools.cache
 def cards_by_label() -> Mapping[str, tuple[RecommendationCard, ...]]:
-    """The cards that each label calls for."""
+    """Return the cards that each label calls for."""
     found: dict[str, tuple[RecommendationCard, ...]] = {}
     for card in all_recommendations():
         for label in card.triggered_by:

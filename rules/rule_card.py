@@ -1,4 +1,4 @@
-"""Rule cards: what each rule finds, why it costs, how to fix it and how safe that is. The user documentation.
+"""Rule cards: what each rule finds, its cost, its fix, and the safety of the fix. They are user documentation.
 
 One YAML file a rule, `layout/FRXnnn.yaml`; the file name is the code. `frx rules` prints them.
 """
@@ -51,13 +51,13 @@ class RuleCard(BaseModel):
 
 @functools.cache
 def all_cards() -> tuple[RuleCard, ...]:
-    """Every card, ordered by code."""
+    """Return every card, ordered by code."""
     return load_cards("layout", RuleCard, "code")
 
 
 def load_card(code: str) -> RuleCard:
-    """The card of `code`, in either case, or of a rule's name. Raises `OptionError` that names the nearest code for an
-    unknown one."""
+    """Return the card of a rule's code, in either case, or name. Raises `OptionError`, with the nearest code, if
+    unknown."""
     cards = {word: card for card in all_cards() for word in (card.code, card.name.upper())}
     wanted = code.strip().upper()
     if wanted in cards:

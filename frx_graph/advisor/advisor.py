@@ -115,7 +115,7 @@ def advise(
             raise
         except NOT_THE_MODELS:
             raise
-        except BaseException as error:  # noqa: BLE001 - the advice stands without it; what is missing is said
+        except BaseException as error:  # noqa: BLE001 - the advice is valid without it, and says what is missing
             unseen = Refusal("observation", f"the step could not be watched: {first_line(error)}")
             advice = replace(advice, refusals=(*advice.refusals, unseen))
         else:
@@ -235,8 +235,8 @@ def _analyses(
 ) -> list[Analysis]:
     skips = _cudagraph_skips() if any(subject.inner == "inductor" for subject in subjects) else 0
     events = CompileEvents(breaks=capture.breaks, recompiles=capture.recompiles, cudagraph_skips=skips)
-    # What happened to a frame is told once, by the last of its versions.
-    speaks_for_frame = {frame_of(subject.facts.graph_id): subject for subject in subjects}
+    # Events of a frame are reported once, with the last of its versions.
+    last_version = {frame_of(subject.facts.graph_id): subject for subject in subjects}
     measurements = [_known(subject.calls, measured.measurement) for subject in subjects]
     copies = [
         predict_copies(subject.facts, known, contract, subject.inner)
@@ -256,7 +256,7 @@ def _analyses(
             device=profile,
             layout_times=_known(subject.anchors, measured.layout_times),
             measurements=known,
-            events=events if speaks_for_frame[frame_of(subject.facts.graph_id)] is subject else CompileEvents(),
+            events=events if last_version[frame_of(subject.facts.graph_id)] is subject else CompileEvents(),
             precision=PrecisionSettings.current(_device([subject.facts]).type),
             contract=contract,
         )

@@ -61,7 +61,7 @@ def capture_model(
                 gradients = _boundary_gradients(runs, outputs) if train else {}
             except NOT_THE_MODELS:
                 raise
-            except BaseException as error:  # noqa: BLE001 - Dynamo or the model: told apart below, reported either way
+            except BaseException as error:  # noqa: BLE001 - Dynamo or the model: distinguished below, reported either way
                 _raise_if_the_models_own(model, args, kwargs)
                 recorder.fail("program", _why(error))
             recorder.note_breaks(breaks_since(mark))
@@ -230,9 +230,9 @@ def eager_paths() -> Iterator[None]:
         if question not in answers:
             yield
             return
-        told = answers[question]
+        answer = answers[question]
         answers[question] = False
         try:
             yield
         finally:
-            answers[question] = told
+            answers[question] = answer

@@ -1,4 +1,4 @@
-"""From a captured graph to its facts: the one place where `node.meta` is read."""
+"""Build the facts of a captured graph: the only place that reads `node.meta`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
 def build_graph_facts(captured: CapturedGraph) -> GraphFacts:
-    """Facts of every value and operator; linear in the size of the graph."""
+    """Return the facts of every value and operator; linear in the size of the graph."""
     graph = captured.aten.graph
     inputs_by_name = {entry.name: entry for entry in captured.inputs}
     storages = _StorageGroups()
@@ -70,7 +70,7 @@ def build_graph_facts(captured: CapturedGraph) -> GraphFacts:
 
 
 class _StorageGroups:
-    """Numbers storages in order of appearance; keeps them alive so that identities stay unique."""
+    """Number storages in order of appearance, and keep them alive so that identities stay unique."""
 
     def __init__(self) -> None:
         self._groups: dict[int, tuple[int, object]] = {}
@@ -86,7 +86,7 @@ class _StorageGroups:
 
 
 def _tuple_outputs(graph: fx.Graph) -> dict[str, dict[str, Tensor]]:
-    """For nodes that return several values: the value names (the `getitem` node's where there is one) and tensors."""
+    """Return the tensors of nodes with several results, by the name of the `getitem` node that reads each, if any."""
     named = {
         node.name: _elements(node)
         for node in graph.nodes
@@ -96,8 +96,8 @@ def _tuple_outputs(graph: fx.Graph) -> dict[str, dict[str, Tensor]]:
 
 
 def _elements(node: fx.Node) -> dict[str, Tensor]:
-    """Those of a tuple, and of the tuples in it that are read; of a node that carries no value, as some higher-order
-    operators do, those that are read."""
+    """Return the tensors of a tuple, and of the tuples in it that are read; without a value, as for some higher-order
+    operators, only those that are read."""
     value = node.meta.get("val")
     taken = {user.args[1]: user for user in node.users if user.target is operator.getitem}
     if value is None:
@@ -142,7 +142,7 @@ def _op_facts(
 
 @dataclass(frozen=True)
 class _Called:
-    """What is the same for all calls of an operator; `written` are position and name of the arguments it writes."""
+    """Facts that all calls of an operator share; `written` are position and name of the arguments that it writes."""
 
     target: str
     operator: str
@@ -173,7 +173,8 @@ def _called(target: Any) -> _Called:
 
 
 def _is_pointwise(target: OpOverload) -> bool:
-    """By torch's tag; some in-place overloads lack the one that their functional twin has (`masked_fill_`)."""
+    """Return True for torch's pointwise tag; some in-place overloads lack the tag of their functional twin
+    (`masked_fill_`)."""
     if torch.Tag.pointwise in target.tags:
         return True
     name = target._schema.name.partition("::")[2]
@@ -187,7 +188,7 @@ def _callable_name(target: object) -> str:
 
 
 def _input_nodes(node: fx.Node) -> list[fx.Node]:
-    """In argument order, a node that is given twice twice; `node.all_input_nodes` has it once."""
+    """Return the inputs in argument order, a node that is given twice twice (unlike `node.all_input_nodes`)."""
     found: list[fx.Node] = []
     fx.map_arg((node.args, node.kwargs), found.append)
     return found

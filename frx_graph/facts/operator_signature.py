@@ -1,4 +1,4 @@
-"""An operator call reduced to what decides its speed and its hidden copies: the key under which it is measured."""
+"""Reduce an operator call to what decides its speed and its hidden copies: the key of its measurements."""
 
 from __future__ import annotations
 
@@ -46,19 +46,19 @@ class OperatorSignature:
 
 
 def spec_of(value: ValueFacts) -> TensorSpec:
-    """A value of a graph without its values."""
+    """Return a value of a graph as a tensor argument."""
     return TensorSpec(value.shape, value.strides, value.dtype, value.device.type)
 
 
 def turned(matrix: TensorSpec) -> TensorSpec:
-    """The transposed view of a matrix."""
+    """Return the transposed view of a matrix."""
     return replace(matrix, shape=matrix.shape[::-1], strides=matrix.strides[::-1])
 
 
 def signature_of(
     op: OpFacts, facts: GraphFacts, strides: Mapping[str, tuple[int, ...]] = MappingProxyType({})
 ) -> OperatorSignature:
-    """The signature of one call in a graph; `strides` replaces those of the values that it names."""
+    """Return the signature of one call in a graph; `strides` replaces those of the values that it names."""
 
     def spec(argument: Argument) -> SpecArgument:
         if isinstance(argument, ValueRef):
@@ -77,7 +77,7 @@ def signature_of(
 
 
 def with_strides(signature: OperatorSignature, strides: Callable[[TensorSpec], tuple[int, ...]]) -> OperatorSignature:
-    """The same call on operands with other strides."""
+    """Return the same call on operands with other strides."""
 
     def changed(argument: SpecArgument) -> SpecArgument:
         if isinstance(argument, TensorSpec):
@@ -101,7 +101,7 @@ def _tensors(argument: SpecArgument) -> list[TensorSpec]:
 
 @dataclass(frozen=True, slots=True)
 class ReadResult:
-    """A result that somebody reads: which one the operator returns there, and the strides that it is written with."""
+    """A result that is read: its position among the operator's results, and its strides."""
 
     position: int
     strides: tuple[int, ...]
@@ -109,7 +109,8 @@ class ReadResult:
 
 @dataclass(frozen=True)
 class GeneratedCall:
-    """One overload in a loop of its own. `signature` says how its operands lie, `results` what is written.
+    """One overload in a loop of its own, without the kernel that eager runs. `signature` gives its operands, `results`
+    what it writes.
 
     `times` are the calls that share the loop: upsampling gathers several neighbours of each place from one operand.
     """

@@ -1,4 +1,4 @@
-"""From predicted copies to findings: one finding for all the copies that one line of the program makes."""
+"""Turn predicted copies into findings, one for all the copies of a line."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class CopyGroup:
 
     @cached_property
     def site(self) -> CallSite:
-        """The line, with the module paths of all its instances folded into one."""
+        """Line of the first copy, with the module paths of all folded into one."""
         return replace(self.copies[0].site, module_path=common_module_path(self.modules))
 
     @cached_property
@@ -67,14 +67,14 @@ class CopyGroup:
         return max(self.copies, key=lambda copy: copy.bytes)
 
     def in_phase(self, phase: Phase) -> int:
-        """Copies per step in one half of the step."""
+        """Return copies per step in one half of the step."""
         return sum(copy.count for copy in self.copies if copy.phase is phase)
 
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """What would end the copies of a group, and the least traffic that it is sure to save. `severity` stands instead of
-    the one that follows from the saving."""
+    """A fix that ends the copies of a group, and the least traffic that it certainly saves. `severity` replaces the one
+    that follows from the saving."""
 
     fix: str
     effort: Effort = Effort.LOCAL
@@ -84,7 +84,7 @@ class Remedy:
 
 
 def copy_groups(analysis: Analysis, rule: str) -> tuple[CopyGroup, ...]:
-    """The copies that `rule` answers for, by place, in order of first appearance."""
+    """Return the copies that `rule` claims, by place, in order of first appearance."""
     owned = (copy for copy in analysis.copies if owner(copy) == rule)
     return tuple(CopyGroup(tuple(copies)) for copies in by_place(owned, lambda copy: copy.site))
 
@@ -99,8 +99,8 @@ def copy_finding(
     possible_bytes: int,
     evidence: Iterable[Evidence] = (),
 ) -> Finding:
-    """The finding of one group. `possible_bytes` is the most traffic that the remedy saves; severity follows from it.
-    What is common to all copies (counts, phases, how they are known) is added as evidence."""
+    """Return the finding of one group. `possible_bytes` is the most traffic that the remedy saves; severity follows
+    from it. Evidence common to all copies (counts, phases, their source) is added."""
     severity = severity_of(possible_bytes, analysis.step_bytes) if remedy.severity is None else remedy.severity
     measured = all(is_certain(copy, analysis) for copy in group.copies)
     return Finding(
@@ -123,7 +123,7 @@ def copy_finding(
 
 
 def is_certain(copy: Copy, analysis: Analysis) -> bool:
-    """True if the copy is an operator of the graph, or was seen when its operator was run by itself."""
+    """Return True if the copy is an operator of the graph, or was seen when its operator was run by itself."""
     op = analysis.facts.op_by_node.get(copy.node)
     return (op is not None and op.operator in EXPLICIT_COPIES | WRITING_COPIES) or copy.node in analysis.measurements
 
@@ -136,13 +136,16 @@ def _counts(group: CopyGroup) -> Evidence:
 
 
 def value_text(value: ValueFacts) -> str:
-    """Shape, dtype and strides in a few words: `(2, 64, 56, 56) fp32, strides (200704, 1, 3584, 64), channels_last`."""
+    """Format a value: `(2, 64, 56, 56) fp32, strides (200704, 1, 3584, 64), channels_last`."""
     dtype = _DTYPE_NAMES.get(value.dtype, str(value.dtype).removeprefix("torch."))
     return f"{value.shape} {dtype}, strides {value.strides}, {value.layout}"
 
 
 def owner(copy: Copy) -> str:
-    """The code of the rule that claims `copy`."""
+    """Return the code of the only rule that claims `copy`, so that totals never count it twice.
+
+    Other rules may show the same copies as the price of a larger pattern; they leave `Finding.copies` empty.
+    """
     if copy.role is OperandRole.WEIGHT:
         return "FRX007"
     if copy.kind in (CopyKind.EXPLICIT, CopyKind.RESHAPE):

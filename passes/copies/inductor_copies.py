@@ -1,11 +1,10 @@
-"""What of a program's layout copies is left when Inductor compiles it.
+"""Predict which layout copies of a program remain when Inductor compiles it.
 
-Inductor realises few buffers. A copy between operators that share a kernel costs nothing of its own: it is a change of
-index, and so is one whose source is computed by a loop (the loop stores in the wanted order) or whose readers are all
-loops (they load in the order that is there). What is left is a copy from memory that a library call or the caller
-filled to memory that a library call or the caller reads. On top, 2-D convolutions run in channels-last where Inductor
-decides so for the graph (`inductor_layout`): their operators are then measured in that layout, and a weight or input
-that arrives plain is converted on every call (the TODO in `torch/_inductor/kernel/conv.py` stands in 2.15).
+Inductor realises few buffers. A copy between operators that share a kernel is only a change of index. So is a copy of
+what a loop computes (the loop stores in the wanted order), or one that only loops read. The rest are copies from memory
+that a library call or the caller filled to memory that one of them reads. In addition, 2-D convolutions run in
+channels-last if Inductor decides so for the graph (`inductor_layout`): a weight or input that arrives plain is then
+converted on every call (TODO in `torch/_inductor/kernel/conv.py`, 2.15).
 """
 
 from __future__ import annotations
@@ -27,17 +26,17 @@ _CONVERSION = "Inductor runs the graph's convolutions in channels-last and conve
 
 
 def runs_channels_last(op: OpFacts, facts: GraphFacts, forced: frozenset[Phase]) -> bool:
-    """True for a 2-D convolution whose phase Inductor runs in channels-last as a whole."""
+    """Return True for a 2-D convolution in a phase that Inductor runs in channels-last as a whole."""
     return op.operator in CONVOLUTIONS and op.phase in forced and len(facts.input_values(op)[0].shape) == IMAGE_RANK
 
 
 def forced_phases(facts: GraphFacts, inner: str) -> frozenset[Phase]:
-    """The phases whose graphs `inner` runs in channels-last, whatever the strides of their tensors."""
+    """Return the phases that `inner` runs in channels-last, whatever the strides of their tensors."""
     return frozenset(phase for phase in Phase if forced_channels_last(facts, phase, inner))
 
 
 def in_channels_last(signature: OperatorSignature) -> OperatorSignature:
-    """The same call with every rank-4 operand in channels-last."""
+    """Return the same call with every rank-4 operand in channels-last."""
 
     def converted(argument: SpecArgument) -> SpecArgument:
         if isinstance(argument, TensorSpec) and len(argument.shape) == IMAGE_RANK:
@@ -48,7 +47,7 @@ def in_channels_last(signature: OperatorSignature) -> OperatorSignature:
 
 
 def left_by_inductor(copies: Sequence[Copy], facts: GraphFacts) -> list[Copy]:
-    """The predicted copies that stay, in execution order, and those that Inductor adds."""
+    """Return the predicted copies that remain, in execution order, and those that Inductor adds."""
     flow = Dataflow(facts)
     forced = forced_phases(facts, "inductor")
     by_node: dict[str, list[Copy]] = {}
@@ -64,7 +63,7 @@ def left_by_inductor(copies: Sequence[Copy], facts: GraphFacts) -> list[Copy]:
 
 
 def _between_buffers(copy: OpFacts, flow: Dataflow) -> bool:
-    """From a buffer that no loop computes to one that something other than a loop reads."""
+    """Return True for a copy from a buffer that no loop computes to one that something other than a loop reads."""
     facts = flow.facts
     source, result = copy.inputs[-1], copy.outputs[0]
     if copy.operator in WRITING_COPIES and flow.root(copy.inputs[0]) != copy.inputs[0]:
@@ -81,7 +80,7 @@ def _between_buffers(copy: OpFacts, flow: Dataflow) -> bool:
 
 
 def _readers(value: str, facts: GraphFacts) -> Iterator[OpFacts]:
-    """Operators that read `value` or a view of it; a further copy of it stands for its own."""
+    """Yield operators that read `value` or a view of it; a further copy counts as itself."""
     for user in facts.users(value):
         if user.view or user.operator == "aten._unsafe_view":
             for output in user.outputs:
@@ -91,8 +90,8 @@ def _readers(value: str, facts: GraphFacts) -> Iterator[OpFacts]:
 
 
 def _conversions(op: OpFacts, facts: GraphFacts, flow: Dataflow) -> Iterator[Copy]:
-    """What a convolution of the forward that Inductor runs in channels-last has converted before it: a weight that is
-    kept plain, and an image that neither a loop nor another convolution made."""
+    """Yield the conversions before a forward convolution that Inductor runs in channels-last: of a plain weight, and of
+    an image that neither a loop nor another convolution made."""
     if op.operator != "aten.convolution" or op.phase is not Phase.FORWARD:
         return
     image, weight = facts.input_values(op)[:2]
@@ -104,7 +103,7 @@ def _conversions(op: OpFacts, facts: GraphFacts, flow: Dataflow) -> Iterator[Cop
 
 
 def _arrives_plain(value: ValueFacts) -> bool:
-    """Plain and not channels-last at once, as a 1x1 weight or a one-channel image is."""
+    """Return True for a plain value that is not channels-last, too, as a 1x1 weight or a one-channel image is."""
     return value.layout is Layout.PLAIN and not (
         is_contiguous(value.shape, value.strides) and is_channels_last(value.shape, value.strides)
     )

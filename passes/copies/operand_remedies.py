@@ -1,4 +1,4 @@
-"""What ends the copies that an operator makes inside: by the operator, the operand's strides, and what made them."""
+"""Choose the fix for copies inside an operator: by operator, strides, and the origin of the strides."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from frx_graph.passes.layouts.operator_layout import layout_operator
 from frx_graph.records import Copy, CopyKind, Effort, OperandRole, Risk
 
 _IMAGE_RANKS = (4, 5)
-"""2-D and 3-D images with batch and channels: what `memory_format` is for."""
+"""Ranks of 2-D and 3-D images with batch and channels, to which `memory_format` applies."""
 _SEQUENCE_CONVOLUTION = Remedy(
     "run it as a 2-D convolution in channels-last: `F.conv2d(x.unsqueeze(2), weight.unsqueeze(2), ...)`, the "
     "weight stored channels-last and x stored (batch, length, channels), which `x.transpose(1, 2)` of such a "
@@ -26,12 +26,12 @@ _SEQUENCE_CONVOLUTION = Remedy(
 
 
 def op_name(copy: Copy) -> str:
-    """`max_pool2d_with_indices`."""
+    """Return the short operator name, such as `max_pool2d_with_indices`."""
     return copy.operator.removeprefix("aten.")
 
 
 def times_copied(analysis: Analysis) -> Mapping[tuple[object, ...], int]:
-    """How many hidden copies a step makes of each value, by what the value is and not by its name."""
+    """Count the hidden copies of each value per step, by the identity of the value and not its name."""
     facts = analysis.facts
     return Counter(
         identity(facts, copy.value)
@@ -41,7 +41,7 @@ def times_copied(analysis: Analysis) -> Mapping[tuple[object, ...], int]:
 
 
 def operand_remedy(analysis: Analysis, group: CopyGroup, copied: Mapping[tuple[object, ...], int]) -> Remedy:
-    """By the largest copy of the line; what ends that one mostly ends the others."""
+    """Return the fix for the largest copy of the line, which mostly ends the others, too."""
     facts = analysis.facts
     copy = group.largest
     value = facts.values.get(copy.value)
@@ -92,7 +92,7 @@ def _library_remedy(facts: GraphFacts, copy: Copy, value: ValueFacts | None) -> 
 
 
 def _result_remedy(facts: GraphFacts, copy: Copy) -> Remedy:
-    """The operator computed its result in one layout and stored it in another."""
+    """Fix an operator that computes its result in one layout and stores it in another."""
     op = facts.op_by_node.get(copy.node)
     layouts = {value.layout for value in facts.input_values(op) if len(value.shape) in _IMAGE_RANKS} if op else set()
     if {Layout.PLAIN, Layout.CHANNELS_LAST} <= layouts:
@@ -120,12 +120,12 @@ def _weight_is_channels_last(facts: GraphFacts, copy: Copy) -> bool:
 
 
 def _meets_channels_last(facts: GraphFacts, copy: Copy, value: ValueFacts) -> bool:
-    """True for a plain image that a convolution with a channels-last weight converts."""
+    """Return True for a plain image that a convolution with a channels-last weight converts."""
     return value.layout is Layout.PLAIN and not value.is_parameter and _weight_is_channels_last(facts, copy)
 
 
 def _convert_image(facts: GraphFacts, value: ValueFacts) -> str:
-    """The weight is converted already: the image was forgotten, or a line made it plain again."""
+    """Describe how to convert an image whose weight is converted already."""
     memory_format = channels_last_name(len(value.shape))
     base = facts.values[view_chain(facts, value.name).base]
     producer = facts.producer(base.name)
@@ -143,7 +143,7 @@ def _convert_image(facts: GraphFacts, value: ValueFacts) -> str:
 
 
 def _is_plain_image(facts: GraphFacts, copy: Copy, value: ValueFacts) -> bool:
-    """True where the operator copies although it reads contiguous images, so that only other strides spare the copy."""
+    """Return True if the operator copies although it reads contiguous images."""
     op = facts.op_by_node.get(copy.node)
     if op is None or len(value.shape) not in _IMAGE_RANKS or not layout_operator(op).joins_images:
         return False
@@ -178,8 +178,8 @@ def _matmul_remedy(value: ValueFacts) -> Remedy:
 
 
 def _channels_last_producer(facts: GraphFacts, copy: Copy, value: ValueFacts) -> str:
-    """The advice to run the convolution that made the value in channels-last, where its views then give contiguous
-    strides; empty where that does not help."""
+    """Suggest running the convolution that made the value in channels-last, if its views then have contiguous strides;
+    else return an empty text."""
     base = facts.values[view_chain(facts, value.name).base]
     producer = facts.producer(base.name)
     if producer is None or producer.operator != "aten.convolution":

@@ -1,4 +1,4 @@
-"""All detectors, in the order in which they run. A new one is a file here, its card, its tests, and a line below."""
+"""All detectors, in the order in which they run. A new one needs a file here, its card, its tests, and a line below."""
 
 from __future__ import annotations
 

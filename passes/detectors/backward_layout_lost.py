@@ -73,7 +73,7 @@ class _Loss:
 
 
 def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
-    """One finding for each line whose backward lost the layout."""
+    """Yield one finding for each line whose backward lost the layout."""
     if forced_channels_last(analysis.facts, Phase.BACKWARD, analysis.inner):
         return
     for group in by_place(_losses(analysis), _site):
@@ -111,7 +111,7 @@ def _lost(value: ValueFacts) -> bool:
 
 
 def _origin(gradient: ValueFacts, facts: GraphFacts) -> tuple[OpFacts | None, ValueFacts]:
-    """The first operator of the backward, and its result, from which on the gradient was not channels-last."""
+    """Return the first operator of the backward, and its result, from which on the gradient was not channels-last."""
     value = gradient
     while True:
         producer = facts.producer(value.name)
@@ -126,8 +126,8 @@ def _origin(gradient: ValueFacts, facts: GraphFacts) -> tuple[OpFacts | None, Va
 
 
 def _keeps_channels_last(op: OpFacts, facts: GraphFacts, inner: str) -> bool:
-    """True for operators that were measured to keep channels-last and read nothing else, whatever their meta kernel
-    says (that of `reflection_pad2d_backward` says plain)."""
+    """Return True for operators that were measured to keep channels-last and read nothing else, even if their meta
+    kernel differs (that of `reflection_pad2d_backward` returns plain)."""
     row = layout_operator(op)
     operands = [facts.values[name] for name in layout_operands(op, row)]
     kept = row.operator in layout_operators() and bool(operands) and row.joins(operands[0].device.type, inner)
@@ -140,7 +140,7 @@ def _in_backward(value: ValueFacts, facts: GraphFacts) -> bool:
 
 
 def _site(loss: _Loss) -> CallSite:
-    """The forward line whose backward lost the layout, or the reader's own where the gradient came from outside."""
+    """Return the forward line whose backward lost the layout, or the reader's own if the gradient came from outside."""
     return loss.reader.site if loss.origin is None else loss.origin.site
 
 

@@ -1,4 +1,4 @@
-"""Finds operators that a fusing compiler would like to run as one kernel and cannot, and says what stands between them.
+"""Finds operators that a fusing compiler would like to run as one kernel and cannot, and names the obstacle.
 
 Why it is slow: where fusion stops, a tensor is written to memory and read again.
 
@@ -7,8 +7,8 @@ Fix: depends on what blocks: see the finding.
 Safety: fixes that reorder arithmetic (a scale moved behind a product) change last digits; freezing makes weights
 constants of the compiled program.
 
-Assumes: compulsory traffic. Reported for eager programs, too: these are the places that `torch.compile` alone would not
-mend; what it would mend is FRX005's.
+Assumes: compulsory traffic. Reported for eager programs, too: `torch.compile` alone would not
+fuse these places; FRX005 reports those that it would.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from frx_graph.support.byte_text import bytes_text
 
 RULE = "FRX009"
 LEAST_SHARE = 0.02
-"""Of the step's traffic: a smaller saving is not worth a line in a report."""
+"""Share of the step's traffic; a smaller saving is not worth a line in a report."""
 _ALWAYS_TOLD = frozenset({Blocker.DEVICE, Blocker.GRAPH_BREAK})
-"""Worse than their bytes: they also make the program wait for the device, or for Python."""
+"""Worse than their bytes, since the program also waits for the device, or for Python."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Unblocking:
-    """What to do about one kind of blocker, and how sure the saving is."""
+    """Fix for one kind of blocker, and the confidence of its saving."""
 
     fix: str
     confidence: float
@@ -108,7 +108,7 @@ _MAX_AUTOTUNE = _Unblocking(
 
 
 def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
-    """One finding for each line where fusion stops and that costs a material share of the step's traffic."""
+    """Yield one finding for each line at which fusion stops, if that costs a material share of the traffic."""
     places = blocked_fusions(analysis.kernels, analysis.events.breaks, analysis.inner)
     for at_line in by_place(places, lambda place: place.op.site):
         by_blocker: dict[Blocker, list[BlockedFusion]] = {}

@@ -38,7 +38,7 @@ RULE = "FRX015"
 
 
 def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
-    """One finding for the whole model if all of it loses, else one for each line at which a region begins."""
+    """Yield one finding for the whole model if all of it loses, else one for each line at which a region begins."""
     changes = worthwhile_changes(analysis, Layout.PLAIN)
     for found, whole in changes_by_fix(analysis, changes):
         yield _finding(analysis, found, whole=whole)
@@ -88,7 +88,7 @@ def _program_fix(changes: LayoutChanges, *, whole: bool) -> str:
 
 
 def _stored_channels_last(changes: LayoutChanges) -> bool:
-    """True if the program itself, and not only the compiler, runs these anchors channels-last."""
+    """Return True if the program itself, and not only the compiler, runs these anchors channels-last."""
     values = (value for op in changes.anchors for value in changes.facts.output_values(op))
     return any(memory_order(value) is Layout.CHANNELS_LAST for value in values)
 

@@ -44,7 +44,7 @@ _HALF = (torch.float16, torch.bfloat16)
 
 
 def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
-    """One finding for the whole model if all of it gains, else one for each line at which a region begins."""
+    """Yield one finding for the whole model if all of it gains, else one for each line at which a region begins."""
     changes = worthwhile_changes(analysis, Layout.CHANNELS_LAST)
     for found, whole in changes_by_fix(analysis, changes):
         yield _measured_finding(analysis, found, whole=whole)
@@ -79,7 +79,7 @@ def _measured_finding(analysis: Analysis, changes: LayoutChanges, *, whole: bool
 
 
 def _edges(changes: LayoutChanges, memory_format: str) -> str:
-    """The conversions that the program has to make itself."""
+    """Return the conversions that the program has to make itself."""
     text = ""
     if changes.entering:
         entering = values_text(changes.entering, changes.facts)
@@ -95,8 +95,7 @@ def _is_half_on_cuda(operator: RegionOperator, facts: GraphFacts) -> bool:
 
 
 def _predicted_finding(analysis: Analysis, group: LayoutGroup, operators: Sequence[RegionOperator]) -> Finding:
-    """What the region's convolutions would convert inside if each of their kernels wants channels-last, less what
-    crosses the region's edges."""
+    """Return a finding of the images that the region's kernels would convert inside, less what crosses its edges."""
     facts = analysis.facts
     names = [name for operator in operators for name in (*operator.operands, *operator.results)]
     inside = facts.calls * sum(2 * facts.values[name].bytes for name in names)

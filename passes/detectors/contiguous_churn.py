@@ -35,7 +35,7 @@ from frx_graph.support.byte_text import bytes_text
 
 RULE = "FRX002"
 _SHOWN = 3
-"""Copied values described in the evidence; the rest is counted."""
+"""Users of a copy that a fix names."""
 
 _TITLES: Mapping[Necessity, str] = {
     Necessity.UNUSED: "Copy that nothing reads",
@@ -49,7 +49,7 @@ _TITLES: Mapping[Necessity, str] = {
 
 
 def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
-    """One finding for each line that copies; what every copy is for decides the fix and the saving."""
+    """Yield one finding for each line that copies; the purpose of every copy decides the fix and the saving."""
     groups = copy_groups(analysis, RULE)
     verdicts = judge(analysis, tuple(copy for group in groups for copy in group.copies))
     for group in groups:
@@ -81,7 +81,7 @@ def _finding(analysis: Analysis, group: CopyGroup, verdicts: Sequence[Verdict]) 
 
 
 def _main(verdicts: Sequence[Verdict]) -> Verdict:
-    """The largest copy of the kind that moves most."""
+    """Return the largest copy of the kind that moves most."""
     moved = {necessity: _bytes_of(verdicts, necessity) for necessity in Necessity}
     return max(verdicts, key=lambda v: (moved[v.necessity], v.copy.bytes))
 
@@ -91,7 +91,7 @@ def _bytes_of(verdicts: Sequence[Verdict], necessity: Necessity) -> int:
 
 
 def _also(verdicts: Sequence[Verdict], main: Verdict) -> Verdict | None:
-    """The largest copy that could go, where the line's main copy is one that could not."""
+    """Return the largest removable copy, if the main copy of the line is not removable."""
     removable = [verdict for verdict in verdicts if verdict.necessity in REMOVABLE]
     if main.necessity in REMOVABLE or not removable:
         return None
@@ -99,7 +99,7 @@ def _also(verdicts: Sequence[Verdict], main: Verdict) -> Verdict | None:
 
 
 def _severity_of_needed(group: CopyGroup, analysis: Analysis) -> Severity:
-    """Never above LOW: nothing is wasted as the program stands."""
+    """Return LOW or INFO: nothing is wasted as the program is."""
     share = group.bytes / analysis.step_bytes if analysis.step_bytes > 0 else 0.0
     return Severity.LOW if share >= MEDIUM_SHARE else Severity.INFO
 
@@ -142,7 +142,7 @@ def _remedy(analysis: Analysis, main: Verdict, verdicts: Sequence[Verdict]) -> R
 
 
 def _same_loop(verdict: Verdict, main: Verdict) -> bool:
-    """True for rounds of the loop of `main`, and not of the same line's loop in another module."""
+    """Return True for rounds of the loop of `main`, not of the same line in another module."""
     if (verdict.necessity, verdict.partner) != (main.necessity, main.partner):
         return False
     return (verdict.copy.site, verdict.copy.phase) == (main.copy.site, main.copy.phase)
@@ -155,7 +155,7 @@ def _call_name(verdict: Verdict) -> str:
 
 
 def _users_text(facts: GraphFacts, verdict: Verdict) -> str:
-    """The operators behind the copy, views looked through."""
+    """Name the operators behind the copy, looking through views."""
     names: dict[str, None] = {}
     pending = list(facts.op_by_node[verdict.copy.node].outputs)
     while pending and len(names) < _SHOWN:
@@ -210,7 +210,7 @@ def _needed_fix(analysis: Analysis, verdict: Verdict) -> str:
             return f"run the convolution at {line} in channels-last: its result needs no copy here then"
     origin = stride_origin(facts, value.name)
     made_by = f" ({origin_text(facts, origin)})" if origin is not None else ""
-    return f"needed as the program stands; it goes only if the strides are not changed before{made_by}"
+    return f"needed as the program is written; it goes only if the strides are not changed before{made_by}"
 
 
 def _evidence(analysis: Analysis, verdicts: Sequence[Verdict]) -> Iterator[Evidence]:
@@ -236,7 +236,7 @@ def _evidence(analysis: Analysis, verdicts: Sequence[Verdict]) -> Iterator[Evide
 
 
 def _reason(facts: GraphFacts, verdict: Verdict) -> Evidence | None:
-    """Why the copy could not be called needless, where one operator or the caller is the reason."""
+    """Return the reason for which the copy is needed, if it is one operator or the caller."""
     op = facts.op_by_node.get(verdict.copy.node)
     wanted = facts.op_by_node.get(verdict.wanted_by) if verdict.wanted_by else None
     if wanted is not None and (wanted.view or wanted.operator == "aten._unsafe_view"):

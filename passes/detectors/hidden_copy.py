@@ -27,7 +27,7 @@ RULE = "FRX001"
 
 
 def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
-    """One finding for each line whose operators copy inside."""
+    """Yield one finding for each line whose operators copy inside."""
     copied = times_copied(analysis)
     for group in copy_groups(analysis, RULE):
         remedy = operand_remedy(analysis, group, copied)
@@ -69,7 +69,8 @@ def _evidence(analysis: Analysis, group: CopyGroup) -> Iterator[Evidence]:
 
 
 def _accepted(analysis: Analysis, copy: Copy) -> tuple[str, ...]:
-    """The stride classes that the operator takes in the copied operand's place, as far as the contract knows."""
+    """Return the stride classes that the operator takes for the copied operand without a copy, as far as the contract
+    knows."""
     facts, contract = analysis.facts, analysis.contract
     op = facts.op_by_node.get(copy.node)
     if contract is None or op is None or copy.value not in op.inputs or op.operator != copy.operator:

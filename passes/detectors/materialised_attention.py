@@ -35,7 +35,7 @@ RULE = "FRX012"
 
 
 def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
-    """One finding for each line whose softmax belongs to materialised attentions, forward traffic only."""
+    """Yield one finding for each line whose softmax belongs to materialised attentions; forward traffic only."""
     groups: dict[tuple[object, bool], list[Attention]] = {}
     for attention in analysis.attentions:
         if scores_traffic(analysis.facts, attention) <= operand_traffic(attention):
@@ -51,14 +51,14 @@ def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
 
 
 def scores_traffic(facts: GraphFacts, attention: Attention) -> int:
-    """Bytes that the operators between the products move: each reads what the one before wrote; the first product only
-    writes, the second only reads."""
+    """Return the bytes that the operators between the products move: each reads the result of the one before; the first
+    product only writes, the second only reads."""
     written = [sum(facts.values[name].bytes for name in op.outputs) for op in attention.between]
     return 2 * sum(written)
 
 
 def operand_traffic(attention: Attention) -> int:
-    """Bytes of queries, keys, values and result, each moved once: what a fused kernel moves."""
+    """Return the bytes of queries, keys, values and result, each moved once, as in a fused kernel."""
     query, key, value = attention.query, attention.key, attention.value
     result = query.bytes * value.numel // max(key.numel, 1)
     return query.bytes + key.bytes + value.bytes + result
@@ -74,7 +74,7 @@ def _refusal(attention: Attention) -> Refusal | None:
         )
     if attention.unsupported and attention.softmax.operator != FALLBACK_SOFTMAX:
         met = ", ".join(dict.fromkeys(attention.unsupported))
-        reason = f"between product and softmax stands {met}, which scaled_dot_product_attention has no argument for"
+        reason = f"between product and softmax is {met}, which scaled_dot_product_attention has no argument for"
         return Refusal(f"attention at {site}", reason, nodes, site)
     return None
 
@@ -108,7 +108,7 @@ def _finding(analysis: Analysis, group: Sequence[Attention]) -> Finding:
 
 
 def fused_obstacle(attention: Attention) -> str:
-    """Why torch's fused kernel would not take this attention on its device, as far as the graph tells; else empty.
+    """Return the reason why torch's fused kernel would not take this attention on its device; else empty.
 
     The conditions are those of `sdp_utils_cpp.h` (`check_for_dropout`, `check_head_dim_size_cpp`,
     `check_last_dim_stride_equals_1`), seen to send torch 2.15 to its math path.
@@ -149,7 +149,7 @@ def _fix(attention: Attention, obstacle: str) -> str:
 
 
 def _mask_name(attention: Attention) -> str:
-    """What the one `attn_mask` is called in the fix, in which everything that was met goes."""
+    """Return the name of `attn_mask` in the fix."""
     if attention.biases:
         return "bias"
     hides = len(attention.masks) == 1 and not attention.masks[0].keeps
@@ -157,10 +157,10 @@ def _mask_name(attention: Attention) -> str:
 
 
 def _mask_note(attention: Attention) -> str:
-    """How the `attn_mask` is made; empty where it stands in the program as it is."""
+    """Describe how to make `attn_mask`; empty if the program has it already."""
     biases, masks = len(attention.biases), len(attention.masks)
     if attention.causal:
-        return "is_causal stands for the mask that `triu` or `tril` makes here"
+        return "is_causal replaces the mask that `triu` or `tril` makes here"
     if biases and biases + masks > 1:
         added = f"the {biases} biases that are added here" if biases > 1 else "the bias that is added here"
         hidden = ", with -inf wherever a mask hides the score" if masks else ""

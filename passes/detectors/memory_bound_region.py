@@ -47,7 +47,7 @@ _FUSION_FIX = (
 
 @dataclass(frozen=True, slots=True)
 class _Region:
-    """Operators that run one after the other, seen as one piece of work. `anchor` moves most of the bytes."""
+    """Operators that run one after the other, as one piece of work. `anchor` moves most of the bytes."""
 
     ops: tuple[OpFacts, ...]
     anchor: OpFacts
@@ -57,7 +57,7 @@ class _Region:
 
 
 def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
-    """One finding for each line at which memory-bound work of a material share stands."""
+    """Yield one finding for each line with a material share of memory-bound work."""
     device = analysis.device
     if device is None:
         yield Refusal(RULE, "needs the device's bandwidth and peak arithmetic, which were not measured")
@@ -80,12 +80,12 @@ def _fusible_regions(analysis: Analysis) -> list[_Region]:
 
 
 def _has_module(op: OpFacts) -> bool:
-    """False for sums of gradients, which autograd makes between modules and no line of the program asks for."""
+    """Return False for autograd's sums of gradients between modules, which no line of the program asks for."""
     return "." in op.site.module_path
 
 
 def _single_regions(analysis: Analysis) -> list[_Region]:
-    """fp32 operators that fuse with nothing but do arithmetic: a narrower dtype would halve their bytes."""
+    """Return fp32 operators that fuse with nothing but compute: a narrower dtype would halve their bytes."""
     regions = []
     roles = analysis.kernels.flow.roles
     for op in analysis.facts.ops:
@@ -113,7 +113,7 @@ def _findings(
 
 
 def _typical(instances: Sequence[_Region]) -> _Region:
-    """The largest region of the kind that moves most in all; the first of equals."""
+    """Return the largest region of the kind that moves most; the first of equals."""
     moved: dict[str, int] = {}
     for region in instances:
         moved[names_text(region.ops)] = moved.get(names_text(region.ops), 0) + region.bytes
@@ -187,7 +187,7 @@ def _roofline_evidence(position: RooflinePosition, device: DeviceProfile) -> Evi
 
 
 def _attention_evidence(analysis: Analysis, region: _Region) -> list[Evidence]:
-    """That another rule's fix makes this one unnecessary, where it does."""
+    """Note that another rule's fix makes this one unnecessary, if so."""
     if analysis.attention_nodes.isdisjoint(op.node for op in region.ops):
         return []
     return [Evidence("part of an attention that stores its scores: FRX012's fix ends this traffic too", "FRX012")]

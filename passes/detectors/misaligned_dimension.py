@@ -27,9 +27,9 @@ from frx_graph.records import Effort, Evidence, Finding, Refusal, Risk, Saving, 
 RULE = "FRX011"
 LEAST_FLOPS_SHARE = 0.02
 MEDIUM_FLOPS_SHARE = 0.10
-"""Of the step's FLOPs: those computed for nothing on a CPU, those of the misaligned operators on a GPU."""
+"""Shares of the step's FLOPs: wasted ones on a CPU, those of the misaligned operators on a GPU."""
 _VECTOR_BYTES = (32, 64)
-"""AVX2 and AVX-512: the vectors for which oneDNN's blocked formats have 8 and 16 channels."""
+"""Vector sizes of AVX2 and AVX-512, for which oneDNN's blocked formats have 8 and 16 channels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class _Misfit:
 
 
 def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
-    """One finding for each line whose misaligned operators do a material share of the step's arithmetic."""
+    """Yield one finding for each line whose misaligned operators do a material share of the arithmetic."""
     if analysis.device is None:
         yield Refusal(RULE, "needs to know the device's vectors or tiles, and the device was not measured")
         return

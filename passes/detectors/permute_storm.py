@@ -57,7 +57,7 @@ class _Kind(enum.StrEnum):
 
 @dataclass(frozen=True)
 class _Storm:
-    """What one finding is about: the spans of chains that belong together, and the copies that go with them."""
+    """Chains of one finding, and the copies that go with them."""
 
     kind: _Kind
     spans: tuple[Span, ...]
@@ -65,12 +65,12 @@ class _Storm:
 
     @property
     def site(self) -> CallSite:
-        """Where the first chain begins to reorder."""
+        """Line at which the first chain begins to reorder."""
         return self.spans[0].steps[0].op.site
 
 
 def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
-    """One finding for each kind and line on which such chains begin."""
+    """Yield one finding for each kind and line at which such chains begin."""
     inside = _copies_inside(analysis)
     groups: dict[tuple[_Kind, object], list[_Storm]] = {}
     wasted: dict[tuple[str, ...], _Storm] = {}
@@ -94,7 +94,7 @@ def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
 
 
 def _projected(analysis: Analysis, projections: Iterable[Chain], inside: Mapping[str, list[Copy]]) -> Iterator[_Storm]:
-    """Modules in which at least `PROJECTIONS` results of linear layers are reordered and then copied."""
+    """Yield modules in which at least `PROJECTIONS` results of linear layers are reordered and then copied."""
     by_module: dict[tuple[str, str], list[tuple[Span, tuple[Copy, ...]]]] = {}
     for chain in projections:
         span = Span(chain, chain.reorderings[0], len(chain.steps) - 1)
@@ -110,7 +110,7 @@ def _projected(analysis: Analysis, projections: Iterable[Chain], inside: Mapping
 
 
 def _is_projection(facts: GraphFacts, value: str) -> bool:
-    """True for a product with a parameter: what a linear layer makes."""
+    """Return True for a product with a parameter, as of a linear layer."""
     producer = facts.producer(value)
     if producer is None or producer.operator not in _PRODUCTS:
         return False
@@ -195,7 +195,7 @@ def _remedy(analysis: Analysis, storm: _Storm) -> tuple[str, Effort, Risk]:
 
 
 def _feeds_attention(analysis: Analysis, storm: _Storm) -> bool:
-    """True if one of the chains ends in an operand of an attention, written out or fused."""
+    """Return True if one of the chains ends in an operand of an attention, written out or fused."""
     ends = {step.value for span in storm.spans for step in span.steps}
     fused = (op for end in ends for op in analysis.facts.users(end) if "scaled_dot_product" in op.operator)
     return not ends.isdisjoint(analysis.attention_operands) or any(fused)
@@ -216,7 +216,7 @@ def _evidence(facts: GraphFacts, group: Sequence[_Storm], copies: Sequence[Copy]
 
 
 def _span_text(facts: GraphFacts, span: Span) -> str:
-    """`linear → view → transpose(1, 2) → clone`, with the shape that it begins with."""
+    """Format a span with its first shape: `linear → view → transpose(1, 2) → clone`."""
     shape = facts.values[span.steps[0].op.inputs[0]].shape
     calls = [call_text(s.op) if reorders(facts, s.op) else s.op.operator.removeprefix("aten.") for s in span.steps]
     producer = facts.producer(span.chain.base)

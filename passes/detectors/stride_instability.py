@@ -38,7 +38,7 @@ _SOURCE = "Dynamo recompile reasons"
 
 
 def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
-    """One finding for each input of this graph's frame whose strides made Dynamo compile it again."""
+    """Yield one finding for each input of this graph's frame whose strides made Dynamo compile it again."""
     reasons = recompiles_of_frame(analysis)
     by_source: dict[str, list[RecompileReason]] = {}
     for reason in reasons:
@@ -92,7 +92,7 @@ def _cudagraph_evidence(analysis: Analysis) -> tuple[Evidence, ...]:
 
 
 def _input_named(facts: GraphFacts, source: str) -> ValueFacts | None:
-    """The graph input that a guard's source means; parameters are named from within their module."""
+    """Return the graph input of a guard's source; parameters are named from within their module."""
     inputs = [facts.values[name] for name in facts.inputs]
     for value in inputs:
         if source in (value.path, value.name):
@@ -114,7 +114,7 @@ def _parameter_path(source: str) -> list[str]:
 
 
 def _site(facts: GraphFacts, value: ValueFacts | None, reasons: Sequence[RecompileReason]) -> CallSite:
-    """The first line that reads the input, else what the reason says, else where the graph begins."""
+    """Return the first line that reads the input, else the site of a reason, else the beginning of the graph."""
     sites = [op.site for op in facts.users(value.name)] if value is not None else []
     sites += [reason.site for reason in reasons if reason.site is not None]
     return next((site for site in sites if site.line), sites[0] if sites else first_known_site(facts))
@@ -127,8 +127,7 @@ def _change(reason: RecompileReason, value: ValueFacts | None) -> str:
 
 
 def _named(reason: RecompileReason, stride: int, value: ValueFacts | None) -> str:
-    """The stride, and the layout that it belongs to, if one of the two well-known ones has it there and the other has
-    not."""
+    """Format a stride, with the layout if exactly one of plain and channels-last has it there."""
     if value is None or reason.dimension is None or reason.dimension >= len(value.shape):
         return str(stride)
     order = CHANNELS_LAST_ORDER.get(len(value.shape))

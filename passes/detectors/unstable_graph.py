@@ -33,7 +33,7 @@ from frx_graph.records import Basis, Effort, Evidence, Finding, Refusal, Risk, S
 
 RULE = "FRX014"
 FEWEST = 3
-"""Recompilations of one frame, strides aside, that are taken for instability."""
+"""Recompilations of one frame, strides aside, that count as instability."""
 _SHOWN = 3
 _LIMIT_TEXTS = ("recompile_limit", "cache_size_limit", "recompile limit")
 
@@ -72,7 +72,7 @@ _FIXES: dict[RecompileCause, tuple[str, Effort]] = {
 
 
 def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
-    """One finding for an unstable frame, one for each graph break that a step runs into more than once."""
+    """Yield one finding for an unstable frame, and one for each graph break that a step meets more than once."""
     reasons = recompiles_of_frame(analysis)
     others = [reason for reason in reasons if reason.cause is not RecompileCause.STRIDE]
     limit = len(reasons) + 1 >= recompile_limit() or any(_tells_of_limit(reason.text) for reason in reasons)

@@ -30,12 +30,12 @@ from frx_graph.records import Effort, Evidence, Finding, Refusal, Risk, Saving
 
 RULE = "FRX013"
 LEAST_RATIO = 1.5
-"""Narrower arithmetic has to be this much faster: casts eat a smaller lead."""
+"""Least speedup of narrower arithmetic; casts use up a smaller lead."""
 _ATTENTION = "aten._scaled_dot_product_"
 
 
 def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
-    """One finding for a graph: the switch is one for the whole program."""
+    """Yield one finding for a graph: the switch is one for the whole program."""
     device = analysis.device
     if device is None or torch.float32 not in device.peak_flops:
         yield Refusal(RULE, "needs the device's peak arithmetic by dtype, which was not measured")
@@ -58,7 +58,7 @@ def _fastest(peaks: Mapping[torch.dtype, float]) -> torch.dtype | None:
 
 
 def _in_ieee_fp32(analysis: Analysis) -> Iterator[OpFacts]:
-    """Products that really compute in fp32: not those that torch's settings let run in TF32 or bf16 already."""
+    """Yield products that compute in fp32, not those that torch's settings let run in TF32 or bf16 already."""
     for op in analysis.facts.ops:
         product = op.operator in MATRIX_PRODUCTS or op.operator.startswith(_ATTENTION)
         if not product and op.operator not in CONVOLUTIONS:
@@ -69,8 +69,8 @@ def _in_ieee_fp32(analysis: Analysis) -> Iterator[OpFacts]:
 
 
 def _narrowed(op: OpFacts, facts: GraphFacts, precision: PrecisionSettings | None) -> bool:
-    """True where `torch.set_float32_matmul_precision` or a TF32 switch already lets fp32 products run narrower. On the
-    CPU the first holds for matrix products only."""
+    """Return True if `torch.set_float32_matmul_precision` or a TF32 switch already lets fp32 products run narrower. On
+    the CPU the first applies to matrix products only."""
     if precision is None:
         return False
     if facts.values[op.inputs[0]].device.type == "cuda":
@@ -79,7 +79,7 @@ def _narrowed(op: OpFacts, facts: GraphFacts, precision: PrecisionSettings | Non
 
 
 def _seconds(op: OpFacts, analysis: Analysis, device: DeviceProfile, dtype: torch.dtype | None = None) -> float:
-    """The least time of one call by the roofline, in its own dtype or as if its operands were of `dtype`."""
+    """Return the least time of one call by the roofline, in its own dtype or as if its operands were of `dtype`."""
     cost = analysis.costs[op.node]
     own = compute_dtype(op, analysis.facts) or torch.float32
     moved = cost.bytes if dtype is None else cost.bytes * dtype.itemsize // own.itemsize

@@ -32,7 +32,7 @@ _SHOWN = 3
 
 
 def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
-    """One finding for each line that converts parameters."""
+    """Yield one finding for each line that converts parameters."""
     for group in copy_groups(analysis, RULE):
         remedy = _remedy(analysis, group)
         yield copy_finding(
@@ -55,7 +55,7 @@ def _title(facts: GraphFacts, group: CopyGroup) -> str:
 
 
 def _remedy(analysis: Analysis, group: CopyGroup) -> Remedy:
-    """By what makes the largest copy; the smaller ones of the line mostly go with it."""
+    """Return the fix for the largest copy; the smaller ones of the line mostly go with it."""
     copy = group.largest
     weight = analysis.facts.values.get(copy.value)
     to_strides = sum(c.bytes for c in group.copies if c.kind is not CopyKind.REORDER)
@@ -101,7 +101,7 @@ def _onednn_remedy(analysis: Analysis, to_strides: int) -> Remedy:
 
 
 def _parameters(facts: GraphFacts, group: CopyGroup) -> Counter[str]:
-    """Paths of the parameters, with how often each is converted per step."""
+    """Count the conversions of each parameter per step, by path."""
     counts: Counter[str] = Counter()
     for copy in group.copies:
         parameter = _parameter(facts, copy)
@@ -138,7 +138,7 @@ def _evidence(analysis: Analysis, group: CopyGroup) -> Iterator[Evidence]:
 
 
 def _activation_bytes(facts: GraphFacts, group: CopyGroup) -> int:
-    """Bytes per step of what the operators read and write besides parameters."""
+    """Return the bytes per step that the operators read and write besides parameters."""
     total = 0
     for node in group.nodes:
         op = facts.op_by_node.get(node)
