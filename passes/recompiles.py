@@ -56,16 +56,31 @@ _DIMENSION = re.compile(
     r"tensor '(?P<source>.+)' (?P<what>stride|size) mismatch at index (?P<dimension>\d+)\. "
     r"expected (?P<expected>-?\d+), actual (?P<actual>-?\d+)"
 )
-_TENSOR = re.compile(
-    r"tensor '(?P<source>.+)' (?:Tensor device index|dispatch key set|requires_grad|dtype|rank) mismatch"
+_CAUSES = tuple(
+    (re.compile(pattern), cause)
+    for pattern, cause in (
+        (r"^GLOBAL_STATE changed", RecompileCause.MODE),
+        (r"BACKEND_MATCH", RecompileCause.BACKEND),
+        (r"^Duplicate tensors found", RecompileCause.ALIASING),
+        (
+            r"tensor '(?P<source>.+)' (?:Tensor device index|dispatch key set|requires_grad|dtype|rank) mismatch",
+            RecompileCause.TENSOR,
+        ),
+        (r"expected type of '(?P<source>.+?)' to be", RecompileCause.TYPE),
+        (r"(?P<source>[\w.\[\]'\"]+)\.stride\(\)", RecompileCause.STRIDE),
+        (r"(?P<source>[\w.\[\]'\"]+)\.size\(\)", RecompileCause.SIZE),
+        (r"___check_type_id\((?P<source>[^,]+),", RecompileCause.TYPE),
+        (r"___check_obj_id\((?P<source>[^,]+),", RecompileCause.OBJECT),
+        (r"^(?P<source>\S+) is (?:not )?None$", RecompileCause.TYPE),
+        (r"^(?P<source>\S+) is (?:not )?\S+$", RecompileCause.ALIASING),
+        (r"(?P<source>\S+)\.training\b", RecompileCause.MODE),
+        (r"len\((?P<source>.+?)\) (?:==|!=)", RecompileCause.CONTAINER),
+        (r"^not (?P<source>\S+)$", RecompileCause.CONTAINER),
+        (r"keys\(\)|___dict_contains", RecompileCause.CONTAINER),
+    )
 )
-_TYPE = re.compile(r"expected type of '(?P<source>.+?)' to be")
-_SIZE_OR_STRIDE_CALL = re.compile(r"(?P<source>[\w.\[\]'\"]+)\.(?P<what>stride|size)\(\)")
-_IDENTITY = re.compile(r"^(?P<source>\S+) is (?:not )?(?P<other>\S+)$")
-_OBJECT = re.compile(r"___check_(?:obj|type)_id\((?P<source>[^,]+),")
-_LENGTH = re.compile(r"len\((?P<source>.+?)\) (?:==|!=)|^not (?P<empty>\S+)$|keys\(\)|___dict_contains")
-_TRAINING = re.compile(r"(?P<source>\S+)\.training\b")
-_COMPARISON = re.compile(r"^(?P<source>\S.*?) (?:==|!=|<=|>=|<|>) (?P<value>.+)$")
+"""Texts of guards, the first match counts."""
+_COMPARISON = re.compile(r"^(?P<source>\S.*?) (?:==|!=|<=|>=|<|>) .+$")
 
 
 def parse_reason(reason: str) -> RecompileReason:
@@ -84,27 +99,9 @@ def parse_reason(reason: str) -> RecompileReason:
 
 
 def _cause(text: str) -> tuple[RecompileCause, str]:
-    if text.startswith("GLOBAL_STATE changed"):
-        return RecompileCause.MODE, ""
-    if "BACKEND_MATCH" in text:
-        return RecompileCause.BACKEND, ""
-    if text.startswith("Duplicate tensors found"):
-        return RecompileCause.ALIASING, ""
-    for pattern, cause in ((_TENSOR, RecompileCause.TENSOR), (_TYPE, RecompileCause.TYPE)):
+    for pattern, cause in _CAUSES:
         if (match := pattern.search(text)) is not None:
-            return cause, match["source"]
-    if (match := _SIZE_OR_STRIDE_CALL.search(text)) is not None:
-        return (RecompileCause.STRIDE if match["what"] == "stride" else RecompileCause.SIZE), match["source"]
-    if (match := _OBJECT.search(text)) is not None:
-        cause = RecompileCause.TYPE if "type_id" in text else RecompileCause.OBJECT
-        return cause, match["source"]
-    if (match := _IDENTITY.match(text)) is not None:
-        cause = RecompileCause.TYPE if match["other"] == "None" else RecompileCause.ALIASING
-        return cause, match["source"]
-    if (match := _TRAINING.search(text)) is not None:
-        return RecompileCause.MODE, match["source"]
-    if (match := _LENGTH.search(text)) is not None:
-        return RecompileCause.CONTAINER, match["source"] or match["empty"] or ""
+            return cause, match.groupdict().get("source", "")
     if (match := _COMPARISON.match(text)) is not None:
         in_globals = match["source"].startswith("G[") or "__closure__" in match["source"]
         return (RecompileCause.GLOBAL if in_globals else RecompileCause.VALUE), match["source"]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import gc
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -46,6 +44,7 @@ from frx_graph.passes.layouts.regions import anchor_signatures
 from frx_graph.passes.severity import rank
 from frx_graph.records import HIDDEN_KINDS, Finding, Refusal
 from frx_graph.reports.advice.advice_report import AdviceReport
+from frx_graph.support.gc_paused import uncollected
 
 _Known = TypeVar("_Known")
 
@@ -146,7 +145,8 @@ def advise_capture(
     `inner` is the compiler of the graphs that name none themselves; `evidence` is the content of files of runs.
     """
     started = time.perf_counter()
-    with _collector_paused():
+    # Facts and findings are millions of small objects without cycles: searching them takes a third of the time.
+    with uncollected():
         subjects = [_subject(graph, inner) for graph in capture.graphs]
     device = _device(subject.facts for subject in subjects)
     measured, measure_s = MeasuredOperators(device.type), None
@@ -162,7 +162,7 @@ def advise_capture(
     contract = load_contract(device.type, torch.__version__)
 
     progress("looking for layout problems")
-    with _collector_paused():
+    with uncollected():
         analyses = _analyses(subjects, capture, measured, profile, contract)
         outcomes = [outcome for analysis in analyses for outcome in _outcomes(analysis)]
         summaries = tuple(map(summarize_graph, analyses))
@@ -205,19 +205,6 @@ def _profile(device: torch.device, *, measure: bool) -> tuple[DeviceProfile | No
         return device_profile(device, measure=measure), []
     except FrxError as error:
         return None, [Refusal("device profile", str(error))]
-
-
-@contextlib.contextmanager
-def _collector_paused() -> Iterator[None]:
-    """Pause garbage collection: facts and findings are millions of small objects without cycles, and searching them
-    takes a third of the time."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def _subject(graph: CapturedGraph, inner: str) -> _Subject:

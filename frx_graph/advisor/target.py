@@ -107,14 +107,14 @@ def _checked(target: str, made: object) -> Workload:
     model, args = made[0], made[1]
     kwargs = made[2] if len(made) > 2 else {}
     optimizer = made[3] if len(made) == 4 else None
-    if not callable(model):
-        raise TargetError(f"{target} returned a {type(model).__name__} as the model, which cannot be called", _RETURNS)
-    if not isinstance(args, (tuple, list)):
-        raise TargetError(f"{target} returned a {type(args).__name__} as args", _RETURNS)
-    if not isinstance(kwargs, Mapping):
-        raise TargetError(f"{target} returned a {type(kwargs).__name__} as kwargs", _RETURNS)
-    if optimizer is not None and not isinstance(optimizer, torch.optim.Optimizer):
-        raise TargetError(f"{target} returned a {type(optimizer).__name__} as the optimizer", _RETURNS)
+    for part, role, fits in (
+        (model, "the model, which cannot be called", callable(model)),
+        (args, "args", isinstance(args, (tuple, list))),
+        (kwargs, "kwargs", isinstance(kwargs, Mapping)),
+        (optimizer, "the optimizer", optimizer is None or isinstance(optimizer, torch.optim.Optimizer)),
+    ):
+        if not fits:
+            raise TargetError(f"{target} returned a {type(part).__name__} as {role}", _RETURNS)
     return Workload(target, model, tuple(args), kwargs, optimizer)
 
 

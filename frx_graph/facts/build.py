@@ -14,9 +14,9 @@ from torch._ops import HigherOrderOperator, OpOverload
 from torch.utils import _pytree as pytree
 
 from frx_graph.capture.call_site import UNKNOWN_SITE
-from frx_graph.capture.captured_graph import CapturedGraph, GraphInput, InputKind, Phase
+from frx_graph.capture.captured_graph import CapturedGraph, InputKind, Phase
 from frx_graph.facts.graph_facts import Argument, GraphFacts, OpFacts, ValueFacts, ValueRef
-from frx_graph.facts.size_hint import is_known, size_hint
+from frx_graph.facts.size_hint import is_known, shape_hint, stride_hint
 
 _KNOWN_NAMESPACES = frozenset({"aten", "prims"})
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
@@ -25,9 +25,9 @@ _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 def build_graph_facts(captured: CapturedGraph) -> GraphFacts:
     """Return the facts of every value and operator; linear in the size of the graph."""
     graph = captured.aten.graph
-    inputs_by_name = {entry.name: entry for entry in captured.inputs}
+    kinds = {entry.name: entry.kind for entry in captured.inputs}
+    paths = {entry.name: entry.path for entry in captured.inputs}
     storages = _StorageGroups()
-    output_names = _tuple_outputs(graph)
     tensors: dict[str, tuple[Tensor, str | None]] = {}
     ops: list[OpFacts] = []
     mutated: set[int] = set()
@@ -38,7 +38,8 @@ def build_graph_facts(captured: CapturedGraph) -> GraphFacts:
             if isinstance(value, Tensor):
                 tensors[node.name] = (value, None)
         elif node.op == "call_function" and node.target is not operator.getitem:
-            names = output_names.get(node.name) or _single_output(node)
+            value = node.meta.get("val")
+            names = {node.name: value} if isinstance(value, Tensor) else _elements(node)
             for name, value in names.items():
                 tensors[name] = (value, node.name)
             op = _op_facts(node, captured, tensors, tuple(names))
@@ -51,8 +52,22 @@ def build_graph_facts(captured: CapturedGraph) -> GraphFacts:
             users[name].append(op.node)
     visible = {storages.group(tensors[name][0]) for name in captured.outputs_visible if name in tensors}
     values = {
-        name: _value_facts(
-            name, value, producer, tuple(users[name]), inputs_by_name.get(name), storages.group(value), mutated, visible
+        name: ValueFacts(
+            name=name,
+            shape=shape_hint(value),
+            strides=stride_hint(value) if value.layout is torch.strided else (0,) * value.dim(),
+            dtype=value.dtype,
+            device=value.device,
+            storage=storages.group(value),
+            producer=producer,
+            users=tuple(users[name]),
+            kind=kinds.get(name, InputKind.ARGUMENT if producer is None else None),
+            path=paths.get(name, ""),
+            requires_grad=value.requires_grad,
+            mutated=storages.group(value) in mutated,
+            user_visible=storages.group(value) in visible,
+            dynamic_dims=tuple(dim for dim, n in enumerate(value.shape) if not isinstance(n, int)),
+            data_dependent=not all(is_known(n) for n in value.shape),
         )
         for name, (value, producer) in tensors.items()
     }
@@ -85,16 +100,6 @@ class _StorageGroups:
         return self._groups.setdefault(key, (len(self._groups), keep))[0]
 
 
-def _tuple_outputs(graph: fx.Graph) -> dict[str, dict[str, Tensor]]:
-    """Return the tensors of nodes with several results, by the name of the `getitem` node that reads each, if any."""
-    named = {
-        node.name: _elements(node)
-        for node in graph.nodes
-        if node.op == "call_function" and node.target is not operator.getitem
-    }
-    return {name: elements for name, elements in named.items() if elements}
-
-
 def _elements(node: fx.Node) -> dict[str, Tensor]:
     """Return the tensors of a tuple, and of the tuples in it that are read; without a value, as for some higher-order
     operators, only those that are read."""
@@ -111,11 +116,6 @@ def _elements(node: fx.Node) -> dict[str, Tensor]:
         elif index in taken:
             found |= _elements(taken[index])
     return found
-
-
-def _single_output(node: fx.Node) -> dict[str, Tensor]:
-    value = node.meta.get("val")
-    return {node.name: value} if isinstance(value, Tensor) else {}
 
 
 def _op_facts(
@@ -155,7 +155,7 @@ class _Called:
 @functools.cache
 def _called(target: Any) -> _Called:
     if not isinstance(target, OpOverload):
-        name = _callable_name(target)
+        name = str(getattr(target, "__name__", target))
         return _Called(str(target) if isinstance(target, HigherOrderOperator) else name, name)
     schema = target._schema
     return _Called(
@@ -181,10 +181,6 @@ def _is_pointwise(target: OpOverload) -> bool:
     twin = getattr(getattr(torch.ops, target.namespace), name.removesuffix("_"), None) if name.endswith("_") else None
     overload = getattr(twin, target._overloadname, None)
     return overload is not None and torch.Tag.pointwise in overload.tags
-
-
-def _callable_name(target: object) -> str:
-    return str(getattr(target, "__name__", target))
 
 
 def _input_nodes(node: fx.Node) -> list[fx.Node]:
@@ -226,33 +222,3 @@ def _argument(value: Any) -> Argument:
     ):
         return value
     return repr(value)
-
-
-def _value_facts(
-    name: str,
-    value: Tensor,
-    producer: str | None,
-    users: tuple[str, ...],
-    entry: GraphInput | None,
-    storage: int,
-    mutated: set[int],
-    visible: set[int],
-) -> ValueFacts:
-    strided = value.layout is torch.strided
-    return ValueFacts(
-        name=name,
-        shape=tuple(size_hint(n) for n in value.shape),
-        strides=tuple(size_hint(s) for s in value.stride()) if strided else (0,) * value.dim(),
-        dtype=value.dtype,
-        device=value.device,
-        storage=storage,
-        producer=producer,
-        users=users,
-        kind=entry.kind if entry is not None else (InputKind.ARGUMENT if producer is None else None),
-        path=entry.path if entry is not None else "",
-        requires_grad=value.requires_grad,
-        mutated=storage in mutated,
-        user_visible=storage in visible,
-        dynamic_dims=tuple(dim for dim, n in enumerate(value.shape) if not isinstance(n, int)),
-        data_dependent=not all(is_known(n) for n in value.shape),
-    )
