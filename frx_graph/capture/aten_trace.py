@@ -48,47 +48,32 @@ class Tangent:
     strides: tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class UntracedGraph:
-    """A Dynamo graph with all that was read from it while it was compiled. `fakes` are its placeholders' fake values;
-    `caller` is the line that called what is compiled."""
-
-    graph_id: str
-    dynamo: fx.GraphModule
-    fakes: tuple[Any, ...]
-    inputs: tuple[GraphInput, ...]
-    module_root: str
-    train: bool
-    parameters: tuple[int, ...]
-    caller: CallSite = UNKNOWN_SITE
-
-
 def trace_eager(
-    graph: UntracedGraph,
+    dynamo: fx.GraphModule,
+    fakes: Sequence[Any],
     fake_mode: FakeTensorMode,
-    origin: str,
-    tangents: Sequence[Tangent | None] | None = None,
     *,
+    graph_id: str,
+    origin: str,
+    inputs: Sequence[GraphInput],
+    train: bool,
+    module_root: str = "model",
+    tangents: Sequence[Tangent | None] | None = None,
     calls: int = 1,
+    parameters: tuple[int, ...] = (),
+    caller: CallSite = UNKNOWN_SITE,
     inner: str = "",
 ) -> CapturedGraph:
-    """Trace a Dynamo graph over the fake values of its placeholders. Raises whatever tracing raises.
+    """Trace `dynamo` over the fake values of its placeholders. Raises whatever tracing raises.
 
-    Args:
-        graph: The graph, as it was noted while Dynamo compiled it.
-        fake_mode: The mode of the fake values.
-        origin: The program's name.
-        tangents: The gradient of each output. Without it every output that a training step would differentiate gets a
-            gradient in the output's own strides, as AOTAutograd assumes.
-        calls: Runs of the graph in one step.
-        inner: The compiler that the program gave the graph to.
-
+    `tangents` are the gradients of the outputs. Without them every output that a training step would differentiate gets
+    a gradient in the output's own strides, as AOTAutograd assumes. `caller`, the line that called the model, replaces
+    unknown lines of operators in torch's own code.
     """
-    fakes, train = graph.fakes, graph.train
     forward_nodes: set[str] = set()
 
     def forward(*args: Any) -> Any:
-        return fx.Interpreter(graph.dynamo).run(*args)
+        return fx.Interpreter(dynamo).run(*args)
 
     def forward_and_backward(*args: Any) -> Any:
         outputs = forward(*args)
@@ -129,22 +114,22 @@ def trace_eager(
                 aten = make_fx(function, record_module_stack=False)(*fakes)
 
     merge_relayouts(aten.graph)
-    sites, phases = _attribute(aten.graph, graph.module_root, forward_nodes, graph.caller)
+    sites, phases = _attribute(aten.graph, module_root, forward_nodes, caller)
     output_args = aten.graph.output_node().args[0]
     visible, gradients = output_args if train and isinstance(output_args, (tuple, list)) else (output_args, ())
     return CapturedGraph(
-        graph_id=graph.graph_id,
+        graph_id=graph_id,
         origin=origin,
         train=train,
         aten=aten,
-        inputs=graph.inputs,
+        inputs=tuple(inputs),
         sites=sites,
         phases=phases,
         outputs_visible=tuple(n.name for n in pytree.tree_leaves(visible) if isinstance(n, fx.Node)),
         calls=calls,
-        parameters=graph.parameters,
+        parameters=parameters,
         inner=inner,
-        gradients=_parameter_gradients(aten.graph, fakes, gradients, graph.inputs),
+        gradients=_parameter_gradients(aten.graph, fakes, gradients, inputs),
     )
 
 

@@ -79,9 +79,9 @@ def _recompiles(baseline: CaptureFacts, candidate: CaptureFacts) -> Iterator[Wor
 def _guards(baseline: CaptureFacts, candidate: CaptureFacts) -> Iterator[WorseCapture]:
     """Compare frames that both have: one that only the candidate has is behind a new break, or another graph, and is
     reported as that."""
-    known = {(frame.name, frame.place): set(frame.guards) for frame in baseline.frames}
+    known = {(frame.name, frame.place): frame.guards for frame in baseline.frames}
     for frame in candidate.frames:
-        before = known.get((frame.name, frame.place))
-        for guard in frame.guards if before is not None else ():
+        before = known.get((frame.name, frame.place), frame.guards)
+        for guard in frame.guards:
             if guard not in before:
                 yield WorseCapture(CaptureChange.GUARD, f"{frame.name} ({frame.place}): {guard}")

@@ -18,11 +18,11 @@ from torch._dynamo.variables import torch as dynamo_torch
 from torch.nn.modules import activation
 from torch.utils import _pytree as pytree
 
-from frx_graph.capture.aten_trace import Tangent, UntracedGraph, backward_roots
+from frx_graph.capture.aten_trace import Tangent, backward_roots
 from frx_graph.capture.captured_graph import Capture
 from frx_graph.capture.dynamo_events import bookmark, breaks_since, short_reason
 from frx_graph.capture.model_call import ISOLATED
-from frx_graph.capture.recorder import GraphRecorder
+from frx_graph.capture.recorder import GraphRecorder, UntracedGraph
 from frx_graph.capture.state_snapshot import preserve_state
 from frx_graph.errors import NOT_THE_MODELS, CaptureError, TargetError, first_line
 

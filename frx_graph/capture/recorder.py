@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -12,8 +13,9 @@ from torch import Tensor, fx, nn
 from torch._guards import CompileContext
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
-from frx_graph.capture.aten_trace import Tangent, UntracedGraph, trace_eager
+from frx_graph.capture.aten_trace import Tangent, trace_eager
 from frx_graph.capture.call_site import (
+    UNKNOWN_SITE,
     CallSite,
     module_path_from_stack,
     site_from_stack_trace,
@@ -34,6 +36,21 @@ from frx_graph.errors import first_line
 
 _RECOMPUTED = "the backward computes its operators again and repeats their copies; only the forward's are counted"
 _SELF_SOURCE = re.compile(r"^L\['(?P<local>[^']+)'\](?P<rest>.*)$")
+
+
+@dataclass(frozen=True)
+class UntracedGraph:
+    """A Dynamo graph with all that was read from it while it was compiled. `fakes` are its placeholders' fake values;
+    `caller` is the line that called what is compiled."""
+
+    graph_id: str
+    dynamo: fx.GraphModule
+    fakes: tuple[Any, ...]
+    inputs: tuple[GraphInput, ...]
+    module_root: str
+    train: bool
+    parameters: tuple[int, ...]
+    caller: CallSite = UNKNOWN_SITE
 
 
 class GraphRecorder:
@@ -96,7 +113,21 @@ class GraphRecorder:
         # Not `detect_fake_mode`: it prefers the backend's fake mode, and these values belong to Dynamo's own.
         fake_mode = next((f.fake_mode for f in graph.fakes if isinstance(f, FakeTensor)), None) or FakeTensorMode()
         try:
-            captured = trace_eager(graph, fake_mode, self._origin, tangents, calls=calls, inner=inner)
+            captured = trace_eager(
+                graph.dynamo,
+                graph.fakes,
+                fake_mode,
+                graph_id=graph.graph_id,
+                origin=self._origin,
+                inputs=graph.inputs,
+                train=graph.train,
+                module_root=graph.module_root,
+                tangents=tangents,
+                calls=calls,
+                parameters=graph.parameters,
+                caller=graph.caller,
+                inner=inner,
+            )
         except Exception as error:  # noqa: BLE001 - tracing runs arbitrary operators; the program must go on
             self.fail(f"graph {graph.graph_id}", first_line(error), _first_site(graph.dynamo, graph.caller))
         else:
