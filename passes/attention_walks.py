@@ -22,7 +22,7 @@ BIASES = frozenset({"aten.add", "aten.sub", "aten.add_", "aten.sub_"})
 MASKS = frozenset({"aten.masked_fill", "aten.masked_fill_", "aten.where"})
 HIDDEN_FROM = -1e4
 """Largest fill value that hides a score: about the least that float16 holds; its exponential is 0 in every dtype."""
-_CONSTANTS = {"aten.scalar_tensor": 0, "aten.full": 1, "aten.full_like": 1}
+FILLED = {"aten.scalar_tensor": 0, "aten.full": 1, "aten.full_like": 1}
 """Operators that make a tensor of one number, and the position of that number."""
 MAX_STEPS = 24
 """Operators followed on one side of the softmax. Published attentions need up to 10 (scale, two masks, bias, casts)."""
@@ -107,7 +107,7 @@ def _reaches_product(facts: GraphFacts, value: str) -> bool:
             return True
         if not (is_view(op) or op.pointwise or op.operator in _PASS_THROUGH) or not op.inputs:
             return False
-        if op.operator in _CONSTANTS:  # `full_like` takes the size of the scores, and no more
+        if op.operator in FILLED:  # `full_like` takes the size of the scores, and no more
             return False
         value = op.inputs[0]
     return False
@@ -168,9 +168,9 @@ def number_in(facts: GraphFacts, argument: object) -> float | None:
     if isinstance(argument, ValueRef):
         *_, origin = source_of(facts, argument.name)
         op = facts.producer(origin)
-        if op is None or op.operator not in _CONSTANTS or _CONSTANTS[op.operator] in op.symbolic:
+        if op is None or op.operator not in FILLED or FILLED[op.operator] in op.symbolic:
             return None
-        argument = op.args[_CONSTANTS[op.operator]]
+        argument = op.args[FILLED[op.operator]]
     return float(argument) if isinstance(argument, (int, float)) else None
 
 

@@ -14,16 +14,13 @@ import torch
 
 from frx_graph.facts.graph_facts import Argument, GraphFacts, OpFacts, ValueRef
 from frx_graph.facts.operator_families import LAYOUT_COPIES
+from frx_graph.passes.attention_walks import FILLED, MAX_STEPS
 from frx_graph.passes.copies.view_chain import is_view
 
 Number: TypeAlias = int | float
 Parts: TypeAlias = tuple[Number, Number]
 """The number at every position up to the diagonal, and the number at every position above it."""
 
-_MAX_DEPTH = 24
-"""Operators followed from a mask to what it is made of."""
-_FILLED: Mapping[str, int] = {"aten.full": 1, "aten.full_like": 1, "aten.scalar_tensor": 0}
-"""Operators that make a tensor of one number, and the position of that number."""
 _ONES = frozenset({"aten.ones", "aten.ones_like", "aten.new_ones"})
 _ZEROS = frozenset({"aten.zeros", "aten.zeros_like", "aten.new_zeros"})
 _IN_PLACE = frozenset(
@@ -67,7 +64,7 @@ def _square(facts: GraphFacts, value: str) -> bool:
 def _parts(facts: GraphFacts, value: str, depth: int) -> Parts | None:
     """Return the numbers that the two parts of `value` hold; None unless each is known to hold one number."""
     op = facts.producer(value)
-    if op is None or depth > _MAX_DEPTH or facts.values[value].mutated:
+    if op is None or depth > MAX_STEPS or facts.values[value].mutated:
         return None
     if op.kwargs.get("alpha", 1) != 1 or "alpha" in op.symbolic:
         return None
@@ -84,8 +81,8 @@ def _made(facts: GraphFacts, op: OpFacts, depth: int) -> Parts | None:
         parts = _argument_parts(facts, op.args[position], depth)
         return parts if parts is not None and (parts[0] == parts[1] or _aligned(facts, op, op.args[position])) else None
 
-    if op.operator in _FILLED:
-        return parts_at(_FILLED[op.operator])
+    if op.operator in FILLED:
+        return parts_at(FILLED[op.operator])
     if op.operator in _ONES or op.operator in _ZEROS:
         return (1, 1) if op.operator in _ONES else (0, 0)
     first = parts_at(0)

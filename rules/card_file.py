@@ -6,12 +6,18 @@ from importlib import resources
 from typing import Any, TypeVar
 
 import yaml
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from frx_graph.errors import ContractError
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 Card = TypeVar("Card", bound=BaseModel)
+
+
+class StrictModel(BaseModel):
+    """Base of all cards: frozen, and unknown keys are errors."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 def parse_yaml(text: str, source: str, model: type[Card]) -> Card:

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import Field, StringConstraints
 
-from frx_graph.rules.card_file import load_cards
+from frx_graph.rules.card_file import StrictModel, load_cards
 from frx_graph.rules.recommendation_card import Direction, Identifier, Prose
 
 
@@ -35,10 +35,8 @@ class Category(StrEnum):
     TENSOR_CORES = "tensor_cores"
 
 
-class Confirmation(BaseModel):
+class Confirmation(StrictModel):
     """Measurement that confirms the rule: `metric` is the counter's own name, or a tool's check."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     metric: Prose
     direction: Direction
@@ -46,11 +44,9 @@ class Confirmation(BaseModel):
     expected: Prose
 
 
-class CudaCard(BaseModel):
+class CudaCard(StrictModel):
     """One rule, for people. `confidence` is how often it was right about code that it was not written for
     (docs/cuda_source.md), 0..1; 0.7 where nothing was found there."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     id: Identifier
     title: Annotated[Prose, StringConstraints(max_length=80)]

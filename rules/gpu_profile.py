@@ -14,10 +14,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, StringConstraints, model_validator
+from pydantic import Field, PositiveFloat, PositiveInt, StringConstraints, model_validator
 
 from frx_graph.errors import ContractError, OptionError
-from frx_graph.rules.card_file import load_cards
+from frx_graph.rules.card_file import StrictModel, load_cards
 
 _Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 _MAKERS = frozenset({"nvidia", "tesla", "geforce", "amd", "instinct"})
@@ -33,11 +33,7 @@ _WORD = re.compile(r"[^\s_-]+")
 _TARGET = re.compile(r"(sm_\d+)([af]?)")
 
 
-class _Card(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class SmLimits(_Card):
+class SmLimits(StrictModel):
     """Capacity of a multiprocessor. Registers have 32 bits and are allocated to a warp in units of `register_unit`;
     `shared_unit` and all shared memory are bytes, of which a block's includes what CUDA reserves."""
 
@@ -52,7 +48,7 @@ class SmLimits(_Card):
     shared_unit: PositiveInt
 
 
-class ProductCard(_Card):
+class ProductCard(StrictModel):
     """One product. `names` are what it is called besides `name`, by its driver first of all; makers' words, spaces and
     hyphens do not matter. Throughputs are dense ones, tensor cores' with fp32 accumulation; `float32_tflops` is without
     TF32."""
@@ -76,7 +72,7 @@ class ProductCard(_Card):
         return self
 
 
-class ArchitectureCard(_Card):
+class ArchitectureCard(StrictModel):
     """One file. `architecture_specific_features` are there only for PTX of a target that ends in `a` or `f`."""
 
     architecture: Annotated[str, StringConstraints(pattern=r"^(sm_\d+|gfx[0-9a-f]+)$")]

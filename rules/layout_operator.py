@@ -12,10 +12,10 @@ import functools
 from collections.abc import Mapping
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from frx_graph.errors import ContractError
-from frx_graph.rules.card_file import card_files, parse_yaml
+from frx_graph.rules.card_file import StrictModel, card_files, parse_yaml
 
 
 class LayoutRole(enum.StrEnum):
@@ -81,7 +81,7 @@ class Needs(enum.StrEnum):
     """Plain and channels-last."""
 
 
-class LayoutOperator(BaseModel):
+class LayoutOperator(StrictModel):
     """One operator (packet, `aten.cat`), with all its overloads and its in-place form.
 
     `operands` are the positions of the arguments whose layout counts, None meaning every tensor; a statement about an
@@ -93,8 +93,6 @@ class LayoutOperator(BaseModel):
     `images` is false if rank 4 is no image (attention: batch, heads, sequence, features). `needs` are the orders that
     an eager kernel needs, None meaning that it takes all.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     operator: Annotated[str, Field(pattern=r"^\w+\.\w+$")]
     role: LayoutRole
@@ -157,9 +155,7 @@ UNKNOWN = LayoutOperator(
 )
 
 
-class _Family(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
+class _Family(StrictModel):
     family: str
     operators: tuple[LayoutOperator, ...]
 

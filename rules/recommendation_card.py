@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import Field, StringConstraints
 
 from frx_graph.records import Effort, Risk
-from frx_graph.rules.card_file import load_cards
+from frx_graph.rules.card_file import StrictModel, load_cards
 
 Prose = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 Identifier = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]
@@ -31,10 +31,8 @@ class Direction(StrEnum):
     STABLE = "stable"
 
 
-class Step(BaseModel):
+class Step(StrictModel):
     """One measurement to repeat. `metric` is the counter's own name, `value` its name here."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     metric: Prose
     value: Prose
@@ -44,10 +42,8 @@ class Step(BaseModel):
     expected: Prose
 
 
-class RecommendationCard(BaseModel):
+class RecommendationCard(StrictModel):
     """One card, for people. `tier` is 0 for a setting, such as a launch's, 1 for code, 2 for the algorithm."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     id: Annotated[str, StringConstraints(pattern=r"^rec_[a-z0-9_]+$")]
     title: Annotated[Prose, StringConstraints(max_length=80)]

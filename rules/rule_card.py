@@ -10,31 +10,27 @@ import functools
 import re
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import Field, StringConstraints
 
 from frx_graph.errors import OptionError
 from frx_graph.records import Effort, Risk
-from frx_graph.rules.card_file import load_cards
+from frx_graph.rules.card_file import StrictModel, load_cards
 
 Prose = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 Code = Annotated[str, StringConstraints(pattern=r"^FRX\d{3}$")]
 Url = Annotated[str, StringConstraints(pattern=r"^https://\S+$")]
 
 
-class Example(BaseModel):
+class Example(StrictModel):
     """The smallest program that the rule finds, and the same program fixed. Python source."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     before: Prose
     after: Prose
 
 
-class RuleCard(BaseModel):
+class RuleCard(StrictModel):
     """One rule, for people. `safety` says what the fix can change besides speed; `risk` and `effort` are the usual
     ones, which a finding may raise or lower for its own case."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     code: Code
     name: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]

@@ -63,7 +63,9 @@ def capture_model(
                 raise
             except BaseException as error:  # noqa: BLE001 - Dynamo or the model: distinguished below, reported either way
                 _raise_if_the_models_own(model, args, kwargs)
-                recorder.fail("program", _why(error))
+                # Dynamo's own errors explain themselves at length; of others the first line will do.
+                explained = isinstance(error, TorchDynamoException)
+                recorder.fail("program", short_reason(str(error)) if explained else first_line(error))
             recorder.note_breaks(breaks_since(mark))
             for run in runs:
                 # Dynamo's cache keeps the compiled graphs: what they hold would stay alive with it.
@@ -99,10 +101,6 @@ def _nothing_captured(capture: Capture, origin: str) -> CaptureError:
         "Dynamo skips recurrent layers, scripted and quantized modules, sparse tensors and functions under "
         "torch._dynamo.disable; torch._dynamo.explain(model)(*args) shows what it sees",
     )
-
-
-def _why(error: BaseException) -> str:
-    return short_reason(str(error)) if isinstance(error, TorchDynamoException) else first_line(error)
 
 
 class _Runs:

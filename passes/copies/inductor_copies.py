@@ -17,6 +17,7 @@ from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts
 from frx_graph.facts.layout import CHANNELS_LAST_ORDER, Layout, is_channels_last, is_contiguous, strides_for_order
 from frx_graph.facts.operator_families import CONVOLUTIONS, LAYOUT_COPIES, WRITING_COPIES
 from frx_graph.facts.operator_signature import OperatorSignature, SpecArgument, TensorSpec
+from frx_graph.passes.copies.view_chain import readers
 from frx_graph.passes.fusion.fusion_groups import Dataflow
 from frx_graph.passes.layouts.inductor_layout import forced_channels_last
 from frx_graph.records import Basis, Copy, CopyKind, OperandRole
@@ -72,21 +73,10 @@ def _between_buffers(copy: OpFacts, flow: Dataflow) -> bool:
     maker = flow.maker(flow.root(source))
     if maker is not None and flow.fuses(maker):
         return False
-    readers = list(_readers(result, facts))
     handed_out = facts.values[result].user_visible or (
         copy.operator in WRITING_COPIES and facts.values[copy.inputs[0]].kind is not None
     )
-    return handed_out or any(not flow.fuses(reader) for reader in readers)
-
-
-def _readers(value: str, facts: GraphFacts) -> Iterator[OpFacts]:
-    """Yield operators that read `value` or a view of it; a further copy counts as itself."""
-    for user in facts.users(value):
-        if user.view or user.operator == "aten._unsafe_view":
-            for output in user.outputs:
-                yield from _readers(output, facts)
-        else:
-            yield user
+    return handed_out or any(not flow.fuses(reader) for reader in readers(facts, result))
 
 
 def _conversions(op: OpFacts, facts: GraphFacts, flow: Dataflow) -> Iterator[Copy]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -66,6 +67,17 @@ def view_chain(facts: GraphFacts, value: str) -> ViewChain:
         views.append(producer)
         base = producer.inputs[0]
     return ViewChain(base, tuple(reversed(views)), value)
+
+
+def readers(facts: GraphFacts, value: str) -> Iterator[OpFacts]:
+    """Yield the operators that read `value`, through its views, nearest first; an operator may come twice."""
+    pending = [value]
+    while pending:
+        for user in facts.users(pending.pop(0)):
+            if is_view(user):
+                pending.extend(user.outputs)
+            else:
+                yield user
 
 
 def identity(facts: GraphFacts, value: str) -> tuple[object, ...]:

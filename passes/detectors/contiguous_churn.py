@@ -28,7 +28,7 @@ from frx_graph.passes.analysis import Analysis, Detector
 from frx_graph.passes.copies.copy_findings import CopyGroup, Remedy, copied_text, copy_finding, copy_groups, count_texts
 from frx_graph.passes.copies.copy_necessity import REMOVABLE, Necessity, Verdict, judge
 from frx_graph.passes.copies.stride_replay import order_that_gives
-from frx_graph.passes.copies.view_chain import file_and_line, origin_text, stride_origin, view_chain
+from frx_graph.passes.copies.view_chain import file_and_line, origin_text, readers, stride_origin, view_chain
 from frx_graph.passes.severity import MEDIUM_SHARE
 from frx_graph.records import CopyKind, Effort, Evidence, Finding, Refusal, Risk, Severity
 from frx_graph.support.byte_text import bytes_text
@@ -156,14 +156,8 @@ def _call_name(verdict: Verdict) -> str:
 
 def _users_text(facts: GraphFacts, verdict: Verdict) -> str:
     """Name the operators behind the copy, looking through views."""
-    names: dict[str, None] = {}
-    pending = list(facts.op_by_node[verdict.copy.node].outputs)
-    while pending and len(names) < _SHOWN:
-        for user in facts.users(pending.pop(0)):
-            if user.view or user.operator == "aten._unsafe_view":
-                pending.extend(user.outputs)
-            else:
-                names[_name(user)] = None
+    (result,) = facts.op_by_node[verdict.copy.node].outputs
+    names = list(dict.fromkeys(_name(reader) for reader in readers(facts, result)))[:_SHOWN]
     return ", ".join(names) or "its users"
 
 

@@ -26,7 +26,7 @@ from frx_graph.passes import confidence
 from frx_graph.passes.analysis import Analysis, Detector
 from frx_graph.passes.call_groups import by_place, module_paths, shared_site
 from frx_graph.passes.copies.copy_findings import value_text
-from frx_graph.passes.copies.view_chain import is_view, view_chain
+from frx_graph.passes.copies.view_chain import readers, view_chain
 from frx_graph.passes.fusion.fusion_roles import is_layout_copy
 from frx_graph.passes.layouts.inductor_layout import forced_channels_last
 from frx_graph.passes.layouts.layout_constraint import LayoutConstraint, is_default, layout_constraint
@@ -85,29 +85,15 @@ def _copies_before(op: OpFacts, facts: GraphFacts) -> Iterator[str]:
     for name in dict.fromkeys(op.inputs):
         base = view_chain(facts, name).base
         producer = facts.producer(base)
-        if producer is not None and is_layout_copy(producer, facts) and _readers(base, facts) == {op.node}:
+        alone = all(reader is op for reader in readers(facts, base))
+        if alone and producer is not None and is_layout_copy(producer, facts):
             yield producer.node
 
 
 def _copies_behind(op: OpFacts, facts: GraphFacts) -> Iterator[str]:
     """Yield layout copies of the results of `op`."""
     for name in op.outputs:
-        for node in sorted(_readers(name, facts)):
-            if is_layout_copy(facts.op_by_node[node], facts):
-                yield node
-
-
-def _readers(value: str, facts: GraphFacts) -> set[str]:
-    """Return the operators that read a value, through views."""
-    found: set[str] = set()
-    waiting = [value]
-    while waiting:
-        for user in facts.users(waiting.pop()):
-            if is_view(user):
-                waiting.extend(user.outputs)
-            else:
-                found.add(user.node)
-    return found
+        yield from sorted({reader.node for reader in readers(facts, name) if is_layout_copy(reader, facts)})
 
 
 def _forced_values(op: OpFacts, analysis: Analysis) -> Iterator[ValueFacts]:

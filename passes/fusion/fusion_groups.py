@@ -153,13 +153,11 @@ def _touches_mutated_memory(op: OpFacts, facts: GraphFacts) -> bool:
 
 
 def kernels_of(facts: GraphFacts, costs: Mapping[str, OpCost]) -> Kernels:
-    """Return the kernels of a graph; `costs` is `op_costs(facts)`. Linear in the size of the graph."""
+    """Return the kernels of a graph, groups in execution order; every fusible operator is in exactly one.
+
+    `costs` is `op_costs(facts)`. Linear in the size of the graph.
+    """
     flow = Dataflow(facts)
-    return Kernels(flow, fusion_groups(flow, costs))
-
-
-def fusion_groups(flow: Dataflow, costs: Mapping[str, OpCost]) -> tuple[FusionGroup, ...]:
-    """Return the groups of a graph in execution order. Every fusible operator is in exactly one."""
     levels = kernel_levels(flow)
     fusible = [op for op in flow.facts.ops if flow.fuses(op)]
     union = _DisjointSets(op.node for op in fusible)
@@ -173,7 +171,7 @@ def fusion_groups(flow: Dataflow, costs: Mapping[str, OpCost]) -> tuple[FusionGr
     for op in fusible:
         by_group.setdefault(union.find(op.node), []).append(op)
     saved = _saved_bytes(flow, {node: union.find(node) for node in levels if node in union})
-    return tuple(
+    groups = tuple(
         FusionGroup(
             ops=tuple(ops),
             phase=ops[0].phase,
@@ -183,6 +181,7 @@ def fusion_groups(flow: Dataflow, costs: Mapping[str, OpCost]) -> tuple[FusionGr
         )
         for key, ops in by_group.items()
     )
+    return Kernels(flow, groups)
 
 
 def _join(union: _DisjointSets, levels: Mapping[str, int], pairs: Iterable[tuple[OpFacts, OpFacts]]) -> None:
