@@ -25,6 +25,7 @@ from frx_graph.advisor.summary import (
 from frx_graph.analyzers.sightings.corroboration import corroborated
 from frx_graph.analyzers.sightings.sighting import RunFile, Setting
 from frx_graph.capture.captured_graph import Capture, CapturedGraph, frame_of
+from frx_graph.capture.dynamo_events import count_cudagraph_skips
 from frx_graph.capture.model import capture_model
 from frx_graph.capture.model_call import check_call
 from frx_graph.errors import NOT_THE_MODELS, FrxError, first_line
@@ -220,7 +221,7 @@ def _analyses(
     profile: DeviceProfile | None,
     contract: OperatorContract | None,
 ) -> list[Analysis]:
-    skips = _cudagraph_skips() if any(subject.inner == "inductor" for subject in subjects) else 0
+    skips = count_cudagraph_skips() if any(subject.inner == "inductor" for subject in subjects) else 0
     events = CompileEvents(breaks=capture.breaks, recompiles=capture.recompiles, cudagraph_skips=skips)
     # Events of a frame are reported once, with the last of its versions.
     last_version = {frame_of(subject.facts.graph_id): subject for subject in subjects}
@@ -266,7 +267,3 @@ def _outcomes(analysis: Analysis) -> Iterator[Finding | Refusal]:
                 yield replace(outcome, graph_id=analysis.facts.graph_id)
             else:
                 yield outcome
-
-
-def _cudagraph_skips() -> int:
-    return int(torch._dynamo.utils.counters["inductor"]["cudagraph_skips"])

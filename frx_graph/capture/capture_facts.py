@@ -18,7 +18,7 @@ from typing import Any
 from torch._dynamo import convert_frame
 from torch._dynamo import utils as dynamo_utils
 
-from frx_graph.capture.dynamo_events import bookmark, breaks_since, short_reason, untold
+from frx_graph.capture.dynamo_events import bookmark, breaks_since, count_cudagraph_skips, short_reason, untold
 
 _METRICS_KEPT = 100_000
 """Dynamo forgets all but the last 64 (`DEFAULT_COMPILATION_METRICS_LIMIT`); a large model has more."""
@@ -90,7 +90,7 @@ def observe_capture(step: Callable[[int], object], steps: int = 3) -> CaptureFac
         raise ValueError(f"{steps} steps")
     mark = bookmark()
     known = {id(compilation) for compilation in mark.compilations}
-    skips = _cudagraph_skips()
+    skips = count_cudagraph_skips()
     ends: list[int] = []
     with _all_metrics(), _skip_messages() as messages:
         for number in range(steps):
@@ -111,7 +111,7 @@ def observe_capture(step: Callable[[int], object], steps: int = 3) -> CaptureFac
         breaks=tuple(Break(str(found.site), short_reason(found.reason)) for found in breaks),
         frames=frames,
         recompiles=tuple(_recompiles(compilations, ends)),
-        cudagraph_skips=max(0, _cudagraph_skips() - skips),
+        cudagraph_skips=max(0, count_cudagraph_skips() - skips),
         cudagraph_skip_reasons=tuple(dict.fromkeys([*messages, *(str(reason) for reason in reasons if reason)])),
         untold=tuple(missing),
     )
@@ -203,10 +203,6 @@ def normalised_guard(expression: str) -> str:
     return _LONG_NUMBER.sub("#", _ADDRESS.sub("0x", expression))
 
 
-def _cudagraph_skips() -> int:
-    return int(dynamo_utils.counters["inductor"]["cudagraph_skips"])
-
-
 @contextlib.contextmanager
 def _all_metrics() -> Iterator[None]:
     """Keep the metrics of all compilations while entered."""
@@ -222,23 +218,19 @@ def _all_metrics() -> Iterator[None]:
         limit(before or dynamo_utils.DEFAULT_COMPILATION_METRICS_LIMIT)
 
 
-class _Messages(logging.Handler):
-    def __init__(self) -> None:
-        super().__init__(logging.WARNING)
-        self.texts: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Keep the text."""
-        self.texts.append(" ".join(record.getMessage().split()))
-
-
 @contextlib.contextmanager
 def _skip_messages() -> Iterator[list[str]]:
     """Collect the warnings of `torch._inductor.cudagraph_utils`, which give the reason of each skip."""
     logger = logging.getLogger("torch._inductor.cudagraph_utils.__cudagraphs")
-    handler = _Messages()
-    logger.addHandler(handler)
+    texts: list[str] = []
+
+    def note(record: logging.LogRecord) -> bool:
+        if record.levelno >= logging.WARNING:
+            texts.append(" ".join(record.getMessage().split()))
+        return True
+
+    logger.addFilter(note)
     try:
-        yield handler.texts
+        yield texts
     finally:
-        logger.removeHandler(handler)
+        logger.removeFilter(note)

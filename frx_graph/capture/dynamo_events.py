@@ -57,6 +57,11 @@ def recompile_reason() -> str | None:
     return str(reason) if reason else None
 
 
+def count_cudagraph_skips() -> int:
+    """Return how often Inductor skipped CUDA graphs in this process."""
+    return int(dynamo_utils.counters["inductor"]["cudagraph_skips"])
+
+
 def untold() -> Iterator[tuple[str, str]]:
     """Yield subject and reason of everything that this version of torch does not report."""
     if not hasattr(dynamo_utils, "graph_break_reasons") or not hasattr(dynamo_utils, "get_compilation_metrics"):
