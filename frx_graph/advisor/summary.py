@@ -68,7 +68,7 @@ def total_copies(analyses: Sequence[Analysis], findings: Sequence[Finding]) -> T
 
 
 def refuse_breaks(capture: Capture) -> list[Refusal]:
-    """Return one refusal for each graph break; breaks without a known line are told apart by reason."""
+    """Return one refusal for each graph break; breaks without a known line are distinguished by reason."""
     places: dict[tuple[object, ...], Refusal] = {}
     for found in capture.breaks:
         reason = short_reason(found.reason)

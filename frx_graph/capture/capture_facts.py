@@ -123,7 +123,7 @@ def _new(known: set[int]) -> list[Any]:
 
 
 def _first_of_a_graph(compilation: Any) -> bool:
-    """A backward that AOTAutograd compiles later has an entry of its own, which is not another graph of Dynamo's."""
+    """Return True for the first compilation of a Dynamo graph; AOTAutograd's later backward has another entry."""
     return bool(
         compilation.graph_op_count
         and compilation.fail_type is None

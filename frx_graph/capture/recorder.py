@@ -238,7 +238,7 @@ def unanalysable(dynamo: fx.GraphModule) -> str | None:
     own = [node.target for node in dynamo.graph.find_nodes(op="get_attr") if _is_real_tensor(dynamo, node)]
     if own:
         return (
-            f"it holds {len(own)} tensors of its own and is not given them, as the compiled step of an optimizer does, "
+            f"it holds {len(own)} tensors that are not its inputs, as the compiled step of an optimizer does, "
             "and as a model with tensors that are no buffers does once it was frozen; register those as buffers, "
             "compile the model, and leave optimizer.step to torch.compile without frx"
         )

@@ -73,7 +73,7 @@ def _makes_its_strides_whole(node: fx.Node) -> bool:
         image = next(leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor))
         predicted = node.meta["example_value"]
         if 1 in (*image.shape[1:], *predicted.shape[1:]) and image.stride() != make_contiguous_strides_for(image.shape):
-            # Fakes and kernels each have a rule for what lies in two orders at once.
+            # Fakes and kernels follow different rules for values that have both orders at once.
             return False
         with without_guards(predicted.fake_mode), torch.no_grad(), whole_upsampling(), warnings.catch_warnings():
             # What the function has to say to its caller it has said to Dynamo.

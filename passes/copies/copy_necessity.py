@@ -130,7 +130,7 @@ def _ends(facts: GraphFacts, op: OpFacts) -> tuple[ValueFacts, ValueFacts]:
 
 
 def _unread(facts: GraphFacts, value: str) -> bool:
-    """Return True if `value` is not returned and only views that nobody reads are made of it."""
+    """Return True if `value` is not returned and all its views are unread."""
     if facts.values[value].user_visible or facts.values[value].mutated:
         return False
     return all(is_view(op) and all(_unread(facts, name) for name in op.outputs) for op in facts.users(value))

@@ -98,7 +98,7 @@ def _result_remedy(facts: GraphFacts, copy: Copy) -> Remedy:
     if {Layout.PLAIN, Layout.CHANNELS_LAST} <= layouts:
         return Remedy(
             f"give {op_name(copy)} all its images in one layout: some come plain, some channels-last, and it stores "
-            f"its result anew"
+            f"its result again"
         )
     if copy.operator == "aten._native_multi_head_attention":
         return Remedy(
@@ -204,8 +204,8 @@ def _last_resort(facts: GraphFacts, copy: Copy, value: ValueFacts) -> Remedy:
         base = view_chain(facts, origin.value).base
         if facts.producer(base) is None:
             return Remedy(
-                f"let {op_name(copy)} see `{facts.values[base].path or base}` as the graph is handed it, or hand it "
-                f"over in the order that {op_name(copy)} reads: the strides are {origin_text(facts, origin)}, and a "
+                f"let {op_name(copy)} see `{facts.values[base].path or base}` as the graph gets it, or pass it "
+                f"in the order that {op_name(copy)} reads: the strides are {origin_text(facts, origin)}, and a "
                 f"`.contiguous()` behind it only moves the copy"
             )
     return Remedy(

@@ -252,7 +252,7 @@ def _contract_copies(op: OpFacts, facts: GraphFacts, contract: OperatorContract,
     ]
     results = facts.output_values(op)
     if results:
-        # The contract speaks of all results together, by the strides of the first operand.
+        # The contract covers all results together, by the strides of the first operand.
         asked.append((None, results[0], patterns[0], sum(value.bytes for value in results)))
     for position, value, pattern, size in asked:
         rank = len(operands[0].shape) if position is None else len(value.shape)

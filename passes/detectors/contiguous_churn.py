@@ -9,7 +9,7 @@ is in that layout already; keep the first of repeated ones; copy a parameter onc
 needed, the finding names the line that made the strides, which is the one place where it could be avoided.
 
 Safety: dropping a copy leaves values as they are and changes strides and aliasing; a copy whose source or result is
-written to or handed to the caller is never called needless.
+written to or returned to the caller is never called needless.
 
 Assumes: the operator layout contract tells which strides an operator takes. A `.contiguous()` that does nothing now
 leaves no trace in the graph, and would begin to copy if the one before it went.
@@ -175,7 +175,7 @@ def _loop_fix(facts: GraphFacts, times: int, part_of: ValueFacts | None) -> str:
     whole = (
         f"what {_name(producer)} makes at {file_and_line(producer.site)}" if producer else part_of.path or part_of.name
     )
-    return f"these are {times} copies of parts of one value: copy {whole} once, before it is taken apart"
+    return f"these are {times} copies of parts of one value: copy {whole} once, before it is split"
 
 
 def _name(op: OpFacts) -> str:

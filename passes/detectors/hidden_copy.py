@@ -8,8 +8,8 @@ producer store it in the right order, or use an operator that takes the strides 
 
 Safety: strides change, values do not. Code that reads `.stride()` or calls `.view()` on the value sees the difference.
 
-Assumes: that a copy happens was measured, for this very call or for its operator and stride class; which of both, the
-confidence and the evidence say.
+Assumes: the copy was measured, for this very call or for its operator and stride class. Confidence and evidence say
+which.
 """
 
 from __future__ import annotations

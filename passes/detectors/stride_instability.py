@@ -1,7 +1,7 @@
 """Finds inputs whose strides differ between calls, so that a compiled frame is compiled again.
 
 Why it is slow: a compiled graph holds for the strides that it was made for. Dynamo guards on them, and a tensor of the
-same shape that lies differently in memory makes it compile the frame again, which takes seconds; after eight versions
+same shape with other strides makes it compile the frame again, which takes seconds; after eight versions
 the frame runs in eager. CUDA graphs are recorded per version, too.
 
 Fix: pin the strides before the compiled call: `x = x.contiguous()`, or `.contiguous(memory_format=...)` where

@@ -86,7 +86,7 @@ def _remedy(analysis: Analysis, group: CopyGroup) -> Remedy:
 def _onednn_remedy(analysis: Analysis, to_strides: int) -> Remedy:
     if analysis.facts.train:
         return Remedy(
-            fix="oneDNN packs the weight anew because the optimizer changes it; no stride avoids that while training. "
+            fix="oneDNN packs the weight again because the optimizer changes it; no stride avoids that while training. "
             "Larger batches spread it over more samples; for inference freeze the model",
             effort=Effort.REFACTOR,
             sure_bytes=to_strides,
