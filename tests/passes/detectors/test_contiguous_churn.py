@@ -209,7 +209,7 @@ def test_slices_of_one_tensor_are_different_values(churn: Any) -> None:
 
     (finding,) = churn(Slices(), X)
     assert finding.title == "Copy in an unrolled loop"
-    assert finding.fix == "these are 2 copies of parts of one value: copy x once, before it is taken apart"
+    assert finding.fix == "these are 2 copies of parts of one value: copy x once, before it is split"
     assert (finding.count_per_step, what_for(finding)) == (2, "2 loop (4.61 kB)")
 
 
