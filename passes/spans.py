@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -121,20 +122,16 @@ def _runs(steps: Sequence[_Step], depth: int, *, by_layout: bool) -> list[_Run]:
 
 
 def _span(run: _Run, root: str) -> LayoutSpan:
-    written: dict[Layout, int] = {}
+    written: Counter[str] = Counter()
     for step in run.steps:
         if step.layout is not None:
-            written[step.layout] = written.get(step.layout, 0) + step.layout_bytes
+            written[step.layout.value] += step.layout_bytes
     return LayoutSpan(
         module_path=".".join(run.module) or root,
         phase=run.phase,
-        layout=_dominant(written),
+        layout=max(written, key=written.__getitem__, default=NO_LAYOUT),
         ops=len(run.steps),
         bytes=sum(step.bytes for step in run.steps),
         copies=sum(step.copies for step in run.steps),
         copy_bytes=sum(step.copy_bytes for step in run.steps),
     )
-
-
-def _dominant(written: Mapping[Layout, int]) -> str:
-    return max(written, key=lambda layout: written[layout]).value if written else NO_LAYOUT
