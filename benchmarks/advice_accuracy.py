@@ -32,7 +32,7 @@ from frx_graph.advisor.observe import observe_step
 from frx_graph.capture.aten_trace import run_step
 from frx_graph.capture.state_snapshot import preserve_state
 from frx_graph.measure.operators.copy_recorder import CopyRecorder
-from frx_graph.passes.copies.ownership import owner
+from frx_graph.passes.copies.copy_findings import owner
 from frx_graph.records import Copy, Finding
 
 TOLERANCE = 0.10

@@ -17,8 +17,7 @@ from operator_samples.observation import observe, sample_calls
 from operator_samples.sample import OperatorSample
 from operator_samples.verification import contradictions
 
-from frx_graph.rules.layout_operator import LayoutOperator
-from frx_graph.rules.operator_table import layout_operators
+from frx_graph.rules.layout_operator import LayoutOperator, layout_operators
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
-"""What a detector looks at: one graph's facts and all that was measured or predicted about it."""
+"""Inputs of the detectors: one graph's facts and all that was measured or predicted about it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -19,12 +19,12 @@ from frx_graph.passes.fusion.fusion_groups import Kernels, kernels_of
 from frx_graph.passes.layouts.layout_choice import LayoutChange, layout_changes, steady_layouts
 from frx_graph.passes.layouts.layout_problem import layout_problem
 from frx_graph.passes.layouts.regions import LayoutGroup, layout_groups
-from frx_graph.records import Copy
+from frx_graph.records import Copy, Finding, Refusal
 
 
 @dataclass(frozen=True, slots=True)
 class PrecisionSettings:
-    """torch's global switches that decide which arithmetic fp32 matmuls and convolutions use."""
+    """Global switches of torch that decide the arithmetic of fp32 matmuls and convolutions."""
 
     float32_matmul_precision: str
     matmul_tf32: bool
@@ -33,7 +33,7 @@ class PrecisionSettings:
 
     @staticmethod
     def current(device: str) -> PrecisionSettings:
-        """Read them from torch now."""
+        """Read the switches from torch now."""
         try:
             precision = torch.get_float32_matmul_precision()
             matmul_tf32, cudnn_tf32 = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
@@ -47,7 +47,7 @@ class PrecisionSettings:
 
 @dataclass(frozen=True)
 class CompileEvents:
-    """What happened around the graphs while they were compiled. `counters` are Dynamo's and Inductor's own."""
+    """Events around the compilation of the graphs."""
 
     breaks: tuple[GraphBreak, ...] = ()
     recompiles: tuple[Recompile, ...] = ()
@@ -82,7 +82,7 @@ class Analysis:
 
     @cached_property
     def layout_changes(self) -> tuple[LayoutChange, ...]:
-        """What the cheapest layouts change about the program, small fragments aside; empty where no anchor or no
+        """Changes that the cheapest layouts make to the program, small fragments aside; empty if no anchor or no
         bandwidth was measured."""
         if self.device is None or not self.layout_times:
             return ()
@@ -97,12 +97,12 @@ class Analysis:
 
     @cached_property
     def attention_operands(self) -> frozenset[str]:
-        """The values that are queries, keys or values of one of these."""
+        """Queries, keys and values of these attentions."""
         return frozenset(value.name for a in self.attentions for value in (a.query, a.key, a.value))
 
     @cached_property
     def attention_nodes(self) -> frozenset[str]:
-        """The operators between the two products of one of these."""
+        """Operators between the two products of these attentions."""
         return frozenset(op.node for a in self.attentions for op in a.between)
 
     @cached_property
@@ -120,5 +120,14 @@ class Analysis:
 
     @cached_property
     def kernels(self) -> Kernels:
-        """The graph divided as a fusing compiler would."""
+        """Groups that a fusing compiler would make."""
         return kernels_of(self.facts, self.costs)
+
+
+@dataclass(frozen=True, slots=True)
+class Detector:
+    """A rule's code, its name (the defect, in the field's terms), and the function that detects it."""
+
+    rule: str
+    name: str
+    detect: Callable[[Analysis], Iterable[Finding | Refusal]]

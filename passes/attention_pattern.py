@@ -1,4 +1,4 @@
-"""Recognises attention written out as product, softmax, product in an eager ATen graph."""
+"""Recognise attention written as product, softmax, product in an eager ATen graph."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Attention:
 
 
 def attentions(facts: GraphFacts) -> Iterator[Attention]:
-    """Every attention of the forward, in execution order.
+    """Yield every attention of the forward, in execution order.
 
     Keys and values that are parameters make it a lookup in a learned table (a classifier's prototypes, a memory) and
     not attention between tokens.
@@ -105,7 +105,7 @@ def _learned(facts: GraphFacts, value: ValueFacts) -> bool:
 
 
 def _query_scale(facts: GraphFacts, query: ValueFacts) -> float | None:
-    """The constant that the query was multiplied with before the product, if any."""
+    """Return the constant that the query was multiplied with before the product, if any."""
     *_, origin = source_of(facts, query.name)
     op = facts.producer(origin)
     if op is None or op.operator not in SCALES:
@@ -117,7 +117,7 @@ def _query_scale(facts: GraphFacts, query: ValueFacts) -> float | None:
 
 
 def _causal(facts: GraphFacts, scores: ValueFacts, before: Before) -> bool:
-    """True if the one mask or bias on the scores is the causal one."""
+    """Return True if the only mask or bias on the scores is the causal one."""
     names = (*(mask.condition for mask in before.masks), *before.biases)
     if len(names) != 1 or facts.values[names[0]].shape[-2:] != scores.shape[-2:]:
         return False

@@ -1,7 +1,7 @@
-"""The ways from a softmax back to the product of its scores and on to the product with the values.
+"""Walk from a softmax back to the product of its scores, and on to the product with the values.
 
-On the way back everything that changes the scores is noted (scales, biases, masks), on the way on dropout and whoever
-else uses the weights.
+The way back notes everything that changes the scores (scales, biases, masks); the way on notes dropout and other users
+of the weights.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ SCALES = frozenset({"aten.mul", "aten.div", "aten.mul_", "aten.div_"})
 BIASES = frozenset({"aten.add", "aten.sub", "aten.add_", "aten.sub_"})
 MASKS = frozenset({"aten.masked_fill", "aten.masked_fill_", "aten.where"})
 HIDDEN_FROM = -1e4
-"""Largest fill value that hides a score: it is about the least that float16 holds, and e to it is 0 in every dtype."""
-_CONSTANTS = {"aten.scalar_tensor": 0, "aten.full": 1, "aten.full_like": 1}
+"""Largest fill value that hides a score: about the least that float16 holds; its exponential is 0 in every dtype."""
+FILLED = {"aten.scalar_tensor": 0, "aten.full": 1, "aten.full_like": 1}
 """Operators that make a tensor of one number, and the position of that number."""
 MAX_STEPS = 24
 """Operators followed on one side of the softmax. Published attentions need up to 10 (scale, two masks, bias, casts)."""
@@ -38,7 +38,7 @@ class BooleanMask:
 
 @dataclass
 class Before:
-    """What was met on the way back from the softmax to the first product, the last in the program first."""
+    """Operators between the first product and the softmax, the last in the program first, and their effects."""
 
     ops: list[OpFacts]
     scale: float | None = None
@@ -49,7 +49,7 @@ class Before:
 
 @dataclass
 class After:
-    """What was met on the way on from the softmax to the second product."""
+    """Operators between the softmax and the second product."""
 
     ops: list[OpFacts]
     product: OpFacts | None = None
@@ -59,7 +59,7 @@ class After:
 
 
 def walk_back(facts: GraphFacts, scores: ValueFacts) -> Before | None:
-    """From the softmax's operand to the product that made it; operators in execution order, the product first."""
+    """Walk from the softmax's operand to the product that made it; operators in execution order, the product first."""
     met = Before([])
     value = scores.name
     for _ in range(MAX_STEPS):
@@ -90,7 +90,7 @@ def walk_back(facts: GraphFacts, scores: ValueFacts) -> Before | None:
 
 
 def _scores_operand(facts: GraphFacts, op: OpFacts) -> str | None:
-    """The operand that carries the scores: of the result's size, and made from a product before one that is not."""
+    """Return the operand with the scores: of the result's size, and preferably made from a product."""
     numel = facts.values[op.outputs[0]].numel
     full = [v for v in op.inputs if facts.values[v].numel == numel and facts.values[v].dtype.is_floating_point]
     if len(full) < 2:
@@ -107,14 +107,14 @@ def _reaches_product(facts: GraphFacts, value: str) -> bool:
             return True
         if not (is_view(op) or op.pointwise or op.operator in _PASS_THROUGH) or not op.inputs:
             return False
-        if op.operator in _CONSTANTS:  # `full_like` takes the size of the scores, and no more
+        if op.operator in FILLED:  # `full_like` takes the size of the scores, and no more
             return False
         value = op.inputs[0]
     return False
 
 
 def _note(facts: GraphFacts, op: OpFacts, met: Before) -> None:
-    """Read what a pointwise operator between product and softmax does to the scores."""
+    """Note the effect of a pointwise operator between product and softmax."""
     others = [a for a in op.args[1:] if isinstance(a, ValueRef)]
     constant = next((a for a in op.args[1:] if isinstance(a, (int, float)) and not isinstance(a, bool)), None)
     if op.operator in _PASS_THROUGH:
@@ -137,7 +137,7 @@ def _note(facts: GraphFacts, op: OpFacts, met: Before) -> None:
 
 
 def _note_bias(bias: str | None, factor: object, met: Before) -> None:
-    """`bias` times `factor` is added to the scores; what was met before comes after it in the program."""
+    """Note that `bias` times `factor` is added; what was noted before comes after it in the program."""
     if bias is None:
         met.unsupported += ("a sum of the scores with themselves",)
         return
@@ -149,7 +149,7 @@ def _note_bias(bias: str | None, factor: object, met: Before) -> None:
 
 
 def _note_mask(facts: GraphFacts, op: OpFacts, met: Before) -> None:
-    """`where(keep, scores, fill)`, `where(hide, fill, scores)` or `masked_fill(scores, hide, fill)`."""
+    """Note a mask: `where(keep, scores, fill)`, `where(hide, fill, scores)` or `masked_fill(scores, hide, fill)`."""
     where = op.operator == "aten.where"
     condition, *branches = op.args if where else (op.args[1], op.args[0], *op.args[2:])
     operand = _scores_operand(facts, op)
@@ -164,18 +164,18 @@ def _note_mask(facts: GraphFacts, op: OpFacts, met: Before) -> None:
 
 
 def number_in(facts: GraphFacts, argument: object) -> float | None:
-    """The number that `argument` is, or that a tensor is filled with; None where the graph does not tell."""
+    """Return the number that `argument` is, or that a tensor is filled with; None if unknown."""
     if isinstance(argument, ValueRef):
         *_, origin = source_of(facts, argument.name)
         op = facts.producer(origin)
-        if op is None or op.operator not in _CONSTANTS or _CONSTANTS[op.operator] in op.symbolic:
+        if op is None or op.operator not in FILLED or FILLED[op.operator] in op.symbolic:
             return None
-        argument = op.args[_CONSTANTS[op.operator]]
+        argument = op.args[FILLED[op.operator]]
     return float(argument) if isinstance(argument, (int, float)) else None
 
 
 def walk_on(facts: GraphFacts, softmax: OpFacts) -> After:
-    """From the softmax's result to the product that uses it. Uses in the backward do not count."""
+    """Walk from the softmax's result to the product that uses it. Uses in the backward do not count."""
     met = After([])
     value = softmax.outputs[0]
     for _ in range(MAX_STEPS):
@@ -200,7 +200,7 @@ def walk_on(facts: GraphFacts, softmax: OpFacts) -> After:
 
 
 def _leads_nowhere(facts: GraphFacts, op: OpFacts) -> bool:
-    """A view kept for the backward, or an operator that only looks at the size, such as `empty_like`."""
+    """Return True for a view kept for the backward, or an operator that only reads the size, such as `empty_like`."""
     if op.operator in ("aten.empty_like", "aten.rand_like", "aten.ones_like", "aten.zeros_like"):
         return True
     if not is_view(op) or any(name in facts.outputs for name in op.outputs):
@@ -215,7 +215,8 @@ def _is_dropout(facts: GraphFacts, op: OpFacts, value: str) -> bool:
 
 
 def _dropout_probability(facts: GraphFacts, op: OpFacts, value: str) -> float:
-    """Of `native_dropout`, or of the product with scaled Bernoulli noise that `F.dropout` is on the CPU; else 0."""
+    """Return the probability of `native_dropout`, or of the product with scaled Bernoulli noise that `F.dropout` is on
+    the CPU; else 0."""
     if op.operator in ("aten.native_dropout", "aten.dropout"):
         return float(op.args[1]) if len(op.args) > 1 and isinstance(op.args[1], (int, float)) else 0.0
     if op.operator != "aten.mul":
@@ -233,7 +234,7 @@ def _dropout_probability(facts: GraphFacts, op: OpFacts, value: str) -> float:
 
 
 def source_of(facts: GraphFacts, value: str) -> Iterator[str]:
-    """`value` and what it was made from, through views, copies and casts, up to an operator that computes."""
+    """Yield `value` and its sources through views, copies and casts, up to an operator that computes."""
     for _ in range(MAX_STEPS):
         yield value
         op = facts.producer(value)

@@ -1,4 +1,4 @@
-"""Operators of one line of the program, gathered: what becomes one finding."""
+"""Group operators by line of the program; each group becomes one finding."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Item = TypeVar("Item")
 
 
 def by_place(items: Iterable[Item], site_of: Callable[[Item], CallSite]) -> list[list[Item]]:
-    """Items by the place of their call site (`CallSite.place`), in order of first appearance."""
+    """Group items by the place of their call site (`CallSite.place`), in order of first appearance."""
     groups: dict[object, list[Item]] = {}
     for item in items:
         groups.setdefault(site_of(item).place, []).append(item)
@@ -21,22 +21,22 @@ def by_place(items: Iterable[Item], site_of: Callable[[Item], CallSite]) -> list
 
 
 def shared_site(ops: Sequence[OpFacts]) -> CallSite:
-    """The line of the first, with the module paths of all folded into one."""
+    """Return the line of the first operator, with the module paths of all folded into one."""
     return replace(ops[0].site, module_path=common_module_path(op.site.module_path for op in ops))
 
 
 def module_paths(ops: Iterable[OpFacts]) -> tuple[str, ...]:
-    """Module paths in order of appearance."""
+    """Return module paths in order of appearance."""
     return tuple(dict.fromkeys(op.site.module_path for op in ops if op.site.module_path))
 
 
 def short_name(op: OpFacts) -> str:
-    """The operator as a reader of the program knows it: `convolution`, `add`, `mylib.op`."""
+    """Return the name that users know: `convolution`, `add`, `mylib.op`."""
     return op.operator.removeprefix("aten.").removesuffix("_").removeprefix("native_").lstrip("_")
 
 
 def names_text(ops: Iterable[OpFacts]) -> str:
-    """Names in order, each once, with its number where it is more than one: `batch_norm, relu ×2`."""
+    """Join distinct names in order, with their count if above one: `batch_norm, relu ×2`."""
     counts: dict[str, int] = {}
     for op in ops:
         counts[short_name(op)] = counts.get(short_name(op), 0) + 1

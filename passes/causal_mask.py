@@ -1,7 +1,7 @@
-"""Whether a mask is the causal one: each query sees the keys up to its own position and no other.
+"""Recognise the causal mask: each query sees the keys up to its own position and no other.
 
-Read off the operators that make the mask: a constant, cut by `triu` or `tril` into a part up to the diagonal and a part
-above it, and operators that treat all elements of a part alike.
+Decided from the operators that make the mask: a constant, cut by `triu` or `tril` into a part up to the diagonal and a
+part above it, and operators that treat all elements of a part alike.
 """
 
 from __future__ import annotations
@@ -14,16 +14,13 @@ import torch
 
 from frx_graph.facts.graph_facts import Argument, GraphFacts, OpFacts, ValueRef
 from frx_graph.facts.operator_families import LAYOUT_COPIES
+from frx_graph.passes.attention_walks import FILLED, MAX_STEPS
 from frx_graph.passes.copies.view_chain import is_view
 
 Number: TypeAlias = int | float
 Parts: TypeAlias = tuple[Number, Number]
 """The number at every position up to the diagonal, and the number at every position above it."""
 
-_MAX_DEPTH = 24
-"""Operators followed from a mask to what it is made of."""
-_FILLED: Mapping[str, int] = {"aten.full": 1, "aten.full_like": 1, "aten.scalar_tensor": 0}
-"""Operators that make a tensor of one number, and the position of that number."""
 _ONES = frozenset({"aten.ones", "aten.ones_like", "aten.new_ones"})
 _ZEROS = frozenset({"aten.zeros", "aten.zeros_like", "aten.new_zeros"})
 _IN_PLACE = frozenset(
@@ -48,12 +45,13 @@ _NOT = frozenset({"aten.logical_not", "aten.bitwise_not"})
 
 
 def is_causal(facts: GraphFacts, mask: str, keeps: bool) -> bool:
-    """True if the boolean `mask` is the causal one, where True means "takes part" if `keeps`, else "is hidden"."""
+    """Return True if the boolean `mask` is causal, where True means "takes part" if `keeps`, else "is hidden"."""
     return _square(facts, mask) and _parts(facts, mask, 0) == ((1, 0) if keeps else (0, 1))
 
 
 def is_causal_bias(facts: GraphFacts, bias: str, hidden_from: float) -> bool:
-    """True if adding `bias` hides what the causal mask hides, by `hidden_from` or less, and does nothing else."""
+    """Return True if adding `bias` hides what the causal mask hides, by `hidden_from` or less, and does nothing
+    else."""
     parts = _parts(facts, bias, 0)
     return _square(facts, bias) and parts is not None and parts[0] == 0 and parts[1] <= hidden_from
 
@@ -64,9 +62,9 @@ def _square(facts: GraphFacts, value: str) -> bool:
 
 
 def _parts(facts: GraphFacts, value: str, depth: int) -> Parts | None:
-    """What the two parts of `value` hold; None where they are not known to hold one number each."""
+    """Return the numbers that the two parts of `value` hold; None unless each is known to hold one number."""
     op = facts.producer(value)
-    if op is None or depth > _MAX_DEPTH or facts.values[value].mutated:
+    if op is None or depth > MAX_STEPS or facts.values[value].mutated:
         return None
     if op.kwargs.get("alpha", 1) != 1 or "alpha" in op.symbolic:
         return None
@@ -83,8 +81,8 @@ def _made(facts: GraphFacts, op: OpFacts, depth: int) -> Parts | None:
         parts = _argument_parts(facts, op.args[position], depth)
         return parts if parts is not None and (parts[0] == parts[1] or _aligned(facts, op, op.args[position])) else None
 
-    if op.operator in _FILLED:
-        return parts_at(_FILLED[op.operator])
+    if op.operator in FILLED:
+        return parts_at(FILLED[op.operator])
     if op.operator in _ONES or op.operator in _ZEROS:
         return (1, 1) if op.operator in _ONES else (0, 0)
     first = parts_at(0)
@@ -118,19 +116,19 @@ def _argument_parts(facts: GraphFacts, argument: Argument, depth: int) -> Parts 
 
 
 def _aligned(facts: GraphFacts, op: OpFacts, operand: Argument) -> bool:
-    """False if `op` broadcasts the parts of `operand`. Views answer for themselves."""
+    """Return False if `op` broadcasts the parts of `operand`; views are checked elsewhere."""
     if is_view(op) or not isinstance(operand, ValueRef):
         return True
     return facts.values[operand.name].shape[-2:] == facts.values[op.outputs[0]].shape[-2:]
 
 
 def _is_bool(facts: GraphFacts, op: OpFacts) -> bool:
-    """True if the first operand holds booleans; `bitwise_not` of integers is another thing."""
+    """Return True if the first operand holds booleans; `bitwise_not` of integers is something else."""
     return op.operator == "aten.logical_not" or facts.values[op.inputs[0]].dtype is torch.bool
 
 
 def _keeps_place(facts: GraphFacts, view: OpFacts) -> bool:
-    """True if every element stays on its side of the diagonal."""
+    """Return True if every element stays on its side of the diagonal."""
     if view.operator == "aten.slice":
         start, step = (view.args[position] if position < len(view.args) else None for position in (2, 4))
         return start in (0, None) and step in (1, None) and view.symbolic.isdisjoint((2, 4))

@@ -1,6 +1,6 @@
-"""How sure a finding is: grades of knowledge, in the order in which a reader should trust them.
+"""Grades of confidence in a finding, in the order in which a reader should trust them.
 
-They say what a finding rests on and are no measured frequencies; `benchmarks/advice_accuracy.py` counts how often
+They state what a finding rests on and are no measured frequencies; `benchmarks/advice_accuracy.py` counts how often
 predicted copies are confirmed.
 """
 
@@ -11,7 +11,7 @@ from typing import Final
 CONFIRMED: Final = 0.99
 """Predicted, and then seen in a run of the program."""
 MEASURED: Final = 0.95
-"""The thing itself was seen: the copy stands in the program or in the trace, or this very call was run and copied."""
+"""The thing itself was seen: the copy is in the program or in the trace, or this very call was run and copied."""
 INFERRED: Final = 0.85
 """It follows from what was measured of the same operator in other shapes, or of its parts by themselves."""
 MODELLED: Final = 0.7
@@ -26,17 +26,19 @@ _GRADES: Final = (ASSUMED, MODELLED, INFERRED, MEASURED)
 
 
 def seen_in_a_run(confidence: float, *, itself: bool) -> float:
-    """Of a finding of which a recorded run shows something. `itself`: the copies or conversions, in the setting
-    (device, compiler) that the advice is for, so it is confirmed. What was seen in another setting, or is only what
-    such a layout leads to, makes it one grade surer, up to measured at most."""
+    """Return the confidence of a finding after a recorded run showed something of it.
+
+    `itself`: the copies or conversions themselves, in the advised setting (device, compiler), so the finding is
+    confirmed. Other settings, or mere consequences of such a layout, raise it by one grade, up to measured at most.
+    """
     if itself:
         return max(confidence, CONFIRMED)
     return next((grade for grade in _GRADES if grade > confidence), confidence)
 
 
 def not_seen_in_a_run(confidence: float, *, same_strides: bool) -> float:
-    """Of a finding whose operators ran, in the setting that the advice is for, without what it says of them. Where
-    their strides were not recorded they may have been others: then it is one grade less sure."""
+    """Return the confidence of a finding whose operators ran, in the advised setting, without showing it. If their
+    strides were not recorded, they may have been others: then it drops by one grade."""
     if same_strides:
         return min(confidence, CONTRADICTED)
     return next((grade for grade in reversed(_GRADES) if grade < confidence), min(confidence, CONTRADICTED))

@@ -1,13 +1,10 @@
-"""The inner compiler, and its own switches for layout, as candidates like any other.
+"""Candidates that change the inner compiler, or its own layout switches.
 
-Why: which compiler is fastest for a graph, and whether its layout choice is right, no rule knows: plain eager beats
-Inductor where convolutions are deep and images small, freezing wins where weights are large.
-How: a candidate names options of ours. Nothing in the graph changes but, where they freeze, that its weights become
-constants. Measured operators cannot price what a compiler does around them, so none of these is part of a plan before a
-trial has run it.
-Assumes: that the program may be compiled as a whole by each of the choices.
-Safe: each of them is an inner compiler as torch has it, or eager with our rewrites; weights that are constants are
-watched.
+Why: no rule knows which compiler is fastest for a graph, or whether its layout choice is right. Plain eager beats
+Inductor if convolutions are deep and images small; freezing wins if weights are large. How: a candidate names backend
+options. The graph stays the same, except that freezing makes its weights constants. Measured operators cannot price
+what a compiler does around them, so a trial decides about each. Assumes: each choice may compile the whole program.
+Safe: each is an inner compiler as torch has it, or eager with rewrites; constant weights are guarded.
 """
 
 from __future__ import annotations
@@ -27,8 +24,8 @@ EVERY_GRAPH = ""
 
 @dataclass(frozen=True, slots=True)
 class InnerChoice:
-    """One way to compile a graph, as options of ours. `lays_out`: whether convolutions lie in channels-last; None for
-    what does not say."""
+    """One way to compile a graph, as backend options. `lays_out`: True if convolutions run in channels-last; None if
+    the choice does not decide it."""
 
     name: str
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -46,7 +43,7 @@ CHOICES: tuple[InnerChoice, ...] = (
     InnerChoice("eager", {"inner": "eager"}),
     InnerChoice("eager_freezing", {"inner": "eager", "freeze": True}),
 )
-"""Beside the inner compiler as it is, whose layout optimization is on: it decides by its own rules."""
+"""Alternatives to the inner compiler as it is, with layout optimization by its own rules."""
 _BY_NAME = {choice.name: choice for choice in CHOICES}
 
 
@@ -64,18 +61,18 @@ def inner_choices(facts: GraphFacts, inner: str, *, channels_last: bool) -> Iter
 
 
 def options_of(candidate: Candidate) -> Mapping[str, Any]:
-    """The options that a candidate of `inner_choices` stands for. Raises `KeyError` for another."""
+    """Return the backend options of a candidate of `inner_choices`. Raises `KeyError` for another."""
     (name,) = candidate.choices
     return _BY_NAME[name].options
 
 
 def compiles_otherwise(candidate: Candidate) -> bool:
-    """Whether another compiler than Inductor has the graph: ours can rewrite it for that one, too."""
+    """Return True if the candidate compiles with another compiler than Inductor, for which rewrites apply, too."""
     return "inner" in options_of(candidate)
 
 
 def inner_with(candidates: Iterable[Candidate], inner: str) -> str:
-    """What compiles a program that `inner` would compile, if these candidates are made."""
+    """Return the compiler of a program that `inner` would compile, if these candidates are applied."""
     options = (options_of(candidate) for candidate in candidates if candidate.rewrite == NAME)
     return next((str(one["inner"]) for one in options if "inner" in one), inner)
 

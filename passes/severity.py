@@ -1,8 +1,10 @@
-"""How severe a finding is, from the share of a step's memory traffic, or of its time, that it wastes."""
+"""Grade findings by the share of a step that they waste, and order them for the report."""
 
 from __future__ import annotations
 
-from frx_graph.records import Saving, Severity
+from collections.abc import Iterable
+
+from frx_graph.records import Finding, Saving, Severity
 
 HIGH_SHARE = 0.10
 """At a tenth of a memory-bound step's traffic a fix shows in throughput beyond run-to-run noise of a few percent."""
@@ -10,12 +12,12 @@ MEDIUM_SHARE = 0.02
 
 
 def severity_of(wasted_bytes: int | None, step_bytes: int) -> Severity:
-    """HIGH, MEDIUM or LOW by share of traffic; INFO where the waste is unknown or nothing."""
+    """Return HIGH, MEDIUM or LOW by share of traffic; INFO if the waste is unknown or zero."""
     return severity_of_share(wasted_bytes / step_bytes if wasted_bytes and step_bytes > 0 else None)
 
 
 def severity_of_share(share: float | None) -> Severity:
-    """The same for a share from 0 to 1 of whatever the step is made of."""
+    """Return the severity of a share from 0 to 1 of the step."""
     if not share:
         return Severity.INFO
     if share >= HIGH_SHARE:
@@ -24,10 +26,43 @@ def severity_of_share(share: float | None) -> Severity:
 
 
 def predicted_saving(min_bytes: int, max_bytes: int, step_bytes: int) -> Saving:
-    """The prediction in percent of the step's traffic, capped at 100."""
+    """Return the prediction in percent of the step's traffic, capped at 100."""
     if step_bytes <= 0:
         return Saving()
     return Saving(
         predicted_pct_min=min(100.0, 100.0 * min_bytes / step_bytes),
         predicted_pct_max=min(100.0, 100.0 * max_bytes / step_bytes),
     )
+
+
+_SEVERITY_ORDER = {Severity.HIGH: 0, Severity.MEDIUM: 1, Severity.LOW: 2, Severity.INFO: 3}
+
+
+def rank(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Sort findings by severity, then by the traffic that the fix is expected to save, most first.
+
+    Ties are broken by bytes and call site, so that the same program is always reported in the same order.
+    """
+
+    def key(finding: Finding) -> tuple[int, float, int, str, int, str]:
+        return (
+            _SEVERITY_ORDER[finding.severity],
+            -expected_saving_pct(finding),
+            -(finding.bytes_per_step or 0),
+            finding.site.file,
+            finding.site.line,
+            finding.rule,
+        )
+
+    return tuple(sorted(findings, key=key))
+
+
+def expected_saving_pct(finding: Finding) -> float:
+    """Return the saving in percent of the step: as measured, else the middle of the predicted range, weighted by
+    confidence; 0 if unknown."""
+    if finding.saving.measured_pct is not None:
+        return finding.saving.measured_pct
+    least, most = finding.saving.predicted_pct_min, finding.saving.predicted_pct_max
+    if least is None or most is None:
+        return 0.0
+    return finding.confidence * (least + most) / 2

@@ -1,7 +1,8 @@
-"""The picture of where a graph's traffic and copies are: runs of operators by module and memory layout."""
+"""Summarise a graph's traffic and copies as runs of operators by module and memory layout."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -14,7 +15,7 @@ from frx_graph.passes.costs.operator_traffic import fresh_outputs
 from frx_graph.records import HIDDEN_KINDS, Copy
 
 MAX_SPANS = 60
-"""As many blocks as one picture shows legibly."""
+"""Most blocks that one picture shows legibly."""
 NO_LAYOUT = "-"
 _IMAGE_RANKS = (4, 5)
 
@@ -45,12 +46,11 @@ class _Run:
 def layout_spans(
     facts: GraphFacts, copies: Sequence[Copy], costs: Mapping[str, OpCost] | None = None
 ) -> tuple[LayoutSpan, ...]:
-    """The operators of the step in execution order, in at most `MAX_SPANS` spans.
+    """Return the operators of the step in execution order, in at most `MAX_SPANS` spans.
 
-    A span ends where the module path changes, cut to the greatest depth that keeps to the limit, where the phase
-    changes, and, as long as the limit allows, where the layout does. Its layout is the one in which most bytes of
-    rank 4 and 5 are written: `plain`, `channels_last`, `permuted` and so on; `-` where there are none. `costs` spares
-    computing `op_costs(facts)` again.
+    A span ends where the module path, cut to the greatest depth that keeps to the limit, or the phase changes, and, if
+    the limit allows, where the layout does. Its layout is the one in which most bytes of rank 4 and 5 are written, or
+    `-`. `costs` is `op_costs(facts)`, if known already.
     """
     steps = _steps(facts, copies, op_costs(facts) if costs is None else costs)
     root = next((step.module[0] for step in steps if step.module), "")
@@ -91,21 +91,21 @@ def _step(op: OpFacts, facts: GraphFacts, moved: int, copies: Sequence[Copy]) ->
 
 
 def _module(op: OpFacts) -> tuple[str, ...] | None:
-    """The module path; None for an operator without one, such as autograd's sums of gradients, which run between the
+    """Return the module path; None for an operator without one, such as autograd's sums of gradients between
     modules."""
     parts = tuple(op.site.module_path.split("."))
     return None if not op.site.line or (op.phase is Phase.BACKWARD and len(parts) == 1) else parts
 
 
 def _names_layout(value: ValueFacts) -> bool:
-    """True for images whose strides can be told apart: not those that are plain and channels-last at once."""
+    """Return True for images with a distinct layout: not those that are plain and channels-last at once."""
     both = is_contiguous(value.shape, value.strides) and is_channels_last(value.shape, value.strides)
     return len(value.shape) in _IMAGE_RANKS and not both
 
 
 def _runs(steps: Sequence[_Step], depth: int, *, by_layout: bool) -> list[_Run]:
-    """Consecutive steps of one module, phase and layout; a step that names no module or no layout stays in the run that
-    it meets."""
+    """Group consecutive steps of one module, phase and layout; a step without module or layout joins the run before
+    it."""
     runs: list[_Run] = []
     layout: Layout | None = None
     for step in steps:
@@ -122,20 +122,16 @@ def _runs(steps: Sequence[_Step], depth: int, *, by_layout: bool) -> list[_Run]:
 
 
 def _span(run: _Run, root: str) -> LayoutSpan:
-    written: dict[Layout, int] = {}
+    written: Counter[str] = Counter()
     for step in run.steps:
         if step.layout is not None:
-            written[step.layout] = written.get(step.layout, 0) + step.layout_bytes
+            written[step.layout.value] += step.layout_bytes
     return LayoutSpan(
         module_path=".".join(run.module) or root,
         phase=run.phase,
-        layout=_dominant(written),
+        layout=max(written, key=written.__getitem__, default=NO_LAYOUT),
         ops=len(run.steps),
         bytes=sum(step.bytes for step in run.steps),
         copies=sum(step.copies for step in run.steps),
         copy_bytes=sum(step.copy_bytes for step in run.steps),
     )
-
-
-def _dominant(written: Mapping[Layout, int]) -> str:
-    return max(written, key=lambda layout: written[layout]).value if written else NO_LAYOUT

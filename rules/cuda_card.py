@@ -1,6 +1,6 @@
-"""Cards of what is wrong in CUDA source: why it costs, how to mend it, and which counter would confirm it.
+"""Cards of problems in CUDA source: cause, fix, and the counter that would confirm it.
 
-One YAML file a rule, `cuda/<id>.yaml`; ids are stable. Who looks for it is `passes/cuda/<id>.py`.
+One YAML file a rule, `cuda/<id>.yaml`; ids are stable. Its detector is `frx_graph/analyzers/cuda/<id>.py`.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import Field, StringConstraints
 
-from frx_graph.rules.card_file import card_files, parse_card_file
+from frx_graph.rules.card_file import StrictModel, load_cards
 from frx_graph.rules.recommendation_card import Direction, Identifier, Prose
 
 
@@ -35,10 +35,8 @@ class Category(StrEnum):
     TENSOR_CORES = "tensor_cores"
 
 
-class Confirmation(BaseModel):
-    """What a measurement would show if the rule is right: `metric` is the counter's own name, or a tool's check."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
+class Confirmation(StrictModel):
+    """Measurement that confirms the rule: `metric` is the counter's own name, or a tool's check."""
 
     metric: Prose
     direction: Direction
@@ -46,11 +44,9 @@ class Confirmation(BaseModel):
     expected: Prose
 
 
-class CudaCard(BaseModel):
+class CudaCard(StrictModel):
     """One rule, for people. `confidence` is how often it was right about code that it was not written for
     (docs/cuda_source.md), 0..1; 0.7 where nothing was found there."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     id: Identifier
     title: Annotated[Prose, StringConstraints(max_length=80)]
@@ -63,12 +59,7 @@ class CudaCard(BaseModel):
     confirm: Confirmation
 
 
-def parse_cuda_card(text: str, source: str) -> CudaCard:
-    """The card in `text`; `source` is its file name, which must be `<id>.yaml`. Raises `ContractError`."""
-    return parse_card_file(text, source, CudaCard, "id")
-
-
 @functools.cache
 def cuda_cards() -> Mapping[str, CudaCard]:
-    """Every card, by id."""
-    return {card.id: card for card in (parse_cuda_card(text, name) for name, text in card_files("cuda"))}
+    """Return every card, by id."""
+    return {card.id: card for card in load_cards("cuda", CudaCard, "id")}

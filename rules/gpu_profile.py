@@ -1,8 +1,8 @@
-"""What GPUs can do at most: limits of a multiprocessor by architecture, peaks by product, each with its source.
+"""Limits and peaks of GPUs: multiprocessor limits by architecture, peaks by product, each with its source.
 
-One YAML file an architecture, `gpus/<architecture>.yaml`, with its products. A GPU is known by the whole of its name,
-never by a part: a GH200, an H100 NVL, an L40S or a MIG slice of an A100 has other peaks than the device whose name it
-contains. What is not listed is not known; a number that no document of its maker gives is None.
+One YAML file an architecture, `gpus/<architecture>.yaml`, with its products. A GPU is identified by its whole name: a
+GH200, an H100 NVL, an L40S or a MIG slice of an A100 has other peaks than the device whose name it contains. What is
+not listed is unknown; a number that the maker does not document is None.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, StringConstraints, model_validator
+from pydantic import Field, PositiveFloat, PositiveInt, StringConstraints, model_validator
 
 from frx_graph.errors import ContractError, OptionError
-from frx_graph.rules.card_file import card_files, parse_card_file
+from frx_graph.rules.card_file import StrictModel, load_cards
 
 _Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 _MAKERS = frozenset({"nvidia", "tesla", "geforce", "amd", "instinct"})
-"""Words that drivers, data sheets and people put before a name or leave out."""
+"""Words that drivers, data sheets and people add or leave out."""
 FLOAT32 = "float32"
 _PEAKS = {
     FLOAT32: "float32_tflops",
@@ -33,13 +33,9 @@ _WORD = re.compile(r"[^\s_-]+")
 _TARGET = re.compile(r"(sm_\d+)([af]?)")
 
 
-class _Card(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class SmLimits(_Card):
-    """What a multiprocessor holds. Registers are of 32 bits, `register_unit` of them the least that a warp gets;
-    `shared_unit` and all shared memory are bytes, of which a block's includes what CUDA reserves of it."""
+class SmLimits(StrictModel):
+    """Capacity of a multiprocessor. Registers have 32 bits and are allocated to a warp in units of `register_unit`;
+    `shared_unit` and all shared memory are bytes, of which a block's includes what CUDA reserves."""
 
     threads: PositiveInt
     blocks: PositiveInt
@@ -52,7 +48,7 @@ class SmLimits(_Card):
     shared_unit: PositiveInt
 
 
-class ProductCard(_Card):
+class ProductCard(StrictModel):
     """One product. `names` are what it is called besides `name`, by its driver first of all; makers' words, spaces and
     hyphens do not matter. Throughputs are dense ones, tensor cores' with fp32 accumulation; `float32_tflops` is without
     TF32."""
@@ -76,7 +72,7 @@ class ProductCard(_Card):
         return self
 
 
-class ArchitectureCard(_Card):
+class ArchitectureCard(StrictModel):
     """One file. `architecture_specific_features` are there only for PTX of a target that ends in `a` or `f`."""
 
     architecture: Annotated[str, StringConstraints(pattern=r"^(sm_\d+|gfx[0-9a-f]+)$")]
@@ -117,30 +113,30 @@ class GpuProfile:
 
     @property
     def name(self) -> str:
-        """The product's, or `sm_90 (Hopper)`."""
+        """Name of the product, or of the architecture: `sm_90 (Hopper)`."""
         card = self.architecture
         return f"{card.architecture} ({card.name})" if self.product is None else self.product.name
 
     @property
     def bandwidth_bytes_per_s(self) -> float | None:
-        """Of DRAM."""
+        """Bandwidth of DRAM."""
         return _scaled(None if self.product is None else self.product.bandwidth_gb_per_s, 1e9)
 
     @property
     def l2_bytes(self) -> int | None:
-        """That the L2 cache holds."""
+        """Bytes that the L2 cache holds."""
         known = None if self.product is None else self.product.l2_kib
         return None if known is None else known << 10
 
     def peak_flops(self, of: str) -> float | None:
-        """Operations per second, of which a fused multiply-add is two: `float32`, or `fp16`, `bf16`, `tf32` of tensor
-        cores that accumulate in float32."""
+        """Return operations per second, counting a fused multiply-add as two: `float32`, or `fp16`, `bf16`, `tf32` of
+        tensor cores that accumulate in float32."""
         product = self.product
         return None if product is None else _scaled(getattr(product, _PEAKS[of]), 1e12)
 
     @property
     def peaks(self) -> GpuPeaks | None:
-        """What a roofline needs; None if one of it is not known."""
+        """Peaks for a roofline; None if one of them is unknown."""
         product, bandwidth = self.product, self.bandwidth_bytes_per_s
         float32, tensor = self.peak_flops(FLOAT32), self.peak_flops("fp16")
         if product is None or product.source is None or bandwidth is None or float32 is None or tensor is None:
@@ -152,25 +148,19 @@ def _scaled(value: float | None, factor: float) -> float | None:
     return None if value is None else value * factor
 
 
-def parse_architecture(text: str, source: str) -> ArchitectureCard:
-    """The card in `text`; `source` is its file name, which must be `<architecture>.yaml`. Raises `ContractError`."""
-    return parse_card_file(text, source, ArchitectureCard, "architecture")
-
-
 @functools.cache
 def all_architectures() -> Mapping[str, ArchitectureCard]:
-    """Every architecture, by its name."""
-    cards = (parse_architecture(text, name) for name, text in card_files("gpus"))
-    return {card.architecture: card for card in cards}
+    """Return every architecture, by its name."""
+    return {card.architecture: card for card in load_cards("gpus", ArchitectureCard, "architecture")}
 
 
 def find_gpu(name: str) -> GpuProfile | None:
-    """The GPU that is called `name`, by its driver, by people, or by its architecture (`sm_90`); None for another."""
+    """Return the GPU of this name, whether product or architecture (`sm_90`); None if unknown."""
     return _by_key().get(_key(name))
 
 
 def gpu_named(name: str) -> GpuProfile:
-    """The same. Raises `OptionError`, which says the nearest names, for one that is not listed."""
+    """Return the GPU of this name. Raises `OptionError`, with the nearest names, if unknown."""
     found = find_gpu(name)
     if found is None:
         by_key = {key: profile.name for key, profile in _by_key().items()}
@@ -181,7 +171,7 @@ def gpu_named(name: str) -> GpuProfile:
 
 
 def cuda_gpu(name: str | None) -> GpuProfile | None:
-    """The GPU of that name. Raises `OptionError` for one that is not known, or on which CUDA kernels do not run."""
+    """Return the GPU of that name. Raises `OptionError` if it is unknown, or does not run CUDA kernels."""
     if name is None:
         return None
     found = gpu_named(name)
@@ -191,26 +181,26 @@ def cuda_gpu(name: str | None) -> GpuProfile | None:
 
 
 def cuda_gpu_names() -> tuple[str, ...]:
-    """The products that `cuda_gpu` knows, as their makers call them."""
+    """Return the products that `cuda_gpu` knows, as their makers call them."""
     return tuple(
         product.name for card in all_architectures().values() if card.limits is not None for product in card.products
     )
 
 
 def architecture_of(target: str) -> GpuProfile | None:
-    """The architecture that a PTX `.target`, or what `sm_` and a compute capability make, names; None if not listed."""
+    """Return the architecture of a PTX `.target`, such as `sm_90a`; None if not listed."""
     found = _TARGET.search(target)
     return None if found is None else find_gpu(found[1])
 
 
 def architecture_of_capability(capability: str) -> GpuProfile | None:
-    """The same of a compute capability, `9.0`."""
+    """Return the architecture of a compute capability, `9.0`; None if not listed."""
     major, point, minor = capability.partition(".")
     return find_gpu(f"sm_{major}{minor}") if point and major.isdecimal() and minor.isdecimal() else None
 
 
 def features_of(card: ArchitectureCard, target: str) -> tuple[str, ...]:
-    """What PTX of that `.target` can use on that architecture."""
+    """Return the features of the architecture that PTX of that `.target` can use."""
     found = _TARGET.search(target)
     specific = found is not None and found[2] != ""
     return card.features + (card.architecture_specific_features if specific else ())

@@ -1,33 +1,38 @@
-"""One row of the operator table: what an operator has to do with the memory layout of its operands.
+"""Operator table: how each operator treats the memory layout of its operands.
 
-"Kept" is about eager's kernels and was measured on the CPU (torch 2.15, every dimension order of ranks up to 4, some of
-rank 5). A compiler that writes the loops itself can store their result in any order; Inductor does so for what it does
-not hand to a kernel of eager's or of a library.
+The rows are in `operators/*.yaml`, one file a family, one line an operator. "Kept" describes eager's kernels as
+measured on the CPU (torch 2.15, every dimension order of ranks up to 4, some of rank 5). A compiler that writes the
+loops itself can store their result in any order; Inductor does so unless it calls a kernel of eager or of a library.
 """
 
 from __future__ import annotations
 
 import enum
+import functools
+from collections.abc import Mapping
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
+
+from frx_graph.errors import ContractError
+from frx_graph.rules.card_file import StrictModel, card_files, parse_yaml
 
 
 class LayoutRole(enum.StrEnum):
-    """What an operator has to do with layout."""
+    """Relation of an operator to layout."""
 
     ANCHOR = "anchor"
-    """Its speed depends on the layout: what a layout is chosen for."""
+    """Its speed depends on the layout: layouts are chosen for it."""
     AGNOSTIC = "agnostic"
-    """Runs equally well in any layout that it keeps, and hands on the one it was given."""
+    """Runs equally well in any layout that it keeps, and passes on the given one."""
     REDUCTION = "reduction"
-    """Reads any layout equally well; what is left of the dimensions can keep its order."""
+    """Reads any layout equally well; the remaining dimensions can keep their order."""
     BARRIER = "barrier"
-    """Stops a region: it wants one layout, its result's dimensions are not its operand's, or nothing is known."""
+    """Ends a region: it needs one layout, its result has other dimensions, or nothing is known."""
 
 
 class DimensionMap(enum.StrEnum):
-    """How the dimensions of a result come from those of the operand. Arguments go by their names in torch's schema."""
+    """Relation of the dimensions of a result to those of the operand. Arguments have the names of torch's schema."""
 
     SAME = "same"
     """One for one, whatever their sizes: a convolution's channels stay its channels."""
@@ -54,12 +59,12 @@ class DimensionMap(enum.StrEnum):
 
 
 class Keeps(enum.StrEnum):
-    """For which orders of the operand the result has the mapped one."""
+    """Orders of the operand for which the result has the mapped order."""
 
     ANY = "any"
     """For every order."""
     CHANNELS_LAST = "channels_last"
-    """For channels-last operands of rank 4 and 5. The result is plain else."""
+    """For channels-last operands of rank 4 and 5; otherwise the result is plain."""
     NONE = "none"
     """The result has one order whatever the operand's is: `makes`, or plain."""
     UNKNOWN = "unknown"
@@ -76,20 +81,18 @@ class Needs(enum.StrEnum):
     """Plain and channels-last."""
 
 
-class LayoutOperator(BaseModel):
-    """One operator (packet, `aten.cat`), all its overloads and its in-place form.
+class LayoutOperator(StrictModel):
+    """One operator (packet, `aten.cat`), with all its overloads and its in-place form.
 
-    `operands` are the positions of the arguments whose layout counts, None meaning every tensor; what is said of one
-    order holds where all of them are in it. `results` are the positions of those results that carry the layout, None
-    meaning all. `makes` is the fixed order of an operator that keeps none, if it is not plain.
+    `operands` are the positions of the arguments whose layout counts, None meaning every tensor; a statement about an
+    order applies if all of them have it. `results` are the positions of the results that carry the layout, None meaning
+    all. `makes` is the fixed order of an operator that keeps none, if it is not plain.
 
-    `devices` are those for which `keeps` was measured or is documented, None meaning all. `generated` is false where
-    Inductor calls a kernel instead of writing loops. `only_on` is the kind of device without which an operator cannot
-    run. `images` is false where rank 4 is no image (attention: batch, heads, sequence, features). `needs` are the
-    orders that an eager kernel needs, None meaning that it takes all.
+    `devices` are those for which `keeps` was measured or is documented, None meaning all. `generated` is false if
+    Inductor calls a kernel instead of writing loops. `only_on` is the only kind of device on which an operator runs.
+    `images` is false if rank 4 is no image (attention: batch, heads, sequence, features). `needs` are the orders that
+    an eager kernel needs, None meaning that it takes all.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     operator: Annotated[str, Field(pattern=r"^\w+\.\w+$")]
     role: LayoutRole
@@ -115,7 +118,7 @@ class LayoutOperator(BaseModel):
         return self
 
     def kept(self, device: str, inner: str) -> Keeps:
-        """What is kept on `device` under the compiler `inner`. Raises nothing; not measured is UNKNOWN."""
+        """Return what is kept on `device` under the compiler `inner`; UNKNOWN if not measured."""
         if self.dimensions is DimensionMap.NONE:
             return Keeps.NONE if self.keeps is Keeps.NONE and self._known_on(device) else Keeps.UNKNOWN
         if inner == "inductor" and self.generated:
@@ -125,7 +128,7 @@ class LayoutOperator(BaseModel):
     @property
     def joins_images(self) -> bool:
         """True for operators that can belong to a region of plain or channels-last images: each result has the
-        operand's dimensions, and channels-last is kept where the operator runs as it was measured."""
+        operand's dimensions, and channels-last is kept if the operator runs as it was measured."""
         return (
             self.role in (LayoutRole.ANCHOR, LayoutRole.AGNOSTIC)
             and self.dimensions is DimensionMap.SAME
@@ -134,7 +137,7 @@ class LayoutOperator(BaseModel):
         )
 
     def joins(self, device: str, inner: str) -> bool:
-        """True if the operator hands on channels-last or plain, whichever it is given, on `device` under `inner`."""
+        """Return True if the operator passes on channels-last or plain, as given, on `device` under `inner`."""
         return self.joins_images and self.kept(device, inner) in (Keeps.ANY, Keeps.CHANNELS_LAST)
 
     def _known_on(self, device: str) -> bool:
@@ -150,3 +153,25 @@ UNKNOWN = LayoutOperator(
     keeps=Keeps.UNKNOWN,
     operands=None,
 )
+
+
+class _Family(StrictModel):
+    family: str
+    operators: tuple[LayoutOperator, ...]
+
+
+def parse_rows(text: str, source: str) -> tuple[LayoutOperator, ...]:
+    """Return the rows in `text`. Raises `ContractError`, naming `source`, for malformed YAML and wrong keys."""
+    return parse_yaml(text, source, _Family).operators
+
+
+@functools.cache
+def layout_operators() -> Mapping[str, LayoutOperator]:
+    """Return every row by its operator. Raises `ContractError` for a malformed file or an operator with two rows."""
+    found: dict[str, LayoutOperator] = {}
+    for name, text in card_files("operators"):
+        for row in parse_rows(text, name):
+            if row.operator in found:
+                raise ContractError(f"{name}: {row.operator} has a row already")
+            found[row.operator] = row
+    return found

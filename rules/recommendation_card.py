@@ -1,4 +1,4 @@
-"""Recommendation cards: what to do about a bottleneck, how to see that it has helped, and what can go wrong.
+"""Recommendation cards: a fix for a bottleneck, the check that it has helped, and its risks.
 
 One YAML file a card, `recommendations/<id>.yaml`; ids are stable. A card names the labels that call for it.
 """
@@ -10,17 +10,17 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import Field, StringConstraints
 
 from frx_graph.records import Effort, Risk
-from frx_graph.rules.card_file import card_files, parse_card_file
+from frx_graph.rules.card_file import StrictModel, load_cards
 
 Prose = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 Identifier = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]
 
 
 OF_TRACES = "torch.profiler: "
-"""Begins the name of a metric that `frx analyze` takes from a trace."""
+"""Prefix of a metric that `frx analyze` takes from a trace."""
 
 
 class Direction(StrEnum):
@@ -31,10 +31,8 @@ class Direction(StrEnum):
     STABLE = "stable"
 
 
-class Step(BaseModel):
-    """One thing to measure again. `metric` is the counter's own name, `value` what it is called here."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
+class Step(StrictModel):
+    """One measurement to repeat. `metric` is the counter's own name, `value` its name here."""
 
     metric: Prose
     value: Prose
@@ -44,11 +42,8 @@ class Step(BaseModel):
     expected: Prose
 
 
-class RecommendationCard(BaseModel):
-    """One card, for people. `tier` is 0 for what changes a setting, such as a launch's, 1 for what changes code, 2 for
-    the algorithm."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
+class RecommendationCard(StrictModel):
+    """One card, for people. `tier` is 0 for a setting, such as a launch's, 1 for code, 2 for the algorithm."""
 
     id: Annotated[str, StringConstraints(pattern=r"^rec_[a-z0-9_]+$")]
     title: Annotated[Prose, StringConstraints(max_length=80)]
@@ -63,20 +58,15 @@ class RecommendationCard(BaseModel):
     risks: tuple[Prose, ...] = ()
 
 
-def parse_recommendation(text: str, source: str) -> RecommendationCard:
-    """The card in `text`; `source` is its file name, which must be `<id>.yaml`. Raises `ContractError`."""
-    return parse_card_file(text, source, RecommendationCard, "id")
-
-
 @functools.cache
 def all_recommendations() -> tuple[RecommendationCard, ...]:
-    """Every card, ordered by id."""
-    return tuple(parse_recommendation(text, name) for name, text in card_files("recommendations"))
+    """Return every card, ordered by id."""
+    return load_cards("recommendations", RecommendationCard, "id")
 
 
 @functools.cache
 def cards_by_label() -> Mapping[str, tuple[RecommendationCard, ...]]:
-    """The cards that each label calls for."""
+    """Return the cards that each label calls for."""
     found: dict[str, tuple[RecommendationCard, ...]] = {}
     for card in all_recommendations():
         for label in card.triggered_by:

@@ -1,4 +1,4 @@
-"""Rule cards: what each rule finds, why it costs, how to fix it and how safe that is. The user documentation.
+"""Rule cards: what each rule finds, its cost, its fix, and the safety of the fix. They are user documentation.
 
 One YAML file a rule, `layout/FRXnnn.yaml`; the file name is the code. `frx rules` prints them.
 """
@@ -10,31 +10,27 @@ import functools
 import re
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import Field, StringConstraints
 
 from frx_graph.errors import OptionError
 from frx_graph.records import Effort, Risk
-from frx_graph.rules.card_file import card_files, parse_card_file
+from frx_graph.rules.card_file import StrictModel, load_cards
 
 Prose = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 Code = Annotated[str, StringConstraints(pattern=r"^FRX\d{3}$")]
 Url = Annotated[str, StringConstraints(pattern=r"^https://\S+$")]
 
 
-class Example(BaseModel):
+class Example(StrictModel):
     """The smallest program that the rule finds, and the same program fixed. Python source."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     before: Prose
     after: Prose
 
 
-class RuleCard(BaseModel):
+class RuleCard(StrictModel):
     """One rule, for people. `safety` says what the fix can change besides speed; `risk` and `effort` are the usual
     ones, which a finding may raise or lower for its own case."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     code: Code
     name: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]
@@ -49,20 +45,15 @@ class RuleCard(BaseModel):
     references: Annotated[tuple[Url, ...], Field(min_length=1)]
 
 
-def parse_card(text: str, source: str) -> RuleCard:
-    """The card in `text`; `source` is its file name, which must be `<code>.yaml`. Raises `ContractError`."""
-    return parse_card_file(text, source, RuleCard, "code")
-
-
 @functools.cache
 def all_cards() -> tuple[RuleCard, ...]:
-    """Every card, ordered by code."""
-    return tuple(parse_card(text, name) for name, text in card_files("layout"))
+    """Return every card, ordered by code."""
+    return load_cards("layout", RuleCard, "code")
 
 
 def load_card(code: str) -> RuleCard:
-    """The card of `code`, in either case, or of a rule's name. Raises `OptionError` that names the nearest code for an
-    unknown one."""
+    """Return the card of a rule's code, in either case, or name. Raises `OptionError`, with the nearest code, if
+    unknown."""
     cards = {word: card for card in all_cards() for word in (card.code, card.name.upper())}
     wanted = code.strip().upper()
     if wanted in cards:

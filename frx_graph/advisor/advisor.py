@@ -1,9 +1,7 @@
-"""The street: a program is captured, its facts built, its copies predicted, its problems found and ranked."""
+"""Turn a captured program into ranked findings: facts, predicted copies, measurements, detectors."""
 
 from __future__ import annotations
 
-import contextlib
-import gc
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -13,16 +11,23 @@ from typing import Any, TypeVar
 
 import torch
 
-from frx_graph.advice import Advice, GraphSummary, Timings, Totals, is_quick_win
-from frx_graph.advisor.environment import environment_of
+from frx_graph.advice import Advice, Timings
 from frx_graph.advisor.evidence_files import read_run_file
 from frx_graph.advisor.observe import check_observable, observe_step
+from frx_graph.advisor.summary import (
+    environment_of,
+    refuse_breaks,
+    refuse_unknown,
+    refuse_unmeasured,
+    summarize_graph,
+    total_copies,
+)
 from frx_graph.analyzers.observations.corroboration import corroborated
 from frx_graph.analyzers.observations.observation import RunFile, Setting
-from frx_graph.capture.call_check import check_call
 from frx_graph.capture.captured_graph import Capture, CapturedGraph, frame_of
-from frx_graph.capture.dynamo_reason import short_reason
+from frx_graph.capture.dynamo_events import count_cudagraph_skips
 from frx_graph.capture.model import capture_model
+from frx_graph.capture.model_call import check_call
 from frx_graph.errors import NOT_THE_MODELS, FrxError, first_line
 from frx_graph.facts.build import build_graph_facts
 from frx_graph.facts.graph_facts import GraphFacts
@@ -33,15 +38,14 @@ from frx_graph.measure.measurement_cache import MeasuredOperators
 from frx_graph.measure.operators.operator_contract import OperatorContract, load_contract
 from frx_graph.options import check_inner
 from frx_graph.passes.analysis import Analysis, CompileEvents, PrecisionSettings
-from frx_graph.passes.copies.prediction import predict_copies, signatures_to_measure, unknown_operators
-from frx_graph.passes.costs.operator_costs import roofline_points, step_traffic
+from frx_graph.passes.copies.prediction import predict_copies, signatures_to_measure
+from frx_graph.passes.costs.operator_costs import step_traffic
 from frx_graph.passes.detectors import DETECTORS
 from frx_graph.passes.layouts.regions import anchor_signatures
-from frx_graph.passes.ranking import rank
-from frx_graph.passes.spans import layout_spans
+from frx_graph.passes.severity import rank
 from frx_graph.records import HIDDEN_KINDS, Finding, Refusal
 from frx_graph.reports.advice.render import AdviceReport
-from frx_graph.support.torch_internals import counters
+from frx_graph.support.garbage_collection import uncollected
 
 _Known = TypeVar("_Known")
 
@@ -51,8 +55,8 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True)
 class _Subject:
-    """A graph's facts, the compiler that it runs under, and the calls to measure, by node name: those whose inner
-    copies have to be known, and the anchors that are timed in both layouts."""
+    """One graph, prepared for analysis. `calls` and `anchors` are the operator calls to measure, by node: those whose
+    inner copies must be known, and those that are timed in both layouts."""
 
     facts: GraphFacts
     inner: str
@@ -111,7 +115,7 @@ def advise(
             raise
         except NOT_THE_MODELS:
             raise
-        except BaseException as error:  # noqa: BLE001 - the advice stands without it; what is missing is said
+        except BaseException as error:  # noqa: BLE001 - the advice is valid without it, and says what is missing
             unseen = Refusal("observation", f"the step could not be watched: {first_line(error)}")
             advice = replace(advice, refusals=(*advice.refusals, unseen))
         else:
@@ -121,7 +125,7 @@ def advise(
 
 
 def _distinct(files: Sequence[str | Path]) -> list[Path]:
-    """Each file once, under the name that was given first, however its path is spelled."""
+    """Return each file once, under the first name given, however its path is spelled."""
     by_place: dict[str, Path] = {}
     for file in files:
         by_place.setdefault(os.path.realpath(file), Path(file))
@@ -137,12 +141,13 @@ def advise_capture(
     evidence: Sequence[RunFile] = (),
     progress: Progress = lambda _stage: None,
 ) -> AdviceReport:
-    """Advice on graphs that are already captured and that one step runs, each as often as its `calls` say.
+    """Return advice on graphs that are already captured and that one step runs, each as often as its `calls` say.
 
-    `inner` is the compiler of the graphs that do not name one themselves, `evidence` what files of runs show.
+    `inner` is the compiler of the graphs that name none themselves; `evidence` is the content of files of runs.
     """
     started = time.perf_counter()
-    with _collector_paused():
+    # Facts and findings are millions of small objects without cycles: searching them takes a third of the time.
+    with uncollected():
         subjects = [_subject(graph, inner) for graph in capture.graphs]
     device = _device(subject.facts for subject in subjects)
     measured, measure_s = MeasuredOperators(device.type), None
@@ -158,17 +163,17 @@ def advise_capture(
     contract = load_contract(device.type, torch.__version__)
 
     progress("looking for layout problems")
-    with _collector_paused():
+    with uncollected():
         analyses = _analyses(subjects, capture, measured, profile, contract)
         outcomes = [outcome for analysis in analyses for outcome in _outcomes(analysis)]
-        summaries = tuple(map(_summary, analyses))
+        summaries = tuple(map(summarize_graph, analyses))
     findings = [outcome for outcome in outcomes if isinstance(outcome, Finding)]
     graphs = {subject.facts.graph_id: subject.facts for subject in subjects}
     findings, belonging_to_none = corroborated(findings, graphs, evidence, Setting(device.type, inner == "inductor"))
     refusals = [
         *(Refusal(failure.subject, failure.reason, site=failure.site) for failure in capture.failures),
-        *_between_graphs(capture),
-        *_unmeasured(measured),
+        *refuse_breaks(capture),
+        *refuse_unmeasured(measured),
         *no_profile,
         *(outcome for outcome in outcomes if isinstance(outcome, Refusal)),
         *belonging_to_none,
@@ -183,24 +188,14 @@ def advise_capture(
             findings=rank(findings),
             refusals=tuple(dict.fromkeys(refusals)),
             copies=tuple(copy for analysis in analyses for copy in analysis.copies),
-            totals=_totals(analyses, findings),
+            totals=total_copies(analyses, findings),
             timings=Timings(capture_s=None, analysis_s=elapsed - (measure_s or 0.0), measure_s=measure_s),
         )
     )
 
 
-def _between_graphs(capture: Capture) -> list[Refusal]:
-    """Each place where the program leaves its graphs, once; several without a known line are told apart by reason."""
-    places: dict[tuple[object, ...], Refusal] = {}
-    for found in capture.breaks:
-        reason = short_reason(found.reason)
-        refusal = Refusal("graph break", f"what runs between the graphs is not seen: {reason}", site=found.site)
-        places.setdefault(found.site.location if found.site.line else (reason,), refusal)
-    return list(places.values())
-
-
 def _device(graphs: Iterable[GraphFacts]) -> torch.device:
-    """The accelerator if any value lies on one, else the CPU."""
+    """Return the accelerator if any value is on one, else the CPU."""
     devices = {value.device for facts in graphs for value in facts.values.values()}
     accelerators = sorted((d for d in devices if d.type not in ("cpu", "meta")), key=str)
     return accelerators[0] if accelerators else torch.device("cpu")
@@ -211,19 +206,6 @@ def _profile(device: torch.device, *, measure: bool) -> tuple[DeviceProfile | No
         return device_profile(device, measure=measure), []
     except FrxError as error:
         return None, [Refusal("device profile", str(error))]
-
-
-@contextlib.contextmanager
-def _collector_paused() -> Iterator[None]:
-    """Without searches for cyclic garbage: facts and findings are millions of small objects without cycles, and the
-    searches among them would take a third of the time."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def _subject(graph: CapturedGraph, inner: str) -> _Subject:
@@ -239,10 +221,10 @@ def _analyses(
     profile: DeviceProfile | None,
     contract: OperatorContract | None,
 ) -> list[Analysis]:
-    skips = _cudagraph_skips() if any(subject.inner == "inductor" for subject in subjects) else 0
+    skips = count_cudagraph_skips() if any(subject.inner == "inductor" for subject in subjects) else 0
     events = CompileEvents(breaks=capture.breaks, recompiles=capture.recompiles, cudagraph_skips=skips)
-    # What happened to a frame is told once, by the last of its versions.
-    speaks_for_frame = {frame_of(subject.facts.graph_id): subject for subject in subjects}
+    # Events of a frame are reported once, with the last of its versions.
+    last_version = {frame_of(subject.facts.graph_id): subject for subject in subjects}
     measurements = [_known(subject.calls, measured.measurement) for subject in subjects]
     copies = [
         predict_copies(subject.facts, known, contract, subject.inner)
@@ -262,7 +244,7 @@ def _analyses(
             device=profile,
             layout_times=_known(subject.anchors, measured.layout_times),
             measurements=known,
-            events=events if speaks_for_frame[frame_of(subject.facts.graph_id)] is subject else CompileEvents(),
+            events=events if last_version[frame_of(subject.facts.graph_id)] is subject else CompileEvents(),
             precision=PrecisionSettings.current(_device([subject.facts]).type),
             contract=contract,
         )
@@ -273,63 +255,15 @@ def _analyses(
 def _known(
     calls: Mapping[str, OperatorSignature], lookup: Callable[[OperatorSignature], _Known | None]
 ) -> dict[str, _Known]:
-    """What was measured, by node name."""
     found = {node: lookup(signature) for node, signature in calls.items()}
     return {node: known for node, known in found.items() if known is not None}
 
 
 def _outcomes(analysis: Analysis) -> Iterator[Finding | Refusal]:
-    yield from _unknown(analysis)
+    yield from refuse_unknown(analysis)
     for detector in DETECTORS:
         for outcome in detector.detect(analysis):
             if isinstance(outcome, Finding):
                 yield replace(outcome, graph_id=analysis.facts.graph_id)
             else:
                 yield outcome
-
-
-def _summary(analysis: Analysis) -> GraphSummary:
-    facts = analysis.facts
-    return GraphSummary(
-        graph_id=facts.graph_id,
-        origin=facts.origin,
-        train=facts.train,
-        ops=len(facts.ops),
-        spans=layout_spans(facts, analysis.copies, analysis.costs),
-        roofline=roofline_points(facts, costs=analysis.costs),
-    )
-
-
-def _unmeasured(measured: MeasuredOperators) -> Iterator[Refusal]:
-    for signature, reason in measured.failures.items():
-        yield Refusal(signature.target, f"could not be run by itself to see what it copies: {reason}")
-
-
-def _unknown(analysis: Analysis) -> list[Refusal]:
-    """What is counted as no copy although nothing is known about it."""
-    strides = "whether it copies such strides is not known here: it is counted as no copy"
-    inside = "what it copies inside is not known: it is counted as no copy"
-    by_operator: dict[tuple[str, str], list[str]] = {}
-    for op in unknown_operators(analysis.facts, analysis.measurements, analysis.contract, analysis.inner):
-        by_operator.setdefault((op.operator, strides), []).append(op.node)
-    for op in analysis.facts.ops:
-        if op.opaque:
-            by_operator.setdefault((op.operator, inside), []).append(op.node)
-    return [Refusal(operator, reason, tuple(nodes)) for (operator, reason), nodes in by_operator.items()]
-
-
-def _cudagraph_skips() -> int:
-    return int(counters["inductor"]["cudagraph_skips"])
-
-
-def _totals(analyses: Sequence[Analysis], findings: Sequence[Finding]) -> Totals:
-    copies = [copy for analysis in analyses for copy in analysis.copies]
-    copy_bytes = sum(copy.bytes for copy in copies)
-    step_bytes = analyses[0].step_bytes if analyses else 0
-    return Totals(
-        ops_scanned=sum(len(analysis.facts.ops) for analysis in analyses),
-        copies_per_step=sum(copy.count for copy in copies),
-        copy_bytes_per_step=copy_bytes,
-        bandwidth_overhead_pct=100.0 * copy_bytes / step_bytes if step_bytes else None,
-        quick_wins=sum(map(is_quick_win, findings)),
-    )

@@ -1,4 +1,4 @@
-"""Files of a run, read for what they show of layout work, whatever has written them."""
+"""Read files of a run, of any supported kind, for the layout work that they show."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ EXPECTED = (
 
 
 def read_run_file(path: Path) -> RunFile:
-    """What the file at `path` shows; its content tells what it is. Raises `EvidenceError` for one that cannot be read,
-    or is of another kind."""
+    """Return what the file at `path` shows; its content decides its kind. Raises `EvidenceError` for a file that cannot
+    be read or has another kind."""
     match log_kind(path):
         case LogKind.ONEDNN:
             return onednn_sightings(read_onednn_log(path), str(path))

@@ -1,4 +1,4 @@
-"""Runs one real step and turns the copies that it made into records, beside the predicted ones."""
+"""Run one real step and record the copies that it makes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OBSERVABLE = ("eager", "inductor")
 
 
 def check_observable(inner: str) -> None:
-    """Raise `OptionError` for an inner compiler whose copies nothing here can see."""
+    """Raise `OptionError` for an inner compiler whose copies cannot be observed."""
     if inner not in OBSERVABLE:
         raise OptionError(f"the copies of inner {inner!r} cannot be observed", f"use {' or '.join(OBSERVABLE)}")
 
@@ -27,8 +27,8 @@ def check_observable(inner: str) -> None:
 def observe_step(
     model: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], *, train: bool, inner: str
 ) -> tuple[Copy, ...]:
-    """The layout copies of one real step of `model` under `inner`. Raises `OptionError` for an inner compiler whose
-    copies nothing here can see, and whatever the model raises."""
+    """Return the layout copies of one real step of `model` under `inner`. Raises `OptionError` for an inner compiler
+    whose copies cannot be observed, and whatever the model raises."""
     check_observable(inner)
     args, kwargs = pytree.tree_map_only(Tensor, _own_leaf, (tuple(args), dict(kwargs)))
     if inner == "eager":
@@ -40,12 +40,12 @@ def observe_step(
 
 
 def _own_leaf(tensor: Tensor) -> Tensor:
-    """The tensor, without the caller's graph behind it: the backward of the step ends where the step began."""
+    """Detach the tensor from the caller's graph, so that the backward of the step ends where the step began."""
     return tensor if tensor.is_leaf else tensor.detach().requires_grad_()
 
 
 def observed_record(copy: ObservedCopy) -> Copy:
-    """One observed copy as a record; it has no node, because no graph was looked at."""
+    """Return an observed copy as a record; it has no node, because no graph was captured."""
     return Copy(
         node="",
         site=copy.site,

@@ -1,4 +1,4 @@
-"""Loads what a command is pointed at: `module:callable` or `file.py:callable`."""
+"""Load the target of a command: `module:callable` or `file.py:callable`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from frx_graph.errors import TargetError, first_line
 from frx_graph.support.torch_internals import pytree
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
-"""By the names that `--dtype` takes."""
+"""Dtypes by the names that `--dtype` takes."""
 
 _RETURNS = (
     "the target must return (model, args), (model, args, kwargs), or (model, args, kwargs, optimizer), args being a "
@@ -31,7 +31,7 @@ _RETURNS = (
 
 @dataclass(frozen=True)
 class Workload:
-    """A model and the arguments of one call; and the optimizer that a training step ends with, if there is one."""
+    """A model, the arguments of one call, and the optimizer that ends a training step, if any."""
 
     name: str
     model: Callable[..., Any]
@@ -63,7 +63,8 @@ def load_target(target: str, sizes: Mapping[str, int] | None = None) -> Workload
 
 
 def place(workload: Workload, device: str | None, dtype: torch.dtype | None) -> Workload:
-    """The workload on `device`, its floating-point parameters and arguments in `dtype`. Raises `TargetError`."""
+    """Return the workload on `device`, with floating-point parameters and arguments in `dtype`. Raises
+    `TargetError`."""
     if device is None and dtype is None:
         return workload
 
@@ -106,14 +107,14 @@ def _checked(target: str, made: object) -> Workload:
     model, args = made[0], made[1]
     kwargs = made[2] if len(made) > 2 else {}
     optimizer = made[3] if len(made) == 4 else None
-    if not callable(model):
-        raise TargetError(f"{target} returned a {type(model).__name__} as the model, which cannot be called", _RETURNS)
-    if not isinstance(args, (tuple, list)):
-        raise TargetError(f"{target} returned a {type(args).__name__} as args", _RETURNS)
-    if not isinstance(kwargs, Mapping):
-        raise TargetError(f"{target} returned a {type(kwargs).__name__} as kwargs", _RETURNS)
-    if optimizer is not None and not isinstance(optimizer, torch.optim.Optimizer):
-        raise TargetError(f"{target} returned a {type(optimizer).__name__} as the optimizer", _RETURNS)
+    for part, role, fits in (
+        (model, "the model, which cannot be called", callable(model)),
+        (args, "args", isinstance(args, (tuple, list))),
+        (kwargs, "kwargs", isinstance(kwargs, Mapping)),
+        (optimizer, "the optimizer", optimizer is None or isinstance(optimizer, torch.optim.Optimizer)),
+    ):
+        if not fits:
+            raise TargetError(f"{target} returned a {type(part).__name__} as {role}", _RETURNS)
     return Workload(target, model, tuple(args), kwargs, optimizer)
 
 
@@ -157,7 +158,7 @@ def _import_module(location: str) -> ModuleType:
 
 
 def _where(error: BaseException) -> str:
-    """`ValueError: text (file.py:12)`, with the innermost frame."""
+    """Return `ValueError: text (file.py:12)`, with the innermost frame."""
     frames = traceback.extract_tb(error.__traceback__)
     at = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
     return f"{first_line(error)}{at}"

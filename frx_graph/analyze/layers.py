@@ -27,7 +27,7 @@ from frx_graph.evidence.ptx.parsing import EXPECTED, MOST_CHARACTERS, fatbin_mod
 from frx_graph.evidence.ptx.ptxas import Assembled, assemble
 from frx_graph.evidence.text_lines import whole_text
 from frx_graph.evidence.trace.torch_trace import TorchTrace, read_torch_trace
-from frx_graph.passes.ranking import rank
+from frx_graph.passes.severity import rank
 from frx_graph.records import Finding
 from frx_graph.rules.gpu_profile import GpuProfile
 from frx_graph.support.garbage_collection import uncollected

@@ -14,7 +14,7 @@ from frx_graph.analyzers.trace.memory_bound import memory_bound_findings
 from frx_graph.analyzers.trace.permutes import permute_findings
 from frx_graph.analyzers.trace.roofline import roofline_points, work_of
 from frx_graph.evidence.trace.torch_trace import read_torch_trace
-from frx_graph.passes.ranking import rank
+from frx_graph.passes.severity import rank
 from frx_graph.records import Finding
 from frx_graph.rules.gpu_profile import find_gpu
 from frx_graph.version import __version__

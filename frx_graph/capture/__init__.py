@@ -1,1 +1,1 @@
-"""From a program to its graphs: what is compiled, where it came from, what could not be captured."""
+"""Capture the graphs of a program: what is compiled, its source lines, and what could not be captured."""

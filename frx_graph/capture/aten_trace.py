@@ -1,8 +1,8 @@
-"""From a Dynamo graph to the ATen operators that eager would dispatch, forward and backward.
+"""Trace a Dynamo graph to the ATen operators that eager would dispatch, forward and backward.
 
-Unlike AOTAutograd's graphs nothing is functionalised, decomposed or partitioned: a `reshape` that copies shows as
-`aten.clone`, `relu_` stays in place, and strides are those of eager's own meta functions. Cost is one fake
-propagation; no guard is added to the shape environment of the surrounding compilation.
+Unlike AOTAutograd's graphs, these are not functionalised, decomposed or partitioned: a `reshape` that copies appears as
+`aten.clone`, `relu_` stays in place, and strides are those of eager's own meta functions. The cost is one fake
+propagation; the shape environment of the surrounding compilation gets no guard.
 """
 
 from __future__ import annotations
@@ -27,9 +27,7 @@ from frx_graph.capture.call_site import (
     site_in_module,
 )
 from frx_graph.capture.captured_graph import CapturedGraph, GraphInput, InputKind, Phase
-from frx_graph.capture.kept_modes import modes_put_back
-from frx_graph.capture.saved_tensor_hooks import unseen_by_saved_tensor_hooks
-from frx_graph.capture.without_guards import without_guards
+from frx_graph.capture.tracing_context import modes_put_back, unseen_by_saved_tensor_hooks, without_guards
 from frx_graph.support.torch_internals import (
     FakeTensorMode,
     OpOverload,
@@ -69,11 +67,11 @@ def trace_eager(
     caller: CallSite = UNKNOWN_SITE,
     inner: str = "",
 ) -> CapturedGraph:
-    """Trace `dynamo` over the fake values of its placeholders. Raises whatever tracing raises; callers report it.
+    """Trace `dynamo` over the fake values of its placeholders. Raises whatever tracing raises.
 
-    `tangents` says, output by output, what gradient the rest of the program sends back; without it every output that
-    a training step would differentiate gets a gradient in the output's own strides, as AOTAutograd assumes. `caller`,
-    where the program called the model, stands for the line of operators that only torch's own code leads to.
+    `tangents` are the gradients of the outputs. Without them every output that a training step would differentiate gets
+    a gradient in the output's own strides, as AOTAutograd assumes. `caller`, the line that called the model, replaces
+    unknown lines of operators in torch's own code.
     """
     forward_nodes: set[str] = set()
 
@@ -141,7 +139,7 @@ def trace_eager(
 def _parameter_gradients(
     graph: fx.Graph, fakes: Sequence[Any], gradients: Any, inputs: Sequence[GraphInput]
 ) -> tuple[tuple[str, str], ...]:
-    """Parameter and gradient, by name; gradients come in the order of the inputs that require one."""
+    """Return pairs of parameter and gradient; gradients are in the order of the inputs that require one."""
     leaves = [
         node.name
         for node, fake in zip(graph.find_nodes(op="placeholder"), fakes, strict=False)
@@ -156,15 +154,15 @@ def _parameter_gradients(
 
 
 def backward_roots(outputs: Sequence[Any]) -> list[Tensor]:
-    """The outputs that a training step would differentiate: the scalar loss if there is exactly one, else every
-    floating-point output that needs a gradient."""
+    """Return the outputs that a training step would differentiate: the only scalar, which is the loss, else every
+    floating-point output that requires a gradient."""
     candidates = [o for o in outputs if isinstance(o, Tensor) and o.requires_grad and o.grad_fn is not None]
     losses = [o for o in candidates if o.dim() == 0]
     return losses if len(losses) == 1 else candidates
 
 
 def run_step(model: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], *, train: bool) -> Any:
-    """Run one step and return the model's outputs; with `train`, send gradients of one back from `backward_roots`."""
+    """Run one step and return the outputs of the model; with `train`, also run the backward, with gradients of one."""
     with torch.set_grad_enabled(train):
         outputs = model(*args, **kwargs)
         if train:
@@ -176,7 +174,7 @@ def run_step(model: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str
 def _roots_and_gradients(
     outputs: Sequence[Any], tangents: Sequence[Tangent | None] | None
 ) -> tuple[list[Tensor], list[Callable[[], Tensor]]]:
-    """What to differentiate, and how to make each one's incoming gradient."""
+    """Return the outputs to differentiate, and a function for each that makes its incoming gradient."""
     if tangents is None or len(tangents) != len(outputs):
         differentiated = backward_roots(outputs)
         return differentiated, [functools.partial(torch.ones_like, root) for root in differentiated]
@@ -197,10 +195,11 @@ def _roots_and_gradients(
 def _attribute(
     graph: fx.Graph, module_root: str, forward_nodes: set[str], caller: CallSite
 ) -> tuple[dict[str, CallSite], dict[str, Phase]]:
-    """Call site and phase of every node; `forward_nodes` is empty for inference.
+    """Return call site and phase of every node; `forward_nodes` is empty for inference.
 
-    A backward node takes the site of the forward node whose autograd sequence number it shares. One that has a line of
-    its own stands in the `backward` of a custom `torch.autograd.Function`, which has no number of its own here."""
+    A backward node takes the site of the forward node with the same autograd sequence number. One with a line of its
+    own belongs to the `backward` of a custom `torch.autograd.Function`, which has no such number here.
+    """
     sites: dict[str, CallSite] = {}
     phases: dict[str, Phase] = {}
     forward_by_sequence: dict[int, CallSite] = {}
@@ -223,11 +222,11 @@ def _attribute(
 
 
 class RealStrides(TorchDispatchMode):
-    """Gives fake results the strides that the real kernels give theirs, where the two differ (seen on 2.13 and 2.15).
+    """Give fake results the strides of the real kernels (seen on 2.13 and 2.15).
 
-    `native_layer_norm_backward` allocates contiguous gradients (`layer_norm.cpp`, `layer_norm_kernel.cu`), while its
-    fake result follows the strides of the incoming gradient. The clones that this leaves behind the operator in the
-    graph are taken out by `merge_relayouts`: a mode of one's own always runs above the one that records.
+    `native_layer_norm_backward` allocates contiguous gradients (`layer_norm.cpp`, `layer_norm_kernel.cu`), but its fake
+    result follows the strides of the incoming gradient. `merge_relayouts` removes the clones that this mode adds to the
+    graph.
     """
 
     supports_higher_order_operators = True
@@ -235,7 +234,7 @@ class RealStrides(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: OpOverload, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        """Run `func`, and lay its results out as the kernel does."""
+        """Run `func`, and make the results contiguous as the kernel does."""
         result = func(*args, **(kwargs or {}))
         if func is not _LAYER_NORM_BACKWARD:
             return result
@@ -243,7 +242,7 @@ class RealStrides(TorchDispatchMode):
 
 
 def merge_relayouts(graph: fx.Graph) -> None:
-    """Let each corrected result take the place, and the fake value, of its clone."""
+    """Replace each clone by the corrected result, with its fake value."""
     for node in graph.find_nodes(op="call_function", target=_LAYER_NORM_BACKWARD):
         values = list(node.meta["val"])
         for item in list(node.users):

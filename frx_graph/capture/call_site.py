@@ -1,7 +1,7 @@
-"""Where in the user's code a value was made: file, line, function and module path.
+"""Find the line of user code that made a value: file, line, function and module path.
 
 Two independent sources give the same `CallSite`: the stack that Dynamo records on a graph node (prediction) and the
-live Python stack under a dispatch mode (observation). Both keep the innermost frame outside torch and outside us.
+live Python stack under a dispatch mode (observation). Both keep the innermost frame outside torch and frx-graph.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _TORCH = importlib.util.find_spec("torch")
 assert _TORCH is not None
 assert _TORCH.origin is not None
 _TORCH_ROOT = f"{Path(_TORCH.origin).parent}/"
-"""Found, not imported: documents name call sites, and reading them needs no torch."""
+"""Found without an import: documents name call sites, and reading them needs no torch."""
 _DYNAMO_ROOT = f"{_TORCH_ROOT}_dynamo/"
 _OWN_ROOT = f"{Path(__file__).parent.parent}/"
 _PYTHON_ROOT = f"{sysconfig.get_path('stdlib')}/"
@@ -48,13 +48,13 @@ class CallSite:
 
     @property
     def location(self) -> tuple[str, int]:
-        """The key under which predicted and observed copies are compared."""
+        """Key that compares predicted and observed copies."""
         return (self.file, self.line)
 
     @property
     def place(self) -> tuple[str, int, str, str]:
-        """The key under which calls become one finding: file, line and function, whatever the module instance. Where no
-        line is known the module path stands for it, so that such calls do not all fall together."""
+        """Key that groups calls into one finding: file, line and function, for all module instances. If the line is
+        unknown, the module path takes its place."""
         return (self.file, self.line, self.function, "" if self.line else self.module_path)
 
     def __str__(self) -> str:
@@ -73,13 +73,13 @@ def is_foreign(file: str) -> bool:
 
 
 def plain_function(name: str) -> str:
-    """The function's own name, also where Dynamo resumed it after a graph break under a name of its own."""
+    """Return the function's own name, also if Dynamo resumed it under another after a graph break."""
     resumed = _RESUMED.match(name)
     return resumed["function"] if resumed else name
 
 
 def site_from_stack_trace(stack_trace: str | None, module_path: str = "") -> CallSite:
-    """The innermost user frame of an FX node's `stack_trace`; `UNKNOWN_SITE`'s file and line where there is none."""
+    """Return the innermost user frame of an FX node's `stack_trace`, or the unknown site."""
     innermost: CallSite | None = None
     for match in _FRAME.finditer(stack_trace or ""):
         if not is_foreign(match["file"]):
@@ -88,10 +88,10 @@ def site_from_stack_trace(stack_trace: str | None, module_path: str = "") -> Cal
 
 
 def site_from_frame(frame: FrameType | None, module_path: str = "") -> CallSite:
-    """The innermost user frame at or above a live `frame`.
+    """Return the innermost user frame at or above a live `frame`.
 
-    Frames of ours that are the innermost ones only look on. Where one of ours called the program, as `advise` does,
-    what lies above it is no part of the program: then the site is unknown.
+    Innermost frames of frx-graph are skipped, since they only observe. A frame of frx-graph further up called the
+    program, as `advise` does, so the frames above it are not the program's and the site is unknown.
     """
     looking_on = True
     while frame is not None:
@@ -106,17 +106,15 @@ def site_from_frame(frame: FrameType | None, module_path: str = "") -> CallSite:
 
 
 def site_of_compiled_call(frame: FrameType | None) -> CallSite:
-    """Where the program called what Dynamo is compiling now, asked from within its backend.
-
-    What stands between the two is a backend, perhaps one of the user's that hands on to ours.
-    """
+    """Return the line that called the frame which Dynamo is compiling; to be called from within a backend."""
     while frame is not None and not frame.f_code.co_filename.startswith(_DYNAMO_ROOT):
         frame = frame.f_back
     return site_from_frame(frame)
 
 
 def site_in_module(site: CallSite, kind: str, caller: CallSite = UNKNOWN_SITE) -> CallSite:
-    """`site`, or if its line is unknown, `caller`; if that is unknown, too, the class `kind` of the module says where.
+    """Return `site`; if its line is unknown, `caller`; if that is unknown too, the `forward` of the module class
+    `kind`.
 
     The line of an operator of a bare `nn.Conv2d` or `nn.Sequential` is in torch's own code.
     """
@@ -128,12 +126,12 @@ def site_in_module(site: CallSite, kind: str, caller: CallSite = UNKNOWN_SITE) -
 
 
 def class_name(kind: object) -> str:
-    """The short name of a class, or of the class that `kind` names with its module."""
+    """Return the short name of a class, or of the class that `kind` names with its module."""
     return kind.__name__ if isinstance(kind, type) else str(kind).rpartition(".")[2]
 
 
 def module_path_from_stack(sources: Iterable[str], root: str = "model") -> str:
-    """The dotted path of the innermost module of an `nn_module_stack`, given the stack's source expressions in order.
+    """Return the dotted path of the innermost module of an `nn_module_stack`, given its source expressions in order.
 
     Dynamo writes `L['self'].layer3[2].conv1`; with `root` "model" that reads `model.layer3.2.conv1`.
     """
@@ -156,7 +154,7 @@ def module_path_from_stack(sources: Iterable[str], root: str = "model") -> str:
 
 
 def common_module_path(paths: Iterable[str]) -> str:
-    """One path for several instances of a call site: the parts in which they differ become `*`.
+    """Return one path for several instances of a call site: parts that differ become `*`.
 
     Paths of different depth keep their common beginning.
     """

@@ -1,18 +1,17 @@
-"""What is worse about how a candidate was captured than about how its baseline was."""
+"""Compare the captures of a baseline and a candidate: new breaks, graphs, guards, recompiles, CUDA-graph skips."""
 
 from __future__ import annotations
 
 import enum
-import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from frx_graph.capture.capture_facts import CaptureFacts, CompiledFrame
+from frx_graph.capture.capture_facts import CaptureFacts
 
 
 class CaptureChange(enum.StrEnum):
-    """Kinds of what is worse."""
+    """Kinds of regressions."""
 
     GRAPH_BREAK = "new graph break"
     MORE_GRAPHS = "more graphs"
@@ -23,33 +22,18 @@ class CaptureChange(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class WorseCapture:
-    """One thing that the baseline's capture does not have. `detail` is for people: where, and why."""
+    """One regression of the capture. `detail` is for people: the place and the reason."""
 
     kind: CaptureChange
     detail: str
 
 
-@dataclass(frozen=True, slots=True)
-class Allowance:
-    """A part of guards that may differ: `pattern` is a regular expression, whose matches are taken out of both sides'
-    guards before they are compared. A guard of which nothing is left is not compared at all."""
+def worse_capture(baseline: CaptureFacts, candidate: CaptureFacts) -> tuple[WorseCapture, ...]:
+    """Return the regressions of the candidate: graph breaks, graphs, guards, recompiles and CUDA-graph skips.
 
-    reason: str
-    pattern: str
-
-
-STRIDES = Allowance("tensors are stored in another order", r", stride=\[[^\]]*\]")
-"""A candidate whose weights or inputs are converted before it is compiled: as many guards, of other strides."""
-
-
-def worse_capture(
-    baseline: CaptureFacts, candidate: CaptureFacts, allowances: Sequence[Allowance] = ()
-) -> tuple[WorseCapture, ...]:
-    """New graph breaks, graphs, guards, recompiles and CUDA-graph skips of the candidate; empty where nothing is worse.
-
-    Both must have run the same steps; raises `ValueError` if not as many. Breaks are told apart by place and reason,
-    guards by frame and expression, recompiles by frame and reason: the line of code counts, however often it ran. What
-    the candidate no longer has is no change for the worse. What torch did not tell of one of them is not compared.
+    Both must have run the same number of steps; raises `ValueError` otherwise. Breaks are compared by place and reason,
+    guards by frame and expression, recompiles by frame and reason, however often the line ran. What torch did not
+    report for one of them is not compared.
     """
     if baseline.steps != candidate.steps:
         raise ValueError(f"{baseline.steps} steps of the baseline, {candidate.steps} of the candidate")
@@ -64,7 +48,7 @@ def worse_capture(
             found.append(WorseCapture(CaptureChange.MORE_GRAPHS, detail))
         found.extend(_recompiles(baseline, candidate))
     if "guards" not in untold:
-        found.extend(_guards(baseline, candidate, allowances))
+        found.extend(_guards(baseline, candidate))
     if candidate.cudagraph_skips > baseline.cudagraph_skips:
         reasons = [r for r in candidate.cudagraph_skip_reasons if r not in baseline.cudagraph_skip_reasons]
         detail = f"{candidate.cudagraph_skips} instead of {baseline.cudagraph_skips}"
@@ -92,26 +76,12 @@ def _recompiles(baseline: CaptureFacts, candidate: CaptureFacts) -> Iterator[Wor
         yield WorseCapture(CaptureChange.RECOMPILE, detail)
 
 
-def _guards(baseline: CaptureFacts, candidate: CaptureFacts, allowances: Sequence[Allowance]) -> Iterator[WorseCapture]:
-    """Guards of frames that both have: a frame that only the candidate has lies behind a new break, or is a graph more,
-    and is reported as that."""
-    known = {(frame.name, frame.place): frame for frame in baseline.frames}
+def _guards(baseline: CaptureFacts, candidate: CaptureFacts) -> Iterator[WorseCapture]:
+    """Compare frames that both have: one that only the candidate has is behind a new break, or another graph, and is
+    reported as that."""
+    known = {(frame.name, frame.place): frame.guards for frame in baseline.frames}
     for frame in candidate.frames:
-        before = known.get((frame.name, frame.place))
-        if before is None:
-            continue
-        had = {_without(guard, allowances) for guard in before.guards}
+        before = known.get((frame.name, frame.place), frame.guards)
         for guard in frame.guards:
-            left = _without(guard, allowances)
-            if left and left not in had:
-                yield WorseCapture(CaptureChange.GUARD, f"{_named(frame)}: {guard}")
-
-
-def _without(guard: str, allowances: Sequence[Allowance]) -> str:
-    for allowance in allowances:
-        guard = re.sub(allowance.pattern, "", guard)
-    return guard
-
-
-def _named(frame: CompiledFrame) -> str:
-    return f"{frame.name} ({frame.place})"
+            if guard not in before:
+                yield WorseCapture(CaptureChange.GUARD, f"{frame.name} ({frame.place}): {guard}")

@@ -1,9 +1,8 @@
-"""How Dynamo captured a program, as facts that two processes can compare: graphs, breaks, guards, recompiles, and
-whether CUDA graphs were skipped.
+"""Record how Dynamo captured a program: graphs, breaks, guards, recompiles, CUDA-graph skips.
 
-The facts are read from private places of torch (`_dynamo.utils.get_compilation_metrics`, `_dynamo.convert_frame.
-input_codes`, `_debug_get_cache_entry_list`, `counters["inductor"]["cudagraph_skips"]`), which were seen on 2.13 and
-2.15. What a version does not have is named in `CaptureFacts.untold`, and is not compared.
+Two processes can compare these facts. They come from private parts of torch (`_dynamo.utils.get_compilation_metrics`,
+`_dynamo.convert_frame.input_codes`, `_debug_get_cache_entry_list`, `counters["inductor"]["cudagraph_skips"]`), seen on
+2.13 and 2.15. `CaptureFacts.untold` names what a version lacks.
 """
 
 from __future__ import annotations
@@ -16,8 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from frx_graph.capture.dynamo_events import bookmark, breaks_since, untold
-from frx_graph.capture.dynamo_reason import short_reason
+from frx_graph.capture.dynamo_events import bookmark, breaks_since, count_cudagraph_skips, short_reason, untold
 from frx_graph.support.torch_internals import convert_frame, dynamo_utils, eval_frame
 
 _METRICS_KEPT = 100_000
@@ -34,7 +32,7 @@ _LONG_NUMBER = re.compile(r"(?<![\w.])\d{11,}(?![\w.])")
 
 @dataclass(frozen=True, slots=True)
 class Break:
-    """A place where Dynamo left the graph, or gave up on a function."""
+    """A place where Dynamo ended the graph, or gave up on a function."""
 
     place: str
     """`file:line`"""
@@ -49,9 +47,9 @@ class CompiledFrame:
     place: str
     """`file:line` of its first line"""
     guards: tuple[str, ...]
-    """What must hold for any of its compiled versions to be used; each expression once, without object ids."""
+    """Guards of all compiled versions, each expression once, without object ids."""
     guard_counts: tuple[int, ...]
-    """Of each compiled version, the newest first."""
+    """Guards of each compiled version, the newest first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +63,8 @@ class RecompiledFrame:
 
 @dataclass(frozen=True, slots=True)
 class CaptureFacts:
-    """What compiling did during some steps of a program. `graphs` counts the graphs with operators, each once, however
-    often it was compiled again."""
+    """Compilations during some steps of a program. `graphs` counts graphs with operators, each once, however often it
+    was compiled again."""
 
     steps: int
     graphs: int
@@ -75,22 +73,22 @@ class CaptureFacts:
     recompiles: tuple[RecompiledFrame, ...]
     cudagraph_skips: int
     cudagraph_skip_reasons: tuple[str, ...]
-    """As far as torch gives them: it counts some skips without a word."""
+    """Reasons that torch gives; it counts some skips without one."""
     untold: tuple[str, ...]
-    """What this version of torch does not tell: `graph breaks`, `compilations`, `guards`."""
+    """Subjects that this version of torch does not report: `graph breaks`, `compilations`, `guards`."""
 
 
 def observe_capture(step: Callable[[int], object], steps: int = 3) -> CaptureFacts:
-    """Run `step(0)`, `step(1)`, …, and tell what Dynamo compiled meanwhile.
+    """Run `step(0)`, `step(1)`, … and return what Dynamo compiled meanwhile.
 
-    The first step is where a program is compiled, so nothing should have run before; what is already compiled is not
-    in the facts. Raises what `step` raises, and `ValueError` for no steps.
+    The first step compiles the program, so nothing should have run before; what is already compiled is not in the
+    facts. Raises what `step` raises, and `ValueError` for no steps.
     """
     if steps < 1:
         raise ValueError(f"{steps} steps")
     mark = bookmark()
     known = {id(compilation) for compilation in mark.compilations}
-    skips = _cudagraph_skips()
+    skips = count_cudagraph_skips()
     ends: list[int] = []
     with _all_metrics(), _skip_messages() as messages:
         for number in range(steps):
@@ -111,7 +109,7 @@ def observe_capture(step: Callable[[int], object], steps: int = 3) -> CaptureFac
         breaks=tuple(Break(str(found.site), short_reason(found.reason)) for found in breaks),
         frames=frames,
         recompiles=tuple(_recompiles(compilations, ends)),
-        cudagraph_skips=max(0, _cudagraph_skips() - skips),
+        cudagraph_skips=max(0, count_cudagraph_skips() - skips),
         cudagraph_skip_reasons=tuple(dict.fromkeys([*messages, *(str(reason) for reason in reasons if reason)])),
         untold=tuple(missing),
     )
@@ -123,7 +121,7 @@ def _new(known: set[int]) -> list[Any]:
 
 
 def _first_of_a_graph(compilation: Any) -> bool:
-    """A backward that AOTAutograd compiles later has an entry of its own, which is not another graph of Dynamo's."""
+    """Return True for the first compilation of a Dynamo graph; AOTAutograd's later backward has another entry."""
     return bool(
         compilation.graph_op_count
         and compilation.fail_type is None
@@ -145,7 +143,7 @@ def _recompiles(compilations: list[Any], ends: list[int]) -> Iterator[Recompiled
 
 
 def _frames(compilations: list[Any]) -> tuple[tuple[CompiledFrame, ...], bool]:
-    """The frames of these compilations, and whether this version of torch does not tell their guards."""
+    """Return the frames of these compilations, and True if this version of torch does not report their guards."""
     codes = getattr(getattr(convert_frame, "input_codes", None), "seen", None)
     listed = _cache_entry_list()
     if codes is None or listed is None:
@@ -201,13 +199,9 @@ def normalised_guard(expression: str) -> str:
     return _LONG_NUMBER.sub("#", _ADDRESS.sub("0x", expression))
 
 
-def _cudagraph_skips() -> int:
-    return int(dynamo_utils.counters["inductor"]["cudagraph_skips"])
-
-
 @contextlib.contextmanager
 def _all_metrics() -> Iterator[None]:
-    """No compilation is forgotten inside."""
+    """Keep the metrics of all compilations while entered."""
     limit = getattr(dynamo_utils, "set_compilation_metrics_limit", None)
     if limit is None:
         yield
@@ -220,23 +214,19 @@ def _all_metrics() -> Iterator[None]:
         limit(before or dynamo_utils.DEFAULT_COMPILATION_METRICS_LIMIT)
 
 
-class _Messages(logging.Handler):
-    def __init__(self) -> None:
-        super().__init__(logging.WARNING)
-        self.texts: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Keep the text."""
-        self.texts.append(" ".join(record.getMessage().split()))
-
-
 @contextlib.contextmanager
 def _skip_messages() -> Iterator[list[str]]:
-    """What `torch._inductor.cudagraph_utils` warns of: why it skipped a graph."""
+    """Collect the warnings of `torch._inductor.cudagraph_utils`, which give the reason of each skip."""
     logger = logging.getLogger("torch._inductor.cudagraph_utils.__cudagraphs")
-    handler = _Messages()
-    logger.addHandler(handler)
+    texts: list[str] = []
+
+    def note(record: logging.LogRecord) -> bool:
+        if record.levelno >= logging.WARNING:
+            texts.append(" ".join(record.getMessage().split()))
+        return True
+
+    logger.addFilter(note)
     try:
-        yield handler.texts
+        yield texts
     finally:
-        logger.removeHandler(handler)
+        logger.removeFilter(note)

@@ -1,4 +1,4 @@
-"""What capture hands on: the graphs of a program as eager would run them, and what could not be captured."""
+"""Records of captured graphs, and of what could not be captured."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class CapturedGraph:
 
 @dataclass(frozen=True, slots=True)
 class GraphBreak:
-    """A place where Dynamo had to leave the graph. `graph_id` names the first graph that ended there."""
+    """A place where Dynamo ended a graph. `graph_id` names the first graph that ended there."""
 
     reason: str
     site: CallSite
@@ -91,7 +91,7 @@ class CaptureFailure:
 
 @dataclass(frozen=True)
 class Capture:
-    """All that was seen of a program while it was compiled."""
+    """Everything observed while a program was compiled."""
 
     graphs: tuple[CapturedGraph, ...]
     breaks: tuple[GraphBreak, ...] = ()

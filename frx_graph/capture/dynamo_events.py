@@ -1,11 +1,12 @@
-"""What Dynamo tells about its own work: graph breaks, functions that it gave up on, recompiles.
+"""Read what Dynamo reports about its work: graph breaks, functions that it gave up on, recompiles.
 
-It tells in private places, which were seen on torch 2.13 and 2.15. One that this version of torch does not have makes
-the list shorter, and `untold` says so; it never raises.
+It reports in private places, seen on torch 2.13 and 2.15. One that this version lacks makes the list shorter, and
+`untold` names it; nothing here raises.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,20 +18,20 @@ from frx_graph.support.torch_internals import dynamo_utils
 
 @dataclass(frozen=True)
 class Bookmark:
-    """How far Dynamo's lists went at one moment."""
+    """Positions in Dynamo's lists at one moment."""
 
     breaks: int
     compilations: tuple[object, ...]
 
 
 def bookmark() -> Bookmark:
-    """Now."""
+    """Return the present positions."""
     return Bookmark(len(_break_reasons()), tuple(_compilations()))
 
 
 def breaks_since(mark: Bookmark) -> tuple[GraphBreak, ...]:
-    """All graph breaks since then, those before which there was nothing to compile among them, and the functions that
-    Dynamo gave up on: the rest of such a function runs uncompiled."""
+    """Return all graph breaks since then, also those before which there was nothing to compile, and the functions that
+    Dynamo gave up on, whose rest runs uncompiled."""
     known = {id(compilation) for compilation in mark.compilations}
     abandoned = (c for c in _compilations() if id(c) not in known and getattr(c, "fail_reason", None))
     found = [graph_break(reason) for reason in _break_reasons()[mark.breaks :] if reason.graph_break]
@@ -38,14 +39,14 @@ def breaks_since(mark: Bookmark) -> tuple[GraphBreak, ...]:
 
 
 def graph_break(reason: Any, graph_id: str = "") -> GraphBreak:
-    """A `GraphCompileReason`, at its innermost frame of the user's."""
+    """Return a `GraphCompileReason` as a break at its innermost user frame."""
     frames = [f for f in reason.user_stack or () if not is_foreign(f.filename)]
     site = CallSite(frames[-1].filename, frames[-1].lineno or 0, plain_function(frames[-1].name)) if frames else None
     return GraphBreak(str(reason.reason).strip(), site or UNKNOWN_SITE, graph_id)
 
 
 def recompile_reason() -> str | None:
-    """Why Dynamo is compiling the present frame again; None where it is the first time, or where torch does not say."""
+    """Return the reason for recompiling the present frame; None the first time, or if torch does not report it."""
     current = getattr(dynamo_utils, "get_metrics_context", None)
     context = current() if current is not None else None
     metrics = getattr(context, "_metrics", None)
@@ -55,8 +56,13 @@ def recompile_reason() -> str | None:
     return str(reason) if reason else None
 
 
+def count_cudagraph_skips() -> int:
+    """Return how often Inductor skipped CUDA graphs in this process."""
+    return int(dynamo_utils.counters["inductor"]["cudagraph_skips"])
+
+
 def untold() -> Iterator[tuple[str, str]]:
-    """Subject and reason of everything that this version of torch does not tell."""
+    """Yield subject and reason of everything that this version of torch does not report."""
     if not hasattr(dynamo_utils, "graph_break_reasons") or not hasattr(dynamo_utils, "get_compilation_metrics"):
         yield "graph breaks", "this version of torch does not list them all: code between graphs may go unmentioned"
     current = getattr(dynamo_utils, "get_metrics_context", None)
@@ -78,3 +84,35 @@ def _break_reasons() -> Sequence[Any]:
 def _compilations() -> Iterable[Any]:
     listed = getattr(dynamo_utils, "get_compilation_metrics", None)
     return listed() if listed is not None else ()
+
+
+_LIMIT = 200
+_EXPLANATION = re.compile(r"^\s*Explanation: (?P<text>.*?)(?=^\s*Hint: |^\s*Developer debug context: |\Z)", re.M | re.S)
+_CONTEXT = re.compile(r"^\s*Developer debug context: (?P<text>.*?)(?=\n\s*\n|\Z)", re.M | re.S)
+_WITHOUT_FAKE = (
+    re.compile(r"no fake impl registered for <CustomOpDef\((?P<operator>[^)]+)\)>"),
+    re.compile(r"unsupported operator: (?P<operator>\S+)"),
+)
+_JUMP = re.compile(r"^(generic_jump\b|Data-dependent branching)")
+
+
+def short_reason(text: str) -> str:
+    """Shorten a graph-break message of Dynamo to one line of at most `_LIMIT` characters.
+
+    The texts are those of `torch/_dynamo/exc.py` (`format_graph_break_message`) and of `GraphCompileReason`, seen on
+    torch 2.13 and 2.15. Any other text is cut to its first line.
+    """
+    for pattern in _WITHOUT_FAKE:
+        if (match := pattern.search(text)) is not None:
+            operator = match["operator"]
+            return f"the operator {operator} has no fake implementation (torch.library.register_fake gives it one)"
+    head = text.strip().partition("\n")[0].strip()
+    if _JUMP.match(head):
+        return "a branch depends on the value of a tensor"
+    explanation = next(filter(None, (_one_line(p.search(text)) for p in (_EXPLANATION, _CONTEXT))), "")
+    line = f"{head}: {explanation}" if explanation else head
+    return line if len(line) <= _LIMIT else f"{line[: _LIMIT - 1].rstrip()}…"
+
+
+def _one_line(match: re.Match[str] | None) -> str:
+    return "" if match is None else " ".join(match["text"].split())

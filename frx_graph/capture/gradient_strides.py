@@ -1,8 +1,8 @@
-"""Corrects what fakes say of the strides of a convolution's weight gradient.
+"""Correct the strides that fakes give to the weight gradients of convolutions.
 
-Where a weight has one memory in both orders, as one of size 1x1 has, fakes say channels-last if the image is. The
-kernels that torch runs for single small images, and in double precision, follow the weight instead (torch 2.15 and
-2.13, CPU), and callers can see it.
+If both orders of a weight have the same memory, as for a 1x1 kernel, fakes choose channels-last if the image is. The
+kernels for single small images, and in double precision, follow the weight instead (torch 2.15 and 2.13, CPU), and
+callers can see it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from frx_graph.support.torch_internals import ConvBackend, make_contiguous_strid
 
 
 def correct_weight_gradients(graph: fx.Graph) -> None:
-    """Let `meta["val"]` of each convolution's weight gradient have the strides that it will have in eager."""
+    """Set `meta["val"]` of each convolution's weight gradient to the strides that eager gives it."""
     for node in graph.find_nodes(op="call_function", target=torch.ops.aten.convolution_backward.default):
         results = node.meta["val"]
         gradient = results[1]

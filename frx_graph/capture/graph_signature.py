@@ -1,4 +1,4 @@
-"""A name for a graph that is the same in every process: what it computes, on what."""
+"""Name graphs by content: the same name in every process for the same operators on the same values."""
 
 from __future__ import annotations
 
@@ -9,20 +9,24 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
+from torch._ops import HigherOrderOperator
+from torch.utils import _pytree as pytree
 
 from frx_graph.support.torch_internals import FakeTensor, OpOverload, OpOverloadPacket
 
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 PLAIN_TENSORS = (Tensor, nn.Parameter, nn.Buffer, FakeTensor)
-"""Types of tensors whose operators are torch's own; others are subclasses that may do anything."""
+"""Tensor types whose operators are torch's own; other subclasses may do anything."""
 _DEVICE = re.compile(r"(cuda|xpu|mtia|hpu):\d+")
 
 
 def graph_signature(graph: fx.Graph) -> str:
-    """Sixteen hexadecimal digits that change with any operator, any argument, and the shapes, strides, types and
-    devices of all values. Names of values are part of it, since they are what a rewrite is bound to. Of several devices
-    of a kind counts which are the same, not their numbers: each rank of a distributed program has another one. Takes
-    Dynamo's graphs, too, with the graphs that they call: bodies of checkpoints, branches of `cond`."""
+    """Return sixteen hexadecimal digits that change with any operator, argument, value name, shape, stride, dtype or
+    device.
+
+    Devices of a kind are numbered as they appear, since each rank of a distributed program has another number. Dynamo's
+    graphs are hashed with the graphs that they call: bodies of checkpoints, branches of `cond`.
+    """
     numbers = _DeviceNumbers()
     lines = (
         f"{node.op} {node.name} {_target(node.target)} {_arguments(node, numbers)} {_value(_value_of(node), numbers)}"
@@ -33,21 +37,20 @@ def graph_signature(graph: fx.Graph) -> str:
 
 
 def compiled_signature(dynamo: fx.Graph, inner: str, inner_mode: str | None) -> str:
-    """A name for a graph of Dynamo's together with how it is compiled: for which inner compiler, and whether for
-    training."""
+    """Name a Dynamo graph together with its inner compiler and mode, and with whether gradients are enabled."""
     how = f"{graph_signature(dynamo)} {inner} {inner_mode} {torch.is_grad_enabled()}"
     return hashlib.sha256(how.encode()).hexdigest()[:16]
 
 
 class _DeviceNumbers:
-    """Numbers devices of a kind from 0, in the order in which they are met."""
+    """Number devices of a kind from 0, in order of appearance."""
 
     def __init__(self) -> None:
         self._met: dict[torch.device, torch.device] = {}
         self._counts: Counter[str] = Counter()
 
     def of(self, value: Any) -> Any:
-        """The device by its new number, also where `value` is its name; any other value as it is."""
+        """Return the device, or its name, with the new number; any other value unchanged."""
         if isinstance(value, str) and _DEVICE.fullmatch(value):
             return str(self.of(torch.device(value)))
         if not isinstance(value, torch.device) or value.index is None:
@@ -59,7 +62,7 @@ class _DeviceNumbers:
 
 
 def _called(node: fx.Node) -> str:
-    """The signature of a graph that the node stands for; nothing for what is no graph."""
+    """Return the signature of a graph that the node refers to, or an empty text."""
     if node.op != "get_attr" or node.graph.owning_module is None:
         return ""
     found: object = node.graph.owning_module
@@ -73,7 +76,7 @@ def _value_of(node: fx.Node) -> Any:
 
 
 def _target(target: Any) -> str:
-    """An operator by its name, a function without its address in memory."""
+    """Return the name of an operator, or of a function without its address."""
     if isinstance(target, (str, OpOverload, OpOverloadPacket)) or not hasattr(target, "__qualname__"):
         return str(target)
     return f"{target.__module__}.{target.__qualname__}"
@@ -92,3 +95,31 @@ def _value(value: Any, numbers: _DeviceNumbers) -> str:
         kind = "" if type(value) in PLAIN_TENSORS else type(value).__name__
         return f"{tuple(value.shape)} {tuple(value.stride())} {value.dtype} {device} {value.requires_grad}{kind}"
     return type(value).__name__
+
+
+_TORCHS_OWN = frozenset({"aten", "prims"})
+_MODULES = frozenset({"torch", "_operator", "operator", "builtins", "math"})
+
+
+def repeatable(dynamo: fx.GraphModule) -> bool:
+    """Return True if all that is called is torch's own, on plain tensors, and none of it communicates.
+
+    The effects of other code are unknown. A graph with tensors of its own, such as that of an optimizer's step, may
+    write to them, which its inputs do not show.
+    """
+    graphs = (module.graph for module in dynamo.modules() if isinstance(module, fx.GraphModule))
+    nodes = [node for graph in graphs for node in graph.nodes]
+    values = pytree.tree_leaves([node.meta.get("example_value") for node in nodes])
+    plain = all(type(value) in PLAIN_TENSORS for value in values if isinstance(value, Tensor))
+    owns = any(True for module in dynamo.modules() for _ in (*module._parameters.values(), *module._buffers.values()))
+    return plain and not owns and all(torchs_own(node.target) for node in nodes if node.op == "call_function")
+
+
+def torchs_own(function: Any) -> bool:
+    """Return True for functions of torch or Python that are not custom kernels."""
+    if isinstance(function, (OpOverload, OpOverloadPacket)):
+        return str(function).partition(".")[0] in _TORCHS_OWN
+    if isinstance(function, HigherOrderOperator):
+        return "triton" not in function.name()
+    module = getattr(function, "__module__", None) or type(function).__module__
+    return module.partition(".")[0] in _MODULES

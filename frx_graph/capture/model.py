@@ -1,4 +1,4 @@
-"""Captures a model by compiling it with a backend that only records, and running it once."""
+"""Capture a model by compiling it with a backend that only records, and running it once."""
 
 from __future__ import annotations
 
@@ -17,9 +17,8 @@ from torch.nn.modules import activation
 
 from frx_graph.capture.aten_trace import Tangent, backward_roots
 from frx_graph.capture.captured_graph import Capture
-from frx_graph.capture.dynamo_events import bookmark, breaks_since
-from frx_graph.capture.dynamo_reason import short_reason
-from frx_graph.capture.isolated_recompiles import ISOLATED
+from frx_graph.capture.dynamo_events import bookmark, breaks_since, short_reason
+from frx_graph.capture.model_call import ISOLATED
 from frx_graph.capture.recorder import GraphRecorder, UntracedGraph
 from frx_graph.capture.state_snapshot import preserve_state
 from frx_graph.errors import NOT_THE_MODELS, CaptureError, TargetError, first_line
@@ -35,12 +34,12 @@ def capture_model(
     origin: str = "model",
     as_eager: bool = True,
 ) -> Capture:
-    """All graphs of one call of `model(*args, **kwargs)`, with the backward if `train`.
+    """Return all graphs of one call of `model(*args, **kwargs)`, with the backward if `train`.
 
-    The model runs once, eagerly, on its real inputs; `preserve_state` restores its state afterwards. With
-    `as_eager` torch's own layers are captured as they run in eager: a program that is compiled has a graph break at
-    each recurrent layer and takes `nn.MultiheadAttention` apart, see `eager_paths`. Raises `TargetError` if the model
-    itself raises, `CaptureError` if it runs but nothing of it could be captured.
+    The model runs once, eagerly, on its real inputs; `preserve_state` restores its state afterwards. With `as_eager`,
+    torch's own layers are captured as they run in eager (see `eager_paths`): a compiled program has a graph break at
+    each recurrent layer and decomposes `nn.MultiheadAttention`. Raises `TargetError` if the model itself raises,
+    `CaptureError` if it runs but nothing of it could be captured.
     """
     kwargs = dict(kwargs or {})
     runs: list[_Runs] = []
@@ -60,9 +59,11 @@ def capture_model(
                 gradients = _boundary_gradients(runs, outputs) if train else {}
             except NOT_THE_MODELS:
                 raise
-            except BaseException as error:  # noqa: BLE001 - Dynamo or the model: told apart below, reported either way
+            except BaseException as error:  # noqa: BLE001 - Dynamo or the model: distinguished below, reported either way
                 _raise_if_the_models_own(model, args, kwargs)
-                recorder.fail("program", _why(error))
+                # Dynamo's own errors explain themselves at length; of others the first line will do.
+                explained = isinstance(error, TorchDynamoException)
+                recorder.fail("program", short_reason(str(error)) if explained else first_line(error))
             recorder.note_breaks(breaks_since(mark))
             for run in runs:
                 # Dynamo's cache keeps the compiled graphs: what they hold would stay alive with it.
@@ -78,12 +79,12 @@ def capture_model(
 _Tangents: TypeAlias = tuple[Tangent | None, ...]
 
 _ONE_AT_A_TIME = threading.RLock()
-"""Dynamo's configuration and its caches belong to the process."""
+"""Dynamo's configuration and caches are shared by the process."""
 
 
 def _compiled(model: Callable[..., Any], backend: Callable[..., Any]) -> Callable[..., Any]:
-    """The model under a backend that only records, in a cache of its own where torch offers one: the entries of
-    repeated captures must not use up the limit that the user's own compilation has."""
+    """Compile the model with a backend that only records, in a cache of its own if torch offers one: repeated captures
+    must not use up the limit of the user's own compilation."""
     # A callable object is compiled through its `__call__`; Dynamo wants a function or a module.
     target = model if isinstance(model, nn.Module) else _as_function(model)
     compiled: Callable[..., Any] = torch.compile(target, backend=backend, **ISOLATED)
@@ -100,13 +101,8 @@ def _nothing_captured(capture: Capture, origin: str) -> CaptureError:
     )
 
 
-def _why(error: BaseException) -> str:
-    """Dynamo's own errors explain themselves at length; of others the first line will do."""
-    return short_reason(str(error)) if isinstance(error, TorchDynamoException) else first_line(error)
-
-
 class _Runs:
-    """A compiled graph that runs as it is and counts its calls; with `keep` it keeps what each of them returned."""
+    """A compiled graph that counts its calls; with `keep` it keeps the outputs of each."""
 
     def __init__(self, dynamo: fx.GraphModule, graph: UntracedGraph, *, keep: bool) -> None:
         self.graph = graph
@@ -124,8 +120,7 @@ class _Runs:
 
 
 def _trace(recorder: GraphRecorder, run: _Runs, gradients: Counter[_Tangents] | None) -> None:
-    """Trace a graph once for each set of gradients that its calls receive; those after the first go by the graph's id
-    with a number behind it."""
+    """Trace a graph once for each set of gradients that its calls receive; later ones get a numbered graph id."""
     if not gradients:
         recorder.trace(run.graph, calls=run.calls)
         return
@@ -135,11 +130,10 @@ def _trace(recorder: GraphRecorder, run: _Runs, gradients: Counter[_Tangents] | 
 
 
 def _boundary_gradients(runs: Sequence[_Runs], outputs: Any) -> dict[str, Counter[_Tangents]]:
-    """What the program sends back into every output of every graph, and in how many of its calls, from one real
-    backward.
+    """Return the gradients that each output of each graph receives in one real backward, and the number of such calls.
 
-    Only that tells the strides of the gradients that cross from one graph to another, and which outputs get none.
-    A program that calls one graph once needs no run: its outputs are the roots.
+    Only that shows the strides of gradients that cross from one graph to another, and the outputs that get none. A
+    program that calls one graph once needs no run: its outputs are the roots.
     """
     if sum(run.calls for run in runs) < 2:
         return {}
@@ -161,7 +155,7 @@ def _tangent(gradient: Tensor | None) -> Tangent | None:
 
 
 def parameter_paths(model: object) -> dict[int, str]:
-    """`id(tensor)` → dotted path, for parameters and buffers; a tied parameter goes by its first name."""
+    """Return `id(tensor)` → dotted path for parameters and buffers; a tied parameter has its first name."""
     if not isinstance(model, nn.Module):
         return {}
     paths: dict[int, str] = {}
@@ -182,7 +176,7 @@ def _as_function(model: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _raise_if_the_models_own(model: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    """Raise `TargetError` if the model fails without us, too; return if only the compiled call failed."""
+    """Raise `TargetError` if the model fails uncompiled, too."""
     try:
         model(*args, **kwargs)
     except NOT_THE_MODELS:
@@ -196,7 +190,7 @@ def _raise_if_the_models_own(model: Callable[..., Any], args: Sequence[Any], kwa
 
 @contextlib.contextmanager
 def capturing(train: bool, as_eager: bool) -> Iterator[None]:
-    """Gradients as asked for, sizes as given, and Dynamo's own log lines kept from the user: failures are reported."""
+    """Set the gradient mode, keep sizes static, and suppress Dynamo's log lines: failures are reported."""
     silenced = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
@@ -218,12 +212,12 @@ def capturing(train: bool, as_eager: bool) -> Iterator[None]:
 
 @contextlib.contextmanager
 def eager_paths() -> Iterator[None]:
-    """While it is entered, Dynamo traces torch's layers as they run in eager.
+    """Make Dynamo trace torch's layers as they run in eager.
 
-    Dynamo leaves its graph at `nn.LSTM`, `nn.GRU` and `nn.RNN` unless `allow_rnn` is set. `nn.MultiheadAttention` runs
-    as one native operator in inference, unless it is told that it is being traced: Dynamo tells it so by a table of
-    answers (`tracing_state_functions`, the same in torch 2.11, 2.13 and 2.15), whatever the true answer is. A torch
-    without that table has the layer traced as a compiled program runs it.
+    Dynamo breaks its graph at `nn.LSTM`, `nn.GRU` and `nn.RNN` unless `allow_rnn` is set. `nn.MultiheadAttention` runs
+    as one native operator in inference unless it is being traced, which Dynamo answers from a table
+    (`tracing_state_functions` in torch 2.11, 2.13 and 2.15). Without that table the layer is traced as a compiled
+    program runs it.
     """
     with dynamo_config.patch(allow_rnn=True):
         table = getattr(dynamo_torch, "tracing_state_functions", None)
@@ -232,9 +226,9 @@ def eager_paths() -> Iterator[None]:
         if question not in answers:
             yield
             return
-        told = answers[question]
+        answer = answers[question]
         answers[question] = False
         try:
             yield
         finally:
-            answers[question] = told
+            answers[question] = answer

@@ -1,4 +1,4 @@
-"""Records the graphs of a live `torch.compile` as Dynamo hands them to the backend."""
+"""Record the graphs of a live `torch.compile` as Dynamo hands them to the backend."""
 
 from __future__ import annotations
 
@@ -30,7 +30,6 @@ from frx_graph.capture.captured_graph import (
     Recompile,
 )
 from frx_graph.capture.dynamo_events import graph_break, recompile_reason, untold
-from frx_graph.capture.unanalysable import unanalysable
 from frx_graph.errors import first_line
 from frx_graph.support.torch_internals import CompileContext, FakeTensor, FakeTensorMode
 
@@ -40,8 +39,8 @@ _SELF_SOURCE = re.compile(r"^L\['(?P<local>[^']+)'\](?P<rest>.*)$")
 
 @dataclass(frozen=True)
 class UntracedGraph:
-    """A Dynamo graph with what was read from it while it was compiled. `fakes` are its placeholders' fake values;
-    `caller` is where the program called what is compiled."""
+    """A Dynamo graph with all that was read from it while it was compiled. `fakes` are its placeholders' fake values;
+    `caller` is the line that called what is compiled."""
 
     graph_id: str
     dynamo: fx.GraphModule
@@ -54,10 +53,10 @@ class UntracedGraph:
 
 
 class GraphRecorder:
-    """Collects what Dynamo compiles: graphs, breaks, recompiles, and what could not be traced.
+    """Collect what Dynamo compiles: graphs, breaks, recompiles, and what could not be traced.
 
-    `parameter_paths` maps `id(parameter)` to its dotted path in the root module, which names the submodule that a
-    graph begins in when a graph break has cut the program inside it. Real tensors are not kept.
+    `parameter_paths` maps `id(parameter)` to its dotted path in the root module. It names the submodule in which a
+    graph begins after a graph break. Real tensors are not kept.
     """
 
     def __init__(self, origin: str, parameter_paths: Mapping[int, str] | None = None) -> None:
@@ -71,15 +70,15 @@ class GraphRecorder:
         self._failures = [CaptureFailure(subject, reason) for subject, reason in untold()]
 
     def record(self, dynamo: fx.GraphModule, example_inputs: Sequence[Any], inner: str) -> str:
-        """Note and trace one Dynamo graph that `inner` compiles, with a backward if gradients are enabled and something
-        needs one. Returns the graph's id."""
+        """Note and trace one Dynamo graph that `inner` compiles, with a backward if gradients are enabled and needed.
+        Returns the graph's id."""
         graph = self.note(dynamo, example_inputs)
         self.trace(graph, inner=inner)
         return graph.graph_id
 
     def note(self, dynamo: fx.GraphModule, example_inputs: Sequence[Any]) -> UntracedGraph:
-        """What must be read while Dynamo is compiling the graph: its id, its inputs, why it ended, why it was
-        compiled again."""
+        """Read what is only known while Dynamo is compiling the graph: id, inputs, the reason of its end and of its
+        recompilation."""
         graph_id = self._unique_id(str(CompileContext.current_compile_id() or f"graph/{len(self._graphs)}"))
         self._record_events(dynamo, graph_id)
         placeholders = [node for node in dynamo.graph.nodes if node.op == "placeholder"]
@@ -105,7 +104,7 @@ class GraphRecorder:
         calls: int = 1,
         inner: str = "",
     ) -> None:
-        """Trace a noted graph; one that cannot be traced becomes a failure, never an exception."""
+        """Trace a noted graph; a graph that cannot be traced becomes a failure, never an exception."""
         reason = unanalysable(graph.dynamo)
         if reason is not None:
             self.fail(f"graph {graph.graph_id}", reason, _first_site(graph.dynamo, graph.caller))
@@ -140,12 +139,12 @@ class GraphRecorder:
         self._failures.append(CaptureFailure(subject, reason, site))
 
     def note_breaks(self, breaks: Iterable[GraphBreak]) -> None:
-        """Note graph breaks; the first one at a place, with the graph that ended there, speaks for all."""
+        """Note graph breaks; the first at a place, with the graph that ended there, stands for all."""
         for found in breaks:
             self._breaks.setdefault(found, found)
 
     def capture(self) -> Capture:
-        """All that was recorded so far."""
+        """Return everything recorded so far."""
         return Capture(
             graphs=tuple(self._graphs),
             breaks=tuple(self._breaks),
@@ -154,7 +153,8 @@ class GraphRecorder:
         )
 
     def _unique_id(self, compile_id: str) -> str:
-        """Dynamo's compile id; after `torch._dynamo.reset()`, which counts from the start again, behind an epoch."""
+        """Return Dynamo's compile id, prefixed with an epoch after `torch._dynamo.reset()`, which restarts the
+        count."""
         if compile_id in self._ids:
             self._epoch += 1
             self._ids.clear()
@@ -162,7 +162,8 @@ class GraphRecorder:
         return f"{self._epoch}:{compile_id}" if self._epoch else compile_id
 
     def _module_root(self, placeholders: Sequence[fx.Node], example_inputs: Sequence[Any]) -> str:
-        """`model`, or the path of the submodule whose frame this graph is, found through one of its parameters."""
+        """Return `model`, or the path of the submodule whose frame this graph is, found through one of its
+        parameters."""
         for node, example in zip(placeholders, example_inputs, strict=True):
             known = self._parameter_paths.get(id(example))
             local = _SELF_SOURCE.match(_source_name(node))
@@ -193,7 +194,7 @@ def _source_name(node: fx.Node) -> str:
 
 
 def _plain_source(source: str) -> str:
-    """Dynamo's expression without the dictionaries that modules keep their members in."""
+    """Remove the dictionaries that hold the members of modules from an expression of Dynamo."""
     return source.replace("._parameters", "").replace("._buffers", "").replace("._modules", "")
 
 
@@ -217,7 +218,7 @@ def _graph_input(node: fx.Node, name: str, example: Any, parameter_paths: Mappin
 
 
 def _checkpoints(dynamo: fx.GraphModule, caller: CallSite) -> list[CallSite]:
-    """Where the program calls `torch.utils.checkpoint`; Dynamo makes the same operator of both of its variants."""
+    """Return the calls of `torch.utils.checkpoint`; Dynamo makes the same operator of both variants."""
     nodes = dynamo.graph.find_nodes(op="call_function", target=torch.ops.higher_order.tag_activation_checkpoint)
     return list(dict.fromkeys(site_in_module(site_from_stack_trace(node.stack_trace), "", caller) for node in nodes))
 
@@ -225,3 +226,26 @@ def _checkpoints(dynamo: fx.GraphModule, caller: CallSite) -> list[CallSite]:
 def _first_site(dynamo: fx.GraphModule, caller: CallSite) -> CallSite:
     sites = (site_from_stack_trace(n.stack_trace) for n in dynamo.graph.nodes if n.op.startswith("call"))
     return next((site for site in sites if site.line), caller)
+
+
+def unanalysable(dynamo: fx.GraphModule) -> str | None:
+    """Return the reason why a graph cannot be analysed; None if it can."""
+    for node in dynamo.graph.nodes:
+        value = node.meta.get("example_value")
+        if isinstance(value, Tensor) and value.is_nested:
+            return "it works on nested tensors, whose rows have strides of their own"
+    own = [node.target for node in dynamo.graph.find_nodes(op="get_attr") if _is_real_tensor(dynamo, node)]
+    if own:
+        return (
+            f"it holds {len(own)} tensors that are not its inputs, as the compiled step of an optimizer does, "
+            "and as a model with tensors that are no buffers does once it was frozen; register those as buffers, "
+            "compile the model, and leave optimizer.step to torch.compile without frx"
+        )
+    return None
+
+
+def _is_real_tensor(dynamo: fx.GraphModule, node: fx.Node) -> bool:
+    value: object = dynamo
+    for part in str(node.target).split("."):
+        value = getattr(value, part, None)
+    return isinstance(value, Tensor) and not isinstance(value, FakeTensor)

@@ -1,4 +1,4 @@
-"""Keeps upsampling one operator while AOTAutograd traces a graph that is to run in eager."""
+"""Keep upsampling one operator while AOTAutograd traces a graph that is to run in eager."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import torch
 from torch import SymInt, Tensor, fx
 
-from frx_graph.capture.repeatable_graph import torchs_own
-from frx_graph.capture.without_guards import without_guards
+from frx_graph.capture.graph_signature import torchs_own
+from frx_graph.capture.tracing_context import without_guards
 from frx_graph.support.torch_internals import DispatchKey, OpOverload, make_contiguous_strides_for, pytree
 
 _KEYS = (DispatchKey.CompositeImplicitAutograd, DispatchKey.Autograd)
@@ -20,10 +20,10 @@ _UPSAMPLING = re.compile("interpolate|upsample")
 
 @contextlib.contextmanager
 def whole_upsampling() -> Iterator[None]:
-    """While it is entered, tracing sees the upsampling operators that eager runs.
+    """Trace the upsampling operators that eager runs.
 
-    Torch has Python kernels that take them apart into indexing and arithmetic (`torch/_decomp/decompositions.py`),
-    which a compiler makes one loop of; run as they are they take several times as long as the operator.
+    Torch's Python kernels decompose them into indexing and arithmetic (`torch/_decomp/decompositions.py`), which a
+    compiler fuses into one loop; run as they are they take several times as long as the operator.
     """
     taken = [
         (operator, key, operator.py_kernels.pop(key))
@@ -41,10 +41,13 @@ def whole_upsampling() -> Iterator[None]:
 
 
 def may_upsample_whole(dynamo: fx.GraphModule) -> bool:
-    """False for a graph with sizes that may change, which operators that run whole would fix; for one with a tensor
-    without elements, whose fakes raise a `TypeError` (torch 2.15, `_meta_registrations.upsample_nearest2d`); and for
-    one whose whole operators make other strides than Dynamo's fakes, which the program may have read. Graphs within it,
-    as those of checkpoints, are traced with it; what is not torch's own may upsample where nobody sees it."""
+    """Return False for a graph whose upsampling must not be traced whole.
+
+    That is a graph with symbolic sizes, which whole operators would fix; with a tensor without elements, whose fakes
+    raise a `TypeError` (torch 2.15, `_meta_registrations.upsample_nearest2d`); or with whole operators that make other
+    strides than Dynamo's fakes, which the program may have read. Nested graphs, such as those of checkpoints, count;
+    code that is not torch's own may upsample unseen.
+    """
     graphs = (module.graph for module in dynamo.modules() if isinstance(module, fx.GraphModule))
     nodes = [node for graph in graphs for node in graph.nodes]
     values = pytree.tree_leaves([node.meta.get("example_value") for node in nodes])
@@ -54,8 +57,8 @@ def may_upsample_whole(dynamo: fx.GraphModule) -> bool:
 
 
 def _makes_its_strides_whole(node: fx.Node) -> bool:
-    """False for an upsampling that taken apart, as Dynamo's fakes are, makes other strides than the whole operator, and
-    where that cannot be told: taken apart is how it would be traced without us."""
+    """Return False for an upsampling whose decomposition, as in Dynamo's fakes, makes other strides than the operator,
+    and if that is unknown."""
     called = node.target
     if node.op == "call_module" or (node.op == "call_function" and not torchs_own(called)):
         return False
@@ -67,7 +70,7 @@ def _makes_its_strides_whole(node: fx.Node) -> bool:
         image = next(leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor))
         predicted = node.meta["example_value"]
         if 1 in (*image.shape[1:], *predicted.shape[1:]) and image.stride() != make_contiguous_strides_for(image.shape):
-            # Fakes and kernels each have a rule for what lies in two orders at once.
+            # Fakes and kernels follow different rules for values that have both orders at once.
             return False
         with without_guards(predicted.fake_mode), torch.no_grad(), whole_upsampling(), warnings.catch_warnings():
             # What the function has to say to its caller it has said to Dynamo.

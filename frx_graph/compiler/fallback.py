@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import SymBool, SymFloat, SymInt, Tensor, fx
 
-from frx_graph.capture.graph_copy import graph_as_it_is
+from frx_graph.capture.compiler_graphs import graph_as_it_is
 from frx_graph.compiler.pre_autograd import Compiled, OnFailure
 from frx_graph.errors import first_line, out_of_memory
 from frx_graph.facts.operator_overload import draws_random_numbers

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor, fx, nn
 
-from frx_graph.capture.graph_copy import graph_as_it_is
+from frx_graph.capture.compiler_graphs import graph_as_it_is
 from frx_graph.compiler.fallback import LazyBaseline
 from frx_graph.compiler.pre_autograd import Compiled
 from frx_graph.errors import RewriteError

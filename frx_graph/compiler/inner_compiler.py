@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor, fx
 
 from frx_graph.capture.captured_graph import Phase
-from frx_graph.capture.graph_copy import graph_as_it_was
+from frx_graph.capture.compiler_graphs import graph_as_it_was
 from frx_graph.compiler.aot_context import graph_id
 from frx_graph.compiler.eager import EagerPlan
 from frx_graph.compiler.frozen_graph import FrozenGraph, IsConstant

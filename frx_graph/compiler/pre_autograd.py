@@ -17,8 +17,8 @@ from torch import Tensor, fx
 from frx_graph.capture.aten_trace import trace_eager
 from frx_graph.capture.captured_graph import CapturedGraph, Phase
 from frx_graph.capture.graph_signature import graph_signature
-from frx_graph.capture.unanalysable import unanalysable
-from frx_graph.capture.without_guards import without_guards
+from frx_graph.capture.recorder import unanalysable
+from frx_graph.capture.tracing_context import without_guards
 from frx_graph.compiler.attention_times import attention_seconds
 from frx_graph.compiler.rewrite_pipeline import RewrittenGraph
 from frx_graph.errors import RewriteError

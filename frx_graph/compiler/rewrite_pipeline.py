@@ -11,8 +11,8 @@ from types import MappingProxyType
 
 from torch import Tensor, fx
 
-from frx_graph.capture.aot_graph import captured_from_aot, renewed
 from frx_graph.capture.captured_graph import Phase
+from frx_graph.capture.compiler_graphs import captured_from_aot, renewed
 from frx_graph.capture.gradient_strides import correct_weight_gradients
 from frx_graph.capture.graph_signature import graph_signature
 from frx_graph.compiler.aot_context import output_names, output_strides

@@ -1,1 +1,1 @@
-"""What is true of every value and operator of a captured graph."""
+"""Facts about every value and operator of a captured graph."""

@@ -1,4 +1,4 @@
-"""From a captured graph to its facts: the one place where `node.meta` is read."""
+"""Build the facts of a captured graph: the only place that reads `node.meta`."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, fx
 
 from frx_graph.capture.call_site import UNKNOWN_SITE
-from frx_graph.capture.captured_graph import CapturedGraph, GraphInput, InputKind, Phase
+from frx_graph.capture.captured_graph import CapturedGraph, InputKind, Phase
 from frx_graph.facts.graph_facts import Argument, GraphFacts, OpFacts, ValueFacts, ValueRef
-from frx_graph.facts.size_hint import is_known, size_hint
+from frx_graph.facts.size_hint import is_known, shape_hint, stride_hint
 from frx_graph.support.torch_internals import HigherOrderOperator, OpOverload, pytree
 
 _KNOWN_NAMESPACES = frozenset({"aten", "prims"})
@@ -22,11 +22,11 @@ _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
 def build_graph_facts(captured: CapturedGraph) -> GraphFacts:
-    """Facts of every value and operator; linear in the size of the graph."""
+    """Return the facts of every value and operator; linear in the size of the graph."""
     graph = captured.aten.graph
-    inputs_by_name = {entry.name: entry for entry in captured.inputs}
+    kinds = {entry.name: entry.kind for entry in captured.inputs}
+    paths = {entry.name: entry.path for entry in captured.inputs}
     storages = _StorageGroups()
-    output_names = _tuple_outputs(graph)
     tensors: dict[str, tuple[Tensor, str | None]] = {}
     ops: list[OpFacts] = []
     mutated: set[int] = set()
@@ -37,7 +37,8 @@ def build_graph_facts(captured: CapturedGraph) -> GraphFacts:
             if isinstance(value, Tensor):
                 tensors[node.name] = (value, None)
         elif node.op == "call_function" and node.target is not operator.getitem:
-            names = output_names.get(node.name) or _single_output(node)
+            value = node.meta.get("val")
+            names = {node.name: value} if isinstance(value, Tensor) else _elements(node)
             for name, value in names.items():
                 tensors[name] = (value, node.name)
             op = _op_facts(node, captured, tensors, tuple(names))
@@ -50,8 +51,22 @@ def build_graph_facts(captured: CapturedGraph) -> GraphFacts:
             users[name].append(op.node)
     visible = {storages.group(tensors[name][0]) for name in captured.outputs_visible if name in tensors}
     values = {
-        name: _value_facts(
-            name, value, producer, tuple(users[name]), inputs_by_name.get(name), storages.group(value), mutated, visible
+        name: ValueFacts(
+            name=name,
+            shape=shape_hint(value),
+            strides=stride_hint(value) if value.layout is torch.strided else (0,) * value.dim(),
+            dtype=value.dtype,
+            device=value.device,
+            storage=storages.group(value),
+            producer=producer,
+            users=tuple(users[name]),
+            kind=kinds.get(name, InputKind.ARGUMENT if producer is None else None),
+            path=paths.get(name, ""),
+            requires_grad=value.requires_grad,
+            mutated=storages.group(value) in mutated,
+            user_visible=storages.group(value) in visible,
+            dynamic_dims=tuple(dim for dim, n in enumerate(value.shape) if not isinstance(n, int)),
+            data_dependent=not all(is_known(n) for n in value.shape),
         )
         for name, (value, producer) in tensors.items()
     }
@@ -69,7 +84,7 @@ def build_graph_facts(captured: CapturedGraph) -> GraphFacts:
 
 
 class _StorageGroups:
-    """Numbers storages in order of appearance; keeps them alive so that identities stay unique."""
+    """Number storages in order of appearance, and keep them alive so that identities stay unique."""
 
     def __init__(self) -> None:
         self._groups: dict[int, tuple[int, object]] = {}
@@ -84,19 +99,9 @@ class _StorageGroups:
         return self._groups.setdefault(key, (len(self._groups), keep))[0]
 
 
-def _tuple_outputs(graph: fx.Graph) -> dict[str, dict[str, Tensor]]:
-    """For nodes that return several values: the value names (the `getitem` node's where there is one) and tensors."""
-    named = {
-        node.name: _elements(node)
-        for node in graph.nodes
-        if node.op == "call_function" and node.target is not operator.getitem
-    }
-    return {name: elements for name, elements in named.items() if elements}
-
-
 def _elements(node: fx.Node) -> dict[str, Tensor]:
-    """Those of a tuple, and of the tuples in it that are read; of a node that carries no value, as some higher-order
-    operators do, those that are read."""
+    """Return the tensors of a tuple, and of the tuples in it that are read; without a value, as for some higher-order
+    operators, only those that are read."""
     value = node.meta.get("val")
     taken = {user.args[1]: user for user in node.users if user.target is operator.getitem}
     if value is None:
@@ -110,11 +115,6 @@ def _elements(node: fx.Node) -> dict[str, Tensor]:
         elif index in taken:
             found |= _elements(taken[index])
     return found
-
-
-def _single_output(node: fx.Node) -> dict[str, Tensor]:
-    value = node.meta.get("val")
-    return {node.name: value} if isinstance(value, Tensor) else {}
 
 
 def _op_facts(
@@ -141,7 +141,7 @@ def _op_facts(
 
 @dataclass(frozen=True)
 class _Called:
-    """What is the same for all calls of an operator; `written` are position and name of the arguments it writes."""
+    """Facts that all calls of an operator share; `written` are position and name of the arguments that it writes."""
 
     target: str
     operator: str
@@ -154,7 +154,7 @@ class _Called:
 @functools.cache
 def _called(target: Any) -> _Called:
     if not isinstance(target, OpOverload):
-        name = _callable_name(target)
+        name = str(getattr(target, "__name__", target))
         return _Called(str(target) if isinstance(target, HigherOrderOperator) else name, name)
     schema = target._schema
     return _Called(
@@ -172,7 +172,8 @@ def _called(target: Any) -> _Called:
 
 
 def _is_pointwise(target: OpOverload) -> bool:
-    """By torch's tag; some in-place overloads lack the one that their functional twin has (`masked_fill_`)."""
+    """Return True for torch's pointwise tag; some in-place overloads lack the tag of their functional twin
+    (`masked_fill_`)."""
     if torch.Tag.pointwise in target.tags:
         return True
     name = target._schema.name.partition("::")[2]
@@ -181,12 +182,8 @@ def _is_pointwise(target: OpOverload) -> bool:
     return overload is not None and torch.Tag.pointwise in overload.tags
 
 
-def _callable_name(target: object) -> str:
-    return str(getattr(target, "__name__", target))
-
-
 def _input_nodes(node: fx.Node) -> list[fx.Node]:
-    """In argument order, a node that is given twice twice; `node.all_input_nodes` has it once."""
+    """Return the inputs in argument order, a node that is given twice twice (unlike `node.all_input_nodes`)."""
     found: list[fx.Node] = []
     fx.map_arg((node.args, node.kwargs), found.append)
     return found
@@ -224,33 +221,3 @@ def _argument(value: Any) -> Argument:
     ):
         return value
     return repr(value)
-
-
-def _value_facts(
-    name: str,
-    value: Tensor,
-    producer: str | None,
-    users: tuple[str, ...],
-    entry: GraphInput | None,
-    storage: int,
-    mutated: set[int],
-    visible: set[int],
-) -> ValueFacts:
-    strided = value.layout is torch.strided
-    return ValueFacts(
-        name=name,
-        shape=tuple(size_hint(n) for n in value.shape),
-        strides=tuple(size_hint(s) for s in value.stride()) if strided else (0,) * value.dim(),
-        dtype=value.dtype,
-        device=value.device,
-        storage=storage,
-        producer=producer,
-        users=users,
-        kind=entry.kind if entry is not None else (InputKind.ARGUMENT if producer is None else None),
-        path=entry.path if entry is not None else "",
-        requires_grad=value.requires_grad,
-        mutated=storage in mutated,
-        user_visible=storage in visible,
-        dynamic_dims=tuple(dim for dim, n in enumerate(value.shape) if not isinstance(n, int)),
-        data_dependent=not all(is_known(n) for n in value.shape),
-    )

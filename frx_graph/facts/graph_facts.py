@@ -1,7 +1,8 @@
-"""What is true of every value and operator of a captured graph. Built once; read by every detector and rewrite."""
+"""Records of the values and operators of a captured graph, read by every detector and rewrite."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -64,14 +65,11 @@ class ValueFacts:
     @cached_property
     def numel(self) -> int:
         """Number of elements."""
-        count = 1
-        for size in self.shape:
-            count *= size
-        return count
+        return math.prod(self.shape)
 
     @property
     def bytes(self) -> int:
-        """Bytes of the elements, wherever they lie."""
+        """Bytes of the elements."""
         return self.numel * self.dtype.itemsize
 
     @cached_property
@@ -81,12 +79,12 @@ class ValueFacts:
 
     @cached_property
     def pattern(self) -> StridePattern:
-        """The operator layout contract's class."""
+        """Stride class of the operator layout contract."""
         return stride_pattern(self.shape, self.strides)
 
     @property
     def dense(self) -> bool:
-        """Non-overlapping and without gaps."""
+        """True for strides without overlap and gaps."""
         return is_dense(self.shape, self.strides)
 
     @property
@@ -157,22 +155,22 @@ class GraphFacts:
         return {storage: tuple(group) for storage, group in groups.items()}
 
     def producer(self, value: str) -> OpFacts | None:
-        """The operator that made `value`; None for an input."""
+        """Return the operator that made `value`; None for an input."""
         facts = self.values.get(value)
         return None if facts is None or facts.producer is None else self.op_by_node[facts.producer]
 
     def users(self, value: str) -> tuple[OpFacts, ...]:
-        """The operators that read `value`, in execution order."""
+        """Return the operators that read `value`, in execution order."""
         return tuple(self.op_by_node[node] for node in self.values[value].users)
 
     def input_values(self, op: OpFacts) -> tuple[ValueFacts, ...]:
-        """The tensors that `op` reads."""
+        """Return the tensors that `op` reads."""
         return tuple(self.values[name] for name in op.inputs)
 
     def output_values(self, op: OpFacts) -> tuple[ValueFacts, ...]:
-        """The tensors that `op` returns."""
+        """Return the tensors that `op` returns."""
         return tuple(self.values[name] for name in op.outputs)
 
     def has_dynamic_sizes(self, op: OpFacts) -> bool:
-        """True if a size of what `op` reads or returns may change from call to call."""
+        """Return True if a size of the operands or results of `op` may change from call to call."""
         return any(value.dynamic_dims for value in (*self.input_values(op), *self.output_values(op)))

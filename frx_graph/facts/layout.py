@@ -1,4 +1,4 @@
-"""Memory layout as arithmetic on shapes and strides. Pure functions; nothing here needs a tensor.
+"""Compute memory layout from shapes and strides; pure functions, without tensors.
 
 Follows torch's own rules (`c10/core/MemoryFormat.h`, `TensorImpl::compute_non_overlapping_and_dense`): dimensions of
 size 1 put no constraint on their stride, and a tensor without elements is contiguous in every format.
@@ -44,13 +44,19 @@ class StridePattern(enum.StrEnum):
     EXPANDED = "expanded"
 
 
+def channels_last_name(rank: int) -> str:
+    """Return the name of the channels-last memory format for images of this rank, 4 or 5."""
+    return "torch.channels_last_3d" if rank == 5 else "torch.channels_last"
+
+
 def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
-    """Row-major strides, in elements, with torch's convention for size-0 dimensions (counted as 1)."""
+    """Return row-major strides, in elements, with torch's convention for size-0 dimensions (counted as 1)."""
     return strides_for_order(shape, range(len(shape)))
 
 
 def strides_for_order(shape: Sequence[int], order: Sequence[int]) -> tuple[int, ...]:
-    """Dense strides, in elements, for `shape` stored with `order` from the outermost to the innermost dimension."""
+    """Return dense strides, in elements, for `shape` stored with `order` from the outermost to the innermost
+    dimension."""
     strides = [0] * len(shape)
     step = 1
     for dim in reversed(order):
@@ -60,12 +66,12 @@ def strides_for_order(shape: Sequence[int], order: Sequence[int]) -> tuple[int, 
 
 
 def inverse_order(order: Sequence[int]) -> list[int]:
-    """The permutation that puts dimensions that were permuted to `order` back."""
+    """Return the permutation that undoes the permutation `order`."""
     return sorted(range(len(order)), key=order.__getitem__)
 
 
 def follows_order(shape: Sequence[int], strides: Sequence[int], order: Sequence[int]) -> bool:
-    """True if the strides are dense in `order`, dimensions of size 1 aside."""
+    """Return True if the strides are dense in `order`, ignoring dimensions of size 1."""
     if 0 in shape:
         return True
     expected = strides_for_order(shape, order)
@@ -73,26 +79,27 @@ def follows_order(shape: Sequence[int], strides: Sequence[int], order: Sequence[
 
 
 def is_contiguous(shape: Sequence[int], strides: Sequence[int]) -> bool:
-    """torch's `is_contiguous()`."""
+    """Return True as torch's `is_contiguous()` does."""
     return follows_order(shape, strides, range(len(shape)))
 
 
 def is_channels_last(shape: Sequence[int], strides: Sequence[int]) -> bool:
-    """torch's `is_contiguous(memory_format=channels_last[_3d])` for ranks 4 and 5; false for other ranks."""
+    """Return True as torch's `is_contiguous(memory_format=channels_last[_3d])` does for ranks 4 and 5; False for other
+    ranks."""
     return len(shape) in (4, 5) and follows_order(shape, strides, CHANNELS_LAST_ORDER[len(shape)])
 
 
 def fills_in_another_order(shape: Sequence[int], source: Sequence[int], target: Sequence[int]) -> bool:
-    """True if a copy between these strides fills a dense target, and the memory order changes on the way. Writing into
-    a target with gaps (a slice of columns, a key-value cache) is not a change of layout."""
+    """Return True if a copy between these strides fills a dense target and changes the memory order. Writing into a
+    target with gaps (a slice of columns, a key-value cache) does not count."""
     if 0 in shape or not is_dense(shape, target):
         return False
     return any(size != 1 and ours != theirs for size, ours, theirs in zip(shape, source, target, strict=True))
 
 
 def dimension_order(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...]:
-    """Dimensions from outermost to innermost in memory; dimensions of size 1 stay where the logical order has them
-    relative to their left neighbour, so that `(n, 1, h, w)` reads as plain."""
+    """Return the dimensions from outermost to innermost in memory. Dimensions of size 1 stay behind their left
+    neighbour, so that `(n, 1, h, w)` is plain."""
     movable = sorted(
         (dim for dim in range(len(shape)) if shape[dim] != 1),
         key=lambda dim: (-strides[dim], dim),
@@ -105,17 +112,18 @@ def dimension_order(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, 
 
 
 def is_expanded(shape: Sequence[int], strides: Sequence[int]) -> bool:
-    """True if some element is visible at more than one index through a stride of 0."""
+    """Return True if an element is visible at several indices through a stride of 0."""
     return any(n > 1 and s == 0 for n, s in zip(shape, strides, strict=True))
 
 
 def is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
-    """Non-overlapping and dense: the elements fill one block of memory, each once."""
+    """Return True if the elements fill one block of memory, each once."""
     return not is_expanded(shape, strides) and follows_order(shape, strides, dimension_order(shape, strides))
 
 
 def layout_of(shape: Sequence[int], strides: Sequence[int]) -> Layout:
-    """The layout's name. A tensor that is both plain and channels-last (one channel, 1x1 image) is PLAIN."""
+    """Return the name of the layout. A tensor that is both plain and channels-last (one channel, 1x1 image) is
+    PLAIN."""
     if is_contiguous(shape, strides):
         return Layout.PLAIN
     if is_channels_last(shape, strides):
@@ -126,7 +134,7 @@ def layout_of(shape: Sequence[int], strides: Sequence[int]) -> Layout:
 
 
 def stride_pattern(shape: Sequence[int], strides: Sequence[int]) -> StridePattern:
-    """The contract class of a tensor."""
+    """Return the stride class that the operator layout contract uses."""
     layout = layout_of(shape, strides)
     if layout is Layout.PLAIN:
         return StridePattern.CONTIGUOUS
@@ -145,12 +153,12 @@ def stride_pattern(shape: Sequence[int], strides: Sequence[int]) -> StridePatter
 
 
 def storage_extent(shape: Sequence[int], strides: Sequence[int]) -> int:
-    """Elements of storage between the first and the last element that the tensor can reach, both included."""
+    """Return the elements of storage from the first to the last that the tensor can reach, both included."""
     if 0 in shape:
         return 0
     return 1 + sum((n - 1) * abs(s) for n, s in zip(shape, strides, strict=True))
 
 
 def distinct_elements(shape: Sequence[int], strides: Sequence[int]) -> int:
-    """Elements in memory: the product of the sizes of all dimensions that are not expanded."""
+    """Return the number of distinct elements: the product of the sizes of dimensions that are not expanded."""
     return math.prod(n for n, s in zip(shape, strides, strict=True) if s != 0 or n == 1)

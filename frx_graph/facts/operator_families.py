@@ -1,6 +1,6 @@
-"""Families of torch's operators on which several parts of the advisor have to agree, named as `OpFacts.operator` is.
+"""Families of torch's operators that several parts share, named as `OpFacts.operator` is.
 
-A graph holds composite operators (`contiguous`, `linear`) only where torch does not take them apart: in inference mode.
+A graph holds composite operators (`contiguous`, `linear`) only in inference mode, where torch does not decompose them.
 """
 
 from __future__ import annotations
@@ -8,22 +8,22 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 LAYOUT_COPIES = frozenset({"aten.clone", "aten.contiguous", "aten._to_copy"})
-"""Operators that copy a tensor, and change nothing but its layout unless they are told to."""
+"""Operators that copy a tensor and, unless told otherwise, change only its layout."""
 TRACED_COPIES = LAYOUT_COPIES - {"aten.contiguous"}
-"""Those that a compiler is given: `torch.compile` makes clones of `contiguous`. Where one stands in a graph that is
-compiled, a rewrite has put it there because strides may turn out otherwise than predicted."""
+"""The copies that a compiler receives: `torch.compile` makes clones of `contiguous`. A `contiguous` in a compiled graph
+was put there by a rewrite, because strides may differ from the prediction."""
 EXPLICIT_COPIES = LAYOUT_COPIES | {"aten.lift_fresh_copy"}
-"""Operators that a program calls in order to get a copy; `lift_fresh_copy` is that of a constant."""
+"""Operators that a program calls to get a copy; `lift_fresh_copy` copies a constant."""
 WRITING_COPIES = frozenset({"aten.copy_"})
-"""Operators that copy their second tensor into their first, which is there already: `y.copy_(x)`, `y[i:j] = x`."""
+"""Operators that copy their second tensor into their first, which exists already: `y.copy_(x)`, `y[i:j] = x`."""
 
 MATRIX_PRODUCTS = frozenset({"aten.mm", "aten.addmm", "aten.bmm", "aten.baddbmm"})
-"""The products that torch takes `matmul`, `linear` and `einsum` apart into."""
+"""Products into which torch decomposes `matmul`, `linear` and `einsum`."""
 FOLDED_PRODUCTS = MATRIX_PRODUCTS | {"aten.addbmm", "aten.linear"}
-"""Products whose operand `matmul` may have folded, in a copy, to two or three dimensions."""
+"""Products with an operand that `matmul` may have folded, in a copy, to two or three dimensions."""
 
 GATHERS = frozenset({"aten.index", "aten._unsafe_index"})
-"""Operators that read at the places that index tensors name: what torch takes upsampling apart into."""
+"""Operators that read at places that index tensors name; torch decomposes upsampling into these."""
 
 CONVOLUTIONS = frozenset({"aten.convolution", "aten.convolution_backward"})
 
@@ -33,10 +33,10 @@ _COLLECTIVE_NAMESPACES = frozenset(
 
 
 def is_collective(operator: str) -> bool:
-    """True for communication between processes, as graphs hold it."""
+    """Return True for communication between processes."""
     return operator.partition(".")[0] in _COLLECTIVE_NAMESPACES
 
 
 def profiled(operators: Iterable[str]) -> frozenset[str]:
-    """The same operators by the profiler's names: `aten::clone`."""
+    """Return the names that the profiler gives to these operators: `aten::clone`."""
     return frozenset(operator.replace(".", "::", 1) for operator in operators)

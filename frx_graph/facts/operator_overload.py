@@ -1,4 +1,4 @@
-"""From the name of an operator to the operator, and from the names of its arguments to what a call gives for them."""
+"""Look up operators and their arguments by name."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from frx_graph.support.torch_internals import OpOverload
 
 @functools.cache
 def find_overload(target: str) -> OpOverload | None:
-    """The operator that `OpFacts.target` names, `aten.sum.dim_IntList`; None for a higher-order operator and for one
-    that is not registered."""
+    """Return the operator that `OpFacts.target` names, `aten.sum.dim_IntList`; None if it is higher-order or not
+    registered."""
     namespace, _, rest = target.partition(".")
     packet, _, name = rest.rpartition(".")
     found = getattr(getattr(getattr(torch.ops, namespace, None), packet, None), name, None)
@@ -23,14 +23,14 @@ def find_overload(target: str) -> OpOverload | None:
 
 
 def argument_of(op: OpFacts, name: str) -> Argument:
-    """What `op` is called with for the argument that torch's schema calls `name`: given, or the schema's default. None
-    where the operator has no such argument."""
+    """Return the argument that torch's schema calls `name`: as given, or its default. None if the operator has no such
+    argument."""
     overload = find_overload(op.target)
     return op.kwargs.get(name) if overload is None else _given(overload, op.args, op.kwargs, name)
 
 
 def draws_random_numbers(overload: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    """True for a call of an operator that draws; attention carries torch's tag for the sake of its dropout."""
+    """Return True for a call that draws random numbers; attention has torch's tag only for its dropout."""
     tagged = torch.Tag.nondeterministic_seeded in overload.tags
     return tagged and bool(_given(overload, args, kwargs, "dropout_p") != 0.0)
 

@@ -1,7 +1,8 @@
-"""An operator call reduced to what decides its speed and its hidden copies: the key under which it is measured."""
+"""Reduce an operator call to what decides its speed and its hidden copies: the key of its measurements."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -24,10 +25,7 @@ class TensorSpec:
     @property
     def bytes(self) -> int:
         """Bytes of the elements."""
-        count = self.dtype.itemsize
-        for size in self.shape:
-            count *= size
-        return count
+        return math.prod(self.shape) * self.dtype.itemsize
 
 
 SpecArgument: TypeAlias = "TensorSpec | Argument | tuple[SpecArgument, ...]"
@@ -48,26 +46,24 @@ class OperatorSignature:
 
 
 def spec_of(value: ValueFacts) -> TensorSpec:
-    """A value of a graph without its values."""
+    """Return a value of a graph as a tensor argument."""
     return TensorSpec(value.shape, value.strides, value.dtype, value.device.type)
 
 
 def turned(matrix: TensorSpec) -> TensorSpec:
-    """The transposed view of a matrix."""
+    """Return the transposed view of a matrix."""
     return replace(matrix, shape=matrix.shape[::-1], strides=matrix.strides[::-1])
 
 
 def signature_of(
     op: OpFacts, facts: GraphFacts, strides: Mapping[str, tuple[int, ...]] = MappingProxyType({})
 ) -> OperatorSignature:
-    """The signature of one call in a graph; `strides` replaces those of the values that it names."""
+    """Return the signature of one call in a graph; `strides` replaces those of the values that it names."""
 
     def spec(argument: Argument) -> SpecArgument:
         if isinstance(argument, ValueRef):
             value = facts.values.get(argument.name)
-            if value is None:
-                return None
-            return TensorSpec(value.shape, strides.get(argument.name, value.strides), value.dtype, value.device.type)
+            return None if value is None else replace(spec_of(value), strides=strides.get(argument.name, value.strides))
         if isinstance(argument, tuple):
             return tuple(spec(item) for item in argument)
         return argument
@@ -81,7 +77,7 @@ def signature_of(
 
 
 def with_strides(signature: OperatorSignature, strides: Callable[[TensorSpec], tuple[int, ...]]) -> OperatorSignature:
-    """The same call on operands with other strides."""
+    """Return the same call on operands with other strides."""
 
     def changed(argument: SpecArgument) -> SpecArgument:
         if isinstance(argument, TensorSpec):
@@ -101,3 +97,24 @@ def _tensors(argument: SpecArgument) -> list[TensorSpec]:
     if isinstance(argument, tuple):
         return [tensor for item in argument for tensor in _tensors(item)]
     return []
+
+
+@dataclass(frozen=True, slots=True)
+class ReadResult:
+    """A result that is read: its position among the operator's results, and its strides."""
+
+    position: int
+    strides: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class GeneratedCall:
+    """One overload in a loop of its own, without the kernel that eager runs. `signature` gives its operands, `results`
+    what it writes.
+
+    `times` are the calls that share the loop: upsampling gathers several neighbours of each place from one operand.
+    """
+
+    signature: OperatorSignature
+    results: tuple[ReadResult, ...]
+    times: int = 1

@@ -1,4 +1,4 @@
-"""A tensor's values in another order of memory."""
+"""Store tensors in another dimension order."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ from frx_graph.facts.layout import inverse_order
 
 
 def in_order(tensor: Tensor, order: Sequence[int]) -> Tensor:
-    """The same values without gaps, `order` naming the dimensions from the outermost to the innermost; the tensor
-    itself, or a view of it, where it lies so."""
+    """Return the values without gaps, `order` naming the dimensions from the outermost to the innermost; the tensor
+    itself, or a view of it, if it is stored so already."""
     return tensor.permute(*order).contiguous().permute(inverse_order(order))

@@ -12,7 +12,7 @@ from typing import Any
 from torch import Tensor
 from torch import distributed as dist
 
-from frx_graph.capture.saved_tensor_hooks import unseen_by_saved_tensor_hooks
+from frx_graph.capture.tracing_context import unseen_by_saved_tensor_hooks
 from frx_graph.compiler.fallback import LazyBaseline
 from frx_graph.errors import first_line, out_of_memory
 from frx_graph.monitor.shadow_run import count_copied_bytes, reproduces_failure

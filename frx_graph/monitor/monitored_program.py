@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import fx
 
-from frx_graph.capture.repeatable_graph import repeatable
-from frx_graph.capture.saved_tensor_hooks import has_saved_tensor_hooks
+from frx_graph.capture.graph_signature import repeatable
+from frx_graph.capture.tracing_context import has_saved_tensor_hooks
 from frx_graph.compiler.fallback import LazyBaseline
 from frx_graph.compiler.pre_autograd import Compiled
 from frx_graph.errors import out_of_memory

@@ -11,9 +11,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from frx_graph.capture.call_check import check_call
 from frx_graph.capture.captured_graph import Capture, CapturedGraph, Phase
 from frx_graph.capture.model import capture_model
+from frx_graph.capture.model_call import check_call
 from frx_graph.compiler.operator_times import with_measured_times
 from frx_graph.errors import PrepareError
 from frx_graph.facts.build import build_graph_facts

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, fx, nn
 
 from frx_graph.backend import frozen_backend
-from frx_graph.capture.dynamo_reason import short_reason
-from frx_graph.capture.whole_call import NotCompiledError, recompiling_fails, whole_call
+from frx_graph.capture.dynamo_events import short_reason
+from frx_graph.capture.model_call import NotCompiledError, recompiling_fails, whole_call
 from frx_graph.errors import first_line
 from frx_graph.freezing.weight_guard import WeightWatch
 from frx_graph.options import BackendOptions

@@ -1,1 +1,1 @@
-"""Layout copies: predicted, owned by one rule each, explained."""
+"""Layout copies: prediction, the rule that claims each, explanation."""

@@ -1,8 +1,9 @@
-"""From predicted copies to findings: one finding for all the copies that one line of the program makes."""
+"""Turn predicted copies into findings, one for all the copies of a line."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -10,16 +11,17 @@ import torch
 
 from frx_graph.capture.call_site import CallSite, common_module_path
 from frx_graph.capture.captured_graph import Phase
-from frx_graph.facts.graph_facts import ValueFacts
+from frx_graph.facts.graph_facts import GraphFacts, ValueFacts
 from frx_graph.facts.operator_families import EXPLICIT_COPIES, WRITING_COPIES
 from frx_graph.passes import confidence
 from frx_graph.passes.analysis import Analysis
 from frx_graph.passes.call_groups import by_place
-from frx_graph.passes.copies.ownership import owner
 from frx_graph.passes.severity import predicted_saving, severity_of
-from frx_graph.records import Copy, Effort, Evidence, Finding, Risk, Severity
+from frx_graph.records import Copy, CopyKind, Effort, Evidence, Finding, OperandRole, Risk, Severity
 from frx_graph.support.plain_text import bytes_text
 
+SHOWN = 3
+"""Values described in the evidence of one finding; the rest is counted."""
 _DTYPE_NAMES: Mapping[torch.dtype, str] = {
     torch.float32: "fp32",
     torch.float64: "fp64",
@@ -36,7 +38,7 @@ class CopyGroup:
 
     @cached_property
     def site(self) -> CallSite:
-        """The line, with the module paths of all its instances folded into one."""
+        """Line of the first copy, with the module paths of all folded into one."""
         return replace(self.copies[0].site, module_path=common_module_path(self.modules))
 
     @cached_property
@@ -65,24 +67,24 @@ class CopyGroup:
         return max(self.copies, key=lambda copy: copy.bytes)
 
     def in_phase(self, phase: Phase) -> int:
-        """Copies per step in one half of the step."""
+        """Return copies per step in one half of the step."""
         return sum(copy.count for copy in self.copies if copy.phase is phase)
 
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """What would end the copies of a group, and the least traffic that it is sure to save. `severity` stands instead of
-    the one that follows from the saving."""
+    """A fix that ends the copies of a group, and the least traffic that it certainly saves. `severity` replaces the one
+    that follows from the saving."""
 
     fix: str
-    effort: Effort
-    risk: Risk
+    effort: Effort = Effort.LOCAL
+    risk: Risk = Risk.LOW
     sure_bytes: int = 0
     severity: Severity | None = None
 
 
 def copy_groups(analysis: Analysis, rule: str) -> tuple[CopyGroup, ...]:
-    """The copies that `rule` answers for, by place, in order of first appearance."""
+    """Return the copies that `rule` claims, by place, in order of first appearance."""
     owned = (copy for copy in analysis.copies if owner(copy) == rule)
     return tuple(CopyGroup(tuple(copies)) for copies in by_place(owned, lambda copy: copy.site))
 
@@ -97,8 +99,8 @@ def copy_finding(
     possible_bytes: int,
     evidence: Iterable[Evidence] = (),
 ) -> Finding:
-    """The finding of one group. `possible_bytes` is the most traffic that the remedy saves; severity follows from it.
-    What is common to all copies (counts, phases, how they are known) is added as evidence."""
+    """Return the finding of one group. `possible_bytes` is the most traffic that the remedy saves; severity follows
+    from it. Evidence common to all copies (counts, phases, their source) is added."""
     severity = severity_of(possible_bytes, analysis.step_bytes) if remedy.severity is None else remedy.severity
     measured = all(is_certain(copy, analysis) for copy in group.copies)
     return Finding(
@@ -116,13 +118,12 @@ def copy_finding(
         confidence=confidence.MEASURED if measured else confidence.INFERRED,
         evidence=(_counts(group), *evidence),
         copies=group.copies,
-        graph_id=analysis.facts.graph_id,
         modules=group.modules,
     )
 
 
 def is_certain(copy: Copy, analysis: Analysis) -> bool:
-    """True if the copy is an operator of the graph, or was seen when its operator was run by itself."""
+    """Return True if the copy is an operator of the graph, or was seen when its operator was run by itself."""
     op = analysis.facts.op_by_node.get(copy.node)
     return (op is not None and op.operator in EXPLICIT_COPIES | WRITING_COPIES) or copy.node in analysis.measurements
 
@@ -135,6 +136,35 @@ def _counts(group: CopyGroup) -> Evidence:
 
 
 def value_text(value: ValueFacts) -> str:
-    """Shape, dtype and strides in a few words: `(2, 64, 56, 56) fp32, strides (200704, 1, 3584, 64), channels_last`."""
+    """Format a value: `(2, 64, 56, 56) fp32, strides (200704, 1, 3584, 64), channels_last`."""
     dtype = _DTYPE_NAMES.get(value.dtype, str(value.dtype).removeprefix("torch."))
     return f"{value.shape} {dtype}, strides {value.strides}, {value.layout}"
+
+
+def owner(copy: Copy) -> str:
+    """Return the code of the only rule that claims `copy`, so that totals never count it twice.
+
+    Other rules may show the same copies as the price of a larger pattern; they leave `Finding.copies` empty.
+    """
+    if copy.role is OperandRole.WEIGHT:
+        return "FRX007"
+    if copy.kind in (CopyKind.EXPLICIT, CopyKind.RESHAPE):
+        return "FRX002"
+    return "FRX001"
+
+
+def copied_text(facts: GraphFacts, copy: Copy) -> str:
+    """Describe the copied value and the cause of the copy."""
+    value = facts.values.get(copy.value)
+    return f"{value_text(value) if value is not None else copy.value}: {copy.cause}"
+
+
+def count_texts(texts: Iterable[tuple[str, int]]) -> Iterator[Evidence]:
+    """Yield the first few distinct texts as evidence, each with its total count, then the number of those left out."""
+    counts: Counter[str] = Counter()
+    for text, count in texts:
+        counts[text] += count
+    for text, count in list(counts.items())[:SHOWN]:
+        yield Evidence(f"{text} ({count}×)" if count > 1 else text, "eager graph")
+    if len(counts) > SHOWN:
+        yield Evidence(f"and {len(counts) - SHOWN} more", "eager graph")

@@ -1,4 +1,4 @@
-"""Copies that an unrolled loop makes: again and again at one line, in one call of one module."""
+"""Recognise copies of unrolled loops: repeated at one line, in one call of one module."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ from frx_graph.passes.copies.view_chain import identity, view_chain
 from frx_graph.records import Copy
 
 _MAX_BETWEEN = 48
-"""Operators between one round of a loop and the next. A transformer block has about 30."""
+"""Most operators between one round of a loop and the next. A transformer block has about 30."""
 
 
 def loop_copies(facts: GraphFacts, copies: Iterable[Copy]) -> Mapping[str, str | None]:
-    """Those of `copies`, by node, that are two or more rounds of a loop: of one line in one module and phase, with
-    neither source nor result written to. The value is the base that all their sources are parts of, or None where each
-    round works on the result of the one before."""
+    """Return the nodes of those `copies` that are two or more rounds of a loop.
+
+    That is copies of one line in one module and phase, with neither source nor result written to. The value is the base
+    that all their sources are parts of, or None if each round uses the result of the one before.
+    """
     by_line: dict[tuple[object, ...], list[Copy]] = defaultdict(list)
     for copy in copies:
         if copy.site.line and not _written_to(facts, copy):
@@ -40,7 +42,7 @@ def _written_to(facts: GraphFacts, copy: Copy) -> bool:
 
 
 def _taken_apart(facts: GraphFacts, rounds: Sequence[Copy]) -> str | None:
-    """The value of which each round copies another part; None where a round copies all of it or there is no such."""
+    """Return the value of which each round copies another part; None if there is none or a round copies all of it."""
     bases = {view_chain(facts, copy.value).base for copy in rounds}
     base = facts.values[bases.pop()]
     if bases or len({identity(facts, copy.value) for copy in rounds}) < len(rounds):
@@ -49,7 +51,7 @@ def _taken_apart(facts: GraphFacts, rounds: Sequence[Copy]) -> str | None:
 
 
 def _depends(facts: GraphFacts, value: str, node: str) -> bool:
-    """True if `value` is computed from what `node` made, a few operators before."""
+    """Return True if `value` is computed from the result of `node`, a few operators before."""
     pending, seen = [value], {value}
     while pending and len(seen) <= _MAX_BETWEEN:
         op = facts.producer(pending.pop(0))

@@ -1,7 +1,7 @@
-"""Whether a copy that the program asks for is needed, judged by what would happen without it.
+"""Judge whether a copy that the program asks for is needed.
 
-The judgement replays the operators behind a copy on the strides of its source: if every one of them takes those strides
-without a copy of its own, and nothing that the caller can see changes, the copy serves nobody.
+The operators behind a copy are replayed on the strides of its source. If every one of them takes those strides without
+a copy of its own, and nothing that the caller can see changes, the copy is needless.
 """
 
 from __future__ import annotations
@@ -25,17 +25,16 @@ from frx_graph.passes.copies.view_chain import STORAGE_READERS, identity, is_vie
 from frx_graph.records import Copy
 
 MAX_OPERATORS = 48
-"""Operators looked at behind one copy. A transformer block has about 30; beyond one block a copy that nobody needs yet
-is one that nobody can be sure about."""
+"""Most operators followed behind one copy. A transformer block has about 30; beyond one block no verdict is safe."""
 
 
 class Necessity(enum.StrEnum):
-    """What a copy is for. In order of precedence: the first that holds is the verdict."""
+    """Purpose of a copy, in order of precedence."""
 
     UNUSED = "unused"
     """Nothing reads the result."""
     SAME_LAYOUT = "same_layout"
-    """The source is in that layout already, and neither it nor the copy is written to or handed out."""
+    """The source has that layout already, and neither it nor the copy is written to or returned."""
     UNDONE = "undone"
     """A later copy brings the source's layout back: without both the program is the same."""
     REPEATED = "repeated"
@@ -45,30 +44,24 @@ class Necessity(enum.StrEnum):
     UNNEEDED = "unneeded"
     """Everything that uses the copy takes the source's strides."""
     LOOP = "loop"
-    """The line makes it again and again in one call of one module, and nothing writes to it or its source: an unrolled
-    loop whose rounds depend on each other, or go over parts of one value."""
+    """The line makes it repeatedly in one call of one module, and nothing writes to it or its source: an unrolled loop
+    with rounds that depend on each other, or go over parts of one value."""
     NEEDED = "needed"
     """None of these, as far as is known."""
 
 
-REMOVABLE = frozenset(
-    {
-        Necessity.UNUSED,
-        Necessity.SAME_LAYOUT,
-        Necessity.UNDONE,
-        Necessity.REPEATED,
-        Necessity.CONSTANT,
-        Necessity.UNNEEDED,
-    }
-)
+REMOVABLE = frozenset(Necessity) - {Necessity.LOOP, Necessity.NEEDED}
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The judgement of one copy. `partner` is what makes it needless: the node of the copy that undoes it or of the
-    first of the repeated ones, or the value that a loop takes apart. `wanted_by` is the operator behind the copy, if
-    there is one, that is not known to take the source's strides. `plain_weights` are of convolutions that would run in
-    channels-last without the copy, and convert their weight unless it is converted ahead."""
+    """Judgement of one copy.
+
+    `partner` makes it needless: the node of the copy that undoes it or of the first of repeated ones, or the value that
+    a loop takes apart. `wanted_by` is the operator behind the copy that is not known to take the source's strides.
+    `plain_weights` belong to convolutions that would run in channels-last without the copy and then convert their
+    weight, unless it is converted ahead.
+    """
 
     copy: Copy
     necessity: Necessity
@@ -79,7 +72,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class _Trial:
-    """What happened when the users of a copy were replayed on its source."""
+    """Result of replaying the users of a copy on its source."""
 
     accepted: bool
     vanished: tuple[str, ...] = ()
@@ -88,7 +81,7 @@ class _Trial:
 
 
 def judge(analysis: Analysis, copies: tuple[Copy, ...]) -> tuple[Verdict, ...]:
-    """A verdict for each of `copies`, in their order. A copy of which the graph has no operator is NEEDED."""
+    """Return a verdict for each of `copies`, in order. A copy without an operator in the graph is NEEDED."""
     facts = analysis.facts
     position = {op.node: index for index, op in enumerate(facts.ops)}
     judged = [copy for copy in copies if _is_judgeable(facts, copy)]
@@ -137,7 +130,7 @@ def _ends(facts: GraphFacts, op: OpFacts) -> tuple[ValueFacts, ValueFacts]:
 
 
 def _unread(facts: GraphFacts, value: str) -> bool:
-    """True if nobody reads `value`: it is not handed out, and only views that nobody reads are made of it."""
+    """Return True if `value` is not returned and all its views are unread."""
     if facts.values[value].user_visible or facts.values[value].mutated:
         return False
     return all(is_view(op) and all(_unread(facts, name) for name in op.outputs) for op in facts.users(value))
@@ -158,8 +151,8 @@ def _constant(facts: GraphFacts, source: str, constants: Container[str]) -> bool
 
 
 def _constant_values(facts: GraphFacts) -> frozenset[str]:
-    """Values that are computed from parameters, buffers and nothing else (`arange`): the same on every call, unless a
-    step changes the parameters, as one that trains does."""
+    """Return the values computed from parameters, buffers and constants (`arange`) alone, which are the same on every
+    call. A training step changes parameters, so it has none."""
     if facts.train:
         return frozenset()
     stored = (InputKind.PARAMETER, InputKind.BUFFER)
@@ -174,7 +167,7 @@ def _constant_values(facts: GraphFacts) -> frozenset[str]:
 
 
 def _repeats(facts: GraphFacts, copies: list[Copy]) -> Mapping[str, str]:
-    """Node → the node that made the same copy before, in the same phase."""
+    """Return node → the node that made the same copy before, in the same phase."""
     first: dict[tuple[object, ...], str] = {}
     repeats: dict[str, str] = {}
     for copy in copies:
@@ -232,7 +225,7 @@ def _without(analysis: Analysis, copy_op: OpFacts, position: Mapping[str, int]) 
 
 
 def _plain_weight(facts: GraphFacts, op: OpFacts, changed: Mapping[str, Strides]) -> tuple[str, ...]:
-    """The weight of a convolution whose input would become channels-last, if the weight is not."""
+    """Return the weight of a convolution whose input would become channels-last, if the weight is not."""
     if op.operator != "aten.convolution" or op.inputs[0] not in changed:
         return ()
     weight = facts.values[op.inputs[1]]
@@ -240,7 +233,7 @@ def _plain_weight(facts: GraphFacts, op: OpFacts, changed: Mapping[str, Strides]
 
 
 def _storage_is_read(facts: GraphFacts, value: ValueFacts) -> bool:
-    """True if an operator looks at the memory behind `value`, through any of its views, and not at its elements."""
+    """Return True if an operator reads the memory behind `value` by address, through any of its views."""
     shared = facts.values_by_storage[value.storage]
     return any(user.operator in STORAGE_READERS for view in shared for user in facts.users(view.name))
 
@@ -253,7 +246,7 @@ def _would_be_noop(facts: GraphFacts, op: OpFacts, changed: Mapping[str, Strides
 
 
 def _takes(analysis: Analysis, op: OpFacts, changed: Mapping[str, Strides]) -> bool:
-    """True if `op` is known to run on the changed strides without a copy inside."""
+    """Return True if `op` is known to run on the changed strides without a copy inside."""
     if op.opaque or op.mutates or op.operator in STORAGE_READERS:
         return False
     if is_view(op) or op.pointwise or op.operator in LAYOUT_COPIES:

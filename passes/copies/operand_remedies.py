@@ -1,4 +1,4 @@
-"""What ends the copies that an operator makes inside: by the operator, the operand's strides, and what made them."""
+"""Choose the fix for copies inside an operator: by operator, strides, and the origin of the strides."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from frx_graph.facts.graph_facts import GraphFacts, ValueFacts
-from frx_graph.facts.layout import CHANNELS_LAST_ORDER, Layout, StridePattern, contiguous_strides
+from frx_graph.facts.layout import CHANNELS_LAST_ORDER, Layout, StridePattern, channels_last_name, contiguous_strides
 from frx_graph.facts.operator_families import LAYOUT_COPIES
 from frx_graph.passes.analysis import Analysis
 from frx_graph.passes.copies.copy_findings import CopyGroup, Remedy
@@ -16,23 +16,22 @@ from frx_graph.passes.layouts.operator_layout import layout_operator
 from frx_graph.records import Copy, CopyKind, Effort, OperandRole, Risk
 
 _IMAGE_RANKS = (4, 5)
-"""2-D and 3-D images with batch and channels: what `memory_format` is for."""
+"""Ranks of 2-D and 3-D images with batch and channels, to which `memory_format` applies."""
 _SEQUENCE_CONVOLUTION = Remedy(
     "run it as a 2-D convolution in channels-last: `F.conv2d(x.unsqueeze(2), weight.unsqueeze(2), ...)`, the "
     "weight stored channels-last and x stored (batch, length, channels), which `x.transpose(1, 2)` of such a "
     "tensor is; a 1-D convolution has no layout that oneDNN takes as it is",
-    Effort.LOCAL,
-    Risk.MEDIUM,
+    risk=Risk.MEDIUM,
 )
 
 
 def op_name(copy: Copy) -> str:
-    """`max_pool2d_with_indices`."""
+    """Return the short operator name, such as `max_pool2d_with_indices`."""
     return copy.operator.removeprefix("aten.")
 
 
 def times_copied(analysis: Analysis) -> Mapping[tuple[object, ...], int]:
-    """How many hidden copies a step makes of each value, by what the value is and not by its name."""
+    """Count the hidden copies of each value per step, by the identity of the value and not its name."""
     facts = analysis.facts
     return Counter(
         identity(facts, copy.value)
@@ -42,7 +41,7 @@ def times_copied(analysis: Analysis) -> Mapping[tuple[object, ...], int]:
 
 
 def operand_remedy(analysis: Analysis, group: CopyGroup, copied: Mapping[tuple[object, ...], int]) -> Remedy:
-    """By the largest copy of the line; what ends that one mostly ends the others."""
+    """Return the fix for the largest copy of the line, which mostly ends the others, too."""
     facts = analysis.facts
     copy = group.largest
     value = facts.values.get(copy.value)
@@ -51,7 +50,7 @@ def operand_remedy(analysis: Analysis, group: CopyGroup, copied: Mapping[tuple[o
     if copy.kind is CopyKind.REORDER:
         return _library_remedy(facts, copy, value)
     if value is None:
-        return Remedy(f"give {op_name(copy)} contiguous operands", Effort.LOCAL, Risk.LOW)
+        return Remedy(f"give {op_name(copy)} contiguous operands")
     times = copied[identity(facts, value.name)]
     stored = _channels_last_producer(facts, copy, value)
     if times > 1 and value.layout is not Layout.PLAIN:
@@ -59,13 +58,12 @@ def operand_remedy(analysis: Analysis, group: CopyGroup, copied: Mapping[tuple[o
         return Remedy(
             f"{once}. To save them all, {stored}" if stored else once,
             Effort.ONE_LINE,
-            Risk.LOW,
             sure_bytes=group.bytes * (times - 1) // times,
         )
     if stored:
-        return Remedy(stored, Effort.LOCAL, Risk.LOW)
+        return Remedy(stored)
     if _meets_channels_last(facts, copy, value):
-        return Remedy(_convert_image(facts, value), Effort.ONE_LINE, Risk.LOW)
+        return Remedy(_convert_image(facts, value), Effort.ONE_LINE)
     if _is_plain_image(facts, copy, value):
         return _channels_last_remedy(copy, value)
     if copy.role is OperandRole.OUTPUT:
@@ -76,48 +74,40 @@ def operand_remedy(analysis: Analysis, group: CopyGroup, copied: Mapping[tuple[o
 def _library_remedy(facts: GraphFacts, copy: Copy, value: ValueFacts | None) -> Remedy:
     rank = len(value.shape) if value is not None else 4
     if "conv" not in copy.operator or rank not in _IMAGE_RANKS:
-        return Remedy(f"give {op_name(copy)} plain contiguous operands", Effort.LOCAL, Risk.LOW)
+        return Remedy(f"give {op_name(copy)} plain contiguous operands")
     if value is not None and value.layout is not Layout.CHANNELS_LAST and _weight_is_channels_last(facts, copy):
-        return Remedy(_convert_image(facts, value), Effort.ONE_LINE, Risk.LOW)
+        return Remedy(_convert_image(facts, value), Effort.ONE_LINE)
     if value is not None and value.layout is Layout.CHANNELS_LAST:
         return Remedy(
             "this convolution converts although it runs channels-last: compare it in plain layout (FRX015 has the "
-            "measured times, where there are any)",
-            Effort.LOCAL,
-            Risk.LOW,
+            "measured times, where there are any)"
         )
-    memory_format = "channels_last_3d" if rank == 5 else "channels_last"
+    memory_format = channels_last_name(rank)
     return Remedy(
         f"run the convolution in channels-last, in which it takes and returns tensors as they are: "
-        f"`model.to(memory_format=torch.{memory_format})` and the same for the input. Whether that is faster for these "
+        f"`model.to(memory_format={memory_format})` and the same for the input. Whether that is faster for these "
         f"shapes is FRX004's measurement",
         Effort.ONE_LINE,
-        Risk.LOW,
     )
 
 
 def _result_remedy(facts: GraphFacts, copy: Copy) -> Remedy:
-    """The operator computed its result in one layout and stored it in another."""
+    """Fix an operator that computes its result in one layout and stores it in another."""
     op = facts.op_by_node.get(copy.node)
     layouts = {value.layout for value in facts.input_values(op) if len(value.shape) in _IMAGE_RANKS} if op else set()
     if {Layout.PLAIN, Layout.CHANNELS_LAST} <= layouts:
         return Remedy(
             f"give {op_name(copy)} all its images in one layout: some come plain, some channels-last, and it stores "
-            f"its result anew",
-            Effort.LOCAL,
-            Risk.LOW,
+            f"its result again"
         )
     if copy.operator == "aten._native_multi_head_attention":
         return Remedy(
             "the kernel behind nn.MultiheadAttention stores its result a second time: where the attention weights are "
             "not needed, call F.scaled_dot_product_attention on projections of your own, which does not",
-            Effort.LOCAL,
-            Risk.MEDIUM,
+            risk=Risk.MEDIUM,
         )
     return Remedy(
-        f"use another form of {op_name(copy)}: it stores its result a second time, whatever strides it is given",
-        Effort.LOCAL,
-        Risk.LOW,
+        f"use another form of {op_name(copy)}: it stores its result a second time, whatever strides it is given"
     )
 
 
@@ -130,17 +120,17 @@ def _weight_is_channels_last(facts: GraphFacts, copy: Copy) -> bool:
 
 
 def _meets_channels_last(facts: GraphFacts, copy: Copy, value: ValueFacts) -> bool:
-    """True for a plain image that a convolution with a channels-last weight converts."""
+    """Return True for a plain image that a convolution with a channels-last weight converts."""
     return value.layout is Layout.PLAIN and not value.is_parameter and _weight_is_channels_last(facts, copy)
 
 
 def _convert_image(facts: GraphFacts, value: ValueFacts) -> str:
-    """The weight is converted already: the image was forgotten, or a line made it plain again."""
-    memory_format = "channels_last_3d" if len(value.shape) == 5 else "channels_last"
+    """Describe how to convert an image whose weight is converted already."""
+    memory_format = channels_last_name(len(value.shape))
     base = facts.values[view_chain(facts, value.name).base]
     producer = facts.producer(base.name)
     if producer is None:
-        return f"convert the input `{base.path or base.name}` too: `.to(memory_format=torch.{memory_format})`"
+        return f"convert the input `{base.path or base.name}` too: `.to(memory_format={memory_format})`"
     if producer.operator in LAYOUT_COPIES:
         return (
             f"drop the copy at {file_and_line(producer.site)}, which makes the image plain: the weight is channels-last"
@@ -148,12 +138,12 @@ def _convert_image(facts: GraphFacts, value: ValueFacts) -> str:
     return (
         f"the weight is channels-last, the image is not: keep what {producer.operator.removeprefix('aten.')} at "
         f"{file_and_line(producer.site)} makes in channels-last, or convert it there, "
-        f"`.contiguous(memory_format=torch.{memory_format})`"
+        f"`.contiguous(memory_format={memory_format})`"
     )
 
 
 def _is_plain_image(facts: GraphFacts, copy: Copy, value: ValueFacts) -> bool:
-    """True where the operator copies although it reads contiguous images, so that only other strides spare the copy."""
+    """Return True if the operator copies although it reads contiguous images."""
     op = facts.op_by_node.get(copy.node)
     if op is None or len(value.shape) not in _IMAGE_RANKS or not layout_operator(op).joins_images:
         return False
@@ -162,13 +152,12 @@ def _is_plain_image(facts: GraphFacts, copy: Copy, value: ValueFacts) -> bool:
 
 
 def _channels_last_remedy(copy: Copy, value: ValueFacts) -> Remedy:
-    memory_format = "channels_last_3d" if len(value.shape) == 5 else "channels_last"
+    memory_format = channels_last_name(len(value.shape))
     return Remedy(
         f"{op_name(copy)} copies although its operand is contiguous: run this part of the model in channels-last, "
-        f"`model.to(memory_format=torch.{memory_format})` and the same for the input. Whether that is faster for these "
+        f"`model.to(memory_format={memory_format})` and the same for the input. Whether that is faster for these "
         f"shapes is FRX004's measurement",
         Effort.ONE_LINE,
-        Risk.LOW,
     )
 
 
@@ -176,24 +165,21 @@ def _matmul_remedy(value: ValueFacts) -> Remedy:
     if value.layout is Layout.EXPANDED:
         return Remedy(
             "do not multiply with an expanded operand, which matmul writes out in full: fold the batch into the rows "
-            "(`x.flatten(0, -2) @ w`), or use F.linear",
-            Effort.LOCAL,
-            Risk.LOW,
+            "(`x.flatten(0, -2) @ w`), or use F.linear"
         )
     if value.pattern is StridePattern.HEADS or len(value.shape) >= 4:
         return Remedy(
             "matmul needs the batch dimensions of its operands as one: in an attention use "
             "F.scaled_dot_product_attention, which takes (batch, heads, sequence, dim) views as they are (FRX012); "
             "elsewhere store the operand with its batch dimensions outermost",
-            Effort.LOCAL,
-            Risk.MEDIUM,
+            risk=Risk.MEDIUM,
         )
-    return Remedy("store the operand contiguous where it is made", Effort.LOCAL, Risk.LOW)
+    return Remedy("store the operand contiguous where it is made")
 
 
 def _channels_last_producer(facts: GraphFacts, copy: Copy, value: ValueFacts) -> str:
-    """The advice to run the convolution that made the value in channels-last, where its views then give contiguous
-    strides; empty where that does not help."""
+    """Suggest running the convolution that made the value in channels-last, if its views then have contiguous strides;
+    else return an empty text."""
     base = facts.values[view_chain(facts, value.name).base]
     producer = facts.producer(base.name)
     if producer is None or producer.operator != "aten.convolution":
@@ -201,36 +187,28 @@ def _channels_last_producer(facts: GraphFacts, copy: Copy, value: ValueFacts) ->
     order = order_that_gives(facts, value.name, contiguous_strides(value.shape))
     if order is None or order != CHANNELS_LAST_ORDER.get(len(base.shape)):
         return ""
-    memory_format = "channels_last_3d" if len(base.shape) == 5 else "channels_last"
+    memory_format = channels_last_name(len(base.shape))
     return (
         f"run the convolution at {file_and_line(producer.site)} in channels-last (its weight and input "
-        f"`.to(memory_format=torch.{memory_format})`): the views of its result are then what {op_name(copy)} reads"
+        f"`.to(memory_format={memory_format})`): the views of its result are then what {op_name(copy)} reads"
     )
 
 
 def _last_resort(facts: GraphFacts, copy: Copy, value: ValueFacts) -> Remedy:
     origin = stride_origin(facts, value.name)
     if origin is None:
-        return Remedy(
-            f"use another operator than {op_name(copy)}, which copies although its operand is contiguous",
-            Effort.LOCAL,
-            Risk.LOW,
-        )
+        return Remedy(f"use another operator than {op_name(copy)}, which copies although its operand is contiguous")
     if origin.op is None:
-        return Remedy("hand the tensor to the model contiguous", Effort.ONE_LINE, Risk.LOW)
+        return Remedy("hand the tensor to the model contiguous", Effort.ONE_LINE)
     if is_view(origin.op):
         base = view_chain(facts, origin.value).base
         if facts.producer(base) is None:
             return Remedy(
-                f"let {op_name(copy)} see `{facts.values[base].path or base}` as the graph is handed it, or hand it "
-                f"over in the order that {op_name(copy)} reads: the strides are {origin_text(facts, origin)}, and a "
-                f"`.contiguous()` behind it only moves the copy",
-                Effort.LOCAL,
-                Risk.LOW,
+                f"let {op_name(copy)} see `{facts.values[base].path or base}` as the graph gets it, or pass it "
+                f"in the order that {op_name(copy)} reads: the strides are {origin_text(facts, origin)}, and a "
+                f"`.contiguous()` behind it only moves the copy"
             )
     return Remedy(
         f"let {op_name(copy)} see the value before its strides change, {origin_text(facts, origin)}; if other "
-        f"operators read it too, one `.contiguous()` there serves them all",
-        Effort.LOCAL,
-        Risk.LOW,
+        f"operators read it too, one `.contiguous()` there serves them all"
     )

@@ -1,4 +1,4 @@
-"""Chains of views, copies and unary pointwise operators along which a value's dimensions are reordered."""
+"""Find chains of views, copies and unary pointwise operators along which dimensions are reordered."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ MAX_LENGTH = 32
 """Steps followed from the end of a chain; attention's longest have about ten."""
 COMPOSABLE = 3
 """Reorderings in a row from which a chain counts as one permute in disguise. Two are ordinary: every attention swaps
-heads and sequence of its keys, and then sequence and dim."""
+heads and sequence of its keys, then sequence and dim."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """One operator of a chain and the result with which the chain goes on."""
+    """One operator of a chain, and the result with which the chain continues."""
 
     op: OpFacts
     value: str
@@ -41,7 +41,7 @@ class Chain:
 
 
 def chains(facts: GraphFacts) -> Iterator[Chain]:
-    """Every chain of the forward with at least one reordering, in order of its last value.
+    """Yield every chain of the forward with at least one reordering, in order of its last value.
 
     Chains of parameters and buffers are left out: the `t()` of every linear layer is one, and costs nothing.
     """
@@ -69,8 +69,8 @@ def chains(facts: GraphFacts) -> Iterator[Chain]:
 
 
 def is_transparent(facts: GraphFacts, op: OpFacts) -> bool:
-    """True for operators that leave every element where it was in the logical order of dimensions, or only rename the
-    order: views, copies in the same dtype, and pointwise operators of one tensor."""
+    """Return True for operators that keep the logical order of elements, or only permute dimensions: views, copies in
+    the same dtype, and pointwise operators of one tensor."""
     if len(op.inputs) != 1 or not op.outputs or op.opaque:
         return False
     if op.operator in STORAGE_READERS:
@@ -86,7 +86,7 @@ def is_transparent(facts: GraphFacts, op: OpFacts) -> bool:
 
 
 def reorders(facts: GraphFacts, op: OpFacts) -> bool:
-    """True if `op` changes the order of dimensions that are larger than 1."""
+    """Return True if `op` changes the order of dimensions larger than 1."""
     if op.operator not in REORDERING_VIEWS or len(op.outputs) != 1:
         return False
     shape = facts.values[op.inputs[0]].shape
@@ -116,9 +116,11 @@ class Span:
 
 
 def cancelling(facts: GraphFacts, chain: Chain) -> Span | None:
-    """The first span that ends with the dimensions as they were before it, after two or more reorderings; copies that
-    follow at once belong to it, where they can go as well. None where nothing cancels, where what cancels is needed,
-    or where the span is torch's own work inside an einsum."""
+    """Return the first span that restores the order of dimensions after two or more reorderings, with the copies that
+    follow at once, if removable.
+
+    None if nothing cancels, if the cancelling part is needed, or if the span is torch's own work inside an einsum.
+    """
     positions = set(chain.reorderings)
     if len(positions) < 2:
         return None
@@ -141,14 +143,14 @@ def cancelling(facts: GraphFacts, chain: Chain) -> Span | None:
 
 
 def _inside_einsum(chain: Chain, positions: list[int]) -> bool:
-    """True for reorderings of one line that go with an `unsqueeze` of that line: einsum gives each operand the labels
-    that it lacks as dimensions of size 1, and permutes before and after."""
+    """Return True for reorderings of a line that also unsqueezes: einsum adds missing labels as dimensions of size 1,
+    and permutes before and after."""
     sites = {chain.steps[p].op.site for p in positions}
     return len(sites) == 1 and any(s.op.operator == "aten.unsqueeze" and s.op.site in sites for s in chain.steps)
 
 
 def composable(facts: GraphFacts, chain: Chain) -> Span | None:
-    """A run of at least `COMPOSABLE` reorderings with nothing but views of the same dimensions between them."""
+    """Return a run of at least `COMPOSABLE` reorderings with only views of the same dimensions between them."""
     positions = set(chain.reorderings)
     run: list[int] = []
     for index, step in enumerate(chain.steps):
@@ -165,13 +167,13 @@ def composable(facts: GraphFacts, chain: Chain) -> Span | None:
 
 
 def moves_data(facts: GraphFacts, span: Span) -> bool:
-    """True if a step of `span` stores its result anew: a copy, or an operator that computes."""
+    """Return True if a step of `span` writes new memory: a copy, or an operator that computes."""
     return any(_stores(facts, step) for step in span.steps)
 
 
 def read_between(facts: GraphFacts, span: Span, before: int | None = None) -> bool:
-    """True if a value inside `span` is handed out or has a reader in the forward other than the next step. With
-    `before`, values from that step of the chain on do not count. What the backward keeps follows the forward."""
+    """Return True if a value inside `span` is returned or has another forward reader than the next step. With `before`,
+    values from that step on do not count. What the backward keeps follows the forward."""
     stop = span.last if before is None else before
     steps = span.chain.steps[span.first : stop + 1]
     for step, following in itertools.pairwise(steps):
@@ -183,12 +185,11 @@ def read_between(facts: GraphFacts, span: Span, before: int | None = None) -> bo
 
 
 def _replaceable(facts: GraphFacts, span: Span, back_at: int) -> bool:
-    """True if what reads `span` from step `back_at` on, where the dimensions are as before it, can read the value
-    before it.
+    """Return True if the readers of `span` from step `back_at` on, where the dimensions are as before it, can read the
+    value before it.
 
-    Views of one memory always allow that. With copies between, nobody else may read what would no longer be made,
-    nobody may write to one side of a copy once the span has begun, and the caller must not be handed other strides or
-    memory that it or the program has elsewhere, too.
+    That always holds for views of one memory. With copies between, removed values must have no other readers, no side
+    of a copy may be written once the span has begun, and the caller must not get other strides or shared memory.
     """
     if not moves_data(facts, span):
         return True
@@ -213,7 +214,7 @@ def _stores(facts: GraphFacts, step: Step) -> bool:
 
 
 def composed_order(facts: GraphFacts, span: Span) -> tuple[int, ...] | None:
-    """The one permute that does what a span does; None where its views also join, split or add dimensions."""
+    """Return the permutation that a span amounts to; None if its views also join, split or add dimensions."""
     value = span.steps[0].op.inputs[0]
     shape = facts.values[value].shape
     strides = contiguous_strides(shape)
@@ -229,14 +230,17 @@ def composed_order(facts: GraphFacts, span: Span) -> tuple[int, ...] | None:
 
 
 def _real(facts: GraphFacts, value: str) -> list[int]:
-    """The sizes that are not 1."""
+    """Return the sizes that are not 1."""
     return [size for size in facts.values[value].shape if size != 1]
 
 
 def _states(facts: GraphFacts, chain: Chain) -> Iterator[tuple[int, int, tuple[int, ...], Strides]]:
-    """(step, segment, shape, strides) before the chain (step -1) and after every step, as if the base were contiguous
-    and no step copied: equal strides within a segment mean the same order of the same dimensions. A view that needs
-    the copy before it begins a segment of its own."""
+    """Yield (step, segment, shape, strides) before the chain (step -1) and after every step, as if the base were
+    contiguous and no step copied.
+
+    Equal strides within a segment mean the same order of the same dimensions. A view that needs the copy before it
+    begins a new segment.
+    """
     shape = facts.values[chain.base].shape
     strides, segment, value = contiguous_strides(shape), 0, chain.base
     yield -1, segment, shape, strides

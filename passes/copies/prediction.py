@@ -1,12 +1,13 @@
-"""Predicts the layout copies of one step: what the program asks for, and what its operators do inside.
+"""Predict the layout copies of one step: those that the program asks for, and those inside its operators.
 
-Explicit copies stand in the graph. What an operator copies inside is looked up: first among measurements of this very
-call (same shapes, strides and dtypes, run by itself on this device), else in the operator layout contract of this torch
-version. An operator of which neither knows anything is assumed to copy nothing, and listed by `unknown_operators`.
+Explicit copies are operators of the graph. Copies inside an operator are looked up: first among measurements of this
+very call (same shapes, strides and dtypes, run by itself on this device), else in the operator layout contract of this
+torch version. An operator unknown to both counts as making no copy, and is listed by `unknown_operators`.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
@@ -25,16 +26,17 @@ from frx_graph.passes.copies.inductor_copies import (
     forced_phases,
     in_channels_last,
     left_by_inductor,
+    predicted_copy,
     runs_channels_last,
 )
 from frx_graph.records import Basis, Copy, CopyKind, OperandRole
 
 _WRITES_ITS_OUTPUT = WRITING_COPIES | {"aten.copy", "aten.fill_", "aten.zero_", "aten.empty", "aten.new_empty"}
-"""Operators whose copy is their meaning, or that do not read: nothing hidden to look for."""
+"""Operators whose purpose is to copy, or that do not read: they have no hidden copies."""
 
 
 def may_copy_inside(op: OpFacts) -> bool:
-    """True for operators that a measurement or the contract should be asked about.
+    """Return True for operators that a measurement or the contract should be asked about.
 
     Pointwise operators run on any strides through TensorIterator, and views do not touch memory.
     """
@@ -44,7 +46,7 @@ def may_copy_inside(op: OpFacts) -> bool:
 
 
 def signatures_to_measure(facts: GraphFacts, inner: str = "eager") -> Mapping[str, OperatorSignature]:
-    """The calls whose inner copies have to be known, by node, with the strides that they get under `inner`."""
+    """Return the calls whose inner copies must be known, by node, with the strides that they have under `inner`."""
     forced = forced_phases(facts, inner)
     signatures = {}
     for op in facts.ops:
@@ -61,8 +63,8 @@ def predict_copies(
     contract: OperatorContract | None = None,
     inner: str = "eager",
 ) -> tuple[Copy, ...]:
-    """All layout copies of one step in execution order; `measured` is keyed by node name. A graph that a step runs
-    several times makes its copies as often."""
+    """Return all layout copies of one step in execution order; `measured` is keyed by node name. A graph that a step
+    runs several times counts as often."""
     copies: list[Copy] = []
     forced = forced_phases(facts, inner)
     for op in facts.ops:
@@ -91,7 +93,7 @@ def unknown_operators(
     contract: OperatorContract | None,
     inner: str = "eager",
 ) -> tuple[OpFacts, ...]:
-    """Operators with an operand in unusual strides of which neither a measurement nor the contract knows anything."""
+    """Return operators with an operand in unusual strides that neither a measurement nor the contract covers."""
     forced = forced_phases(facts, inner)
 
     def unknown(op: OpFacts) -> bool:
@@ -109,7 +111,7 @@ def unknown_operators(
 
 
 def _operand_patterns(op: OpFacts, facts: GraphFacts, channels_last: bool) -> list[StridePattern]:
-    """The operands' classes, as the compiler hands them on."""
+    """Return the stride classes of the operands, as the compiler passes them."""
     return [
         StridePattern.CHANNELS_LAST if channels_last and len(value.shape) == IMAGE_RANK else value.pattern
         for value in facts.input_values(op)
@@ -117,7 +119,8 @@ def _operand_patterns(op: OpFacts, facts: GraphFacts, channels_last: bool) -> li
 
 
 def _explicit_copy(op: OpFacts, facts: GraphFacts) -> tuple[Copy, ...]:
-    """`clone` always copies; a `_to_copy` that changes dtype or device is a conversion, not a layout copy."""
+    """Return the copy of an operator that copies; a `_to_copy` that changes dtype or device is a conversion, not a
+    layout copy."""
     if not op.inputs or not op.outputs:
         return ()
     source, result = facts.values[op.inputs[0]], facts.values[op.outputs[0]]
@@ -136,26 +139,12 @@ def _explicit_copy(op: OpFacts, facts: GraphFacts) -> tuple[Copy, ...]:
         wanted = op.kwargs.get("memory_format", torch.preserve_format)
         cause = f"the program asks for a copy ({str(wanted).removeprefix('torch.')}) of strides {source.strides}"
     role = OperandRole.WEIGHT if kind is CopyKind.OPERATOR and _is_parameter(source, facts) else OperandRole.INPUT
-    return (
-        Copy(
-            node=op.node,
-            site=op.site,
-            operator=operator,
-            kind=kind,
-            role=role,
-            value=source.name,
-            bytes=2 * result.bytes,
-            count=1,
-            phase=op.phase,
-            basis=Basis.PREDICTED,
-            cause=cause,
-        ),
-    )
+    return (predicted_copy(op, kind, role, source.name, 2 * result.bytes, cause, operator=operator),)
 
 
 def _written_copy(op: OpFacts, facts: GraphFacts) -> tuple[Copy, ...]:
-    """A copy into memory that is there already is a layout copy where it changes the order and nothing else. One that
-    broadcasts fills its target."""
+    """Return the copy into existing memory, if it changes only the dimension order; one that broadcasts fills its
+    target."""
     target, source = facts.input_values(op)[:2] if len(op.inputs) > 1 else (None, None)
     if target is None or source is None:
         return ()
@@ -163,37 +152,24 @@ def _written_copy(op: OpFacts, facts: GraphFacts) -> tuple[Copy, ...]:
         return ()
     if not fills_in_another_order(target.shape, source.strides, target.strides):
         return ()
-    return (
-        Copy(
-            node=op.node,
-            site=op.site,
-            operator=op.operator,
-            kind=CopyKind.EXPLICIT,
-            role=OperandRole.INPUT,
-            value=source.name,
-            bytes=2 * target.bytes,
-            count=1,
-            phase=op.phase,
-            basis=Basis.PREDICTED,
-            cause=f"strides {source.strides} are written into strides {target.strides}",
-        ),
-    )
+    cause = f"strides {source.strides} are written into strides {target.strides}"
+    return (predicted_copy(op, CopyKind.EXPLICIT, OperandRole.INPUT, source.name, 2 * target.bytes, cause),)
 
 
 def _sole_unsafe_view(value: ValueFacts, facts: GraphFacts, copy: OpFacts) -> OpFacts | None:
-    """The `_unsafe_view` that a copying reshape puts behind its clone; nothing else emits that pair."""
+    """Return the `_unsafe_view` that a copying reshape puts behind its clone; nothing else emits that pair."""
     users = _users_in_phase(value, facts, copy)
     return users[0] if len(users) == 1 and users[0].operator == "aten._unsafe_view" else None
 
 
 def _users_in_phase(value: ValueFacts, facts: GraphFacts, op: OpFacts) -> list[OpFacts]:
-    """Readers of the same phase: what autograd saved of a forward is read again by the backward."""
+    """Return readers of the same phase: what autograd saved is read again by the backward."""
     return [user for user in facts.users(value.name) if user.phase is op.phase]
 
 
 def _sole_matrix_product(view: OpFacts, facts: GraphFacts) -> OpFacts | None:
-    """The product that matmul runs on what it folded. A reshape that the user wrote stands at a site of its own, or
-    feeds its product through a module of its own."""
+    """Return the product that matmul runs on what it folded. A reshape that the user wrote has its own site, or feeds
+    its product through another module."""
     users = _users_in_phase(facts.values[view.outputs[0]], facts, view)
     if len(users) != 1 or users[0].operator not in FOLDED_PRODUCTS:
         return None
@@ -201,9 +177,11 @@ def _sole_matrix_product(view: OpFacts, facts: GraphFacts) -> OpFacts | None:
 
 
 def _accumulation_copies(facts: GraphFacts) -> Iterator[Copy]:
-    """Autograd keeps a gradient in its parameter's strides (`accumulate_grad.h`, `obeys_layout_contract`): one that
-    arrives in others is copied. A parameter with gaps wants a contiguous gradient. Inductor stores gradients in those
-    strides at once."""
+    """Yield copies of gradients that arrive in other strides than autograd stores them in.
+
+    That is those of the parameter (`accumulate_grad.h`, `obeys_layout_contract`), or contiguous for a parameter with
+    gaps. Inductor stores gradients in those strides directly.
+    """
     for parameter_name, gradient_name in facts.gradients:
         parameter, gradient = facts.values[parameter_name], facts.values[gradient_name]
         wanted = parameter.strides if parameter.dense else contiguous_strides(parameter.shape)
@@ -235,40 +213,25 @@ def _measured_copies(op: OpFacts, facts: GraphFacts, measurement: OperatorMeasur
         cause = f"{op.operator.removeprefix('aten.')} converts {seen.source} to {seen.target}"
         groups.setdefault((kind, role, value.name if value else "", cause), []).append(seen)
     return [
-        Copy(
-            node=op.node,
-            site=op.site,
-            operator=op.operator,
-            kind=kind,
-            role=role,
-            value=value_name,
-            bytes=sum(seen.bytes for seen in group),
-            count=len(group),
-            phase=op.phase,
-            basis=Basis.PREDICTED,
-            cause=cause,
-        )
+        predicted_copy(op, kind, role, value_name, sum(seen.bytes for seen in group), cause, count=len(group))
         for (kind, role, value_name, cause), group in groups.items()
     ]
 
 
 def _copied_value(op: OpFacts, facts: GraphFacts, seen: SeenCopy) -> ValueFacts | None:
-    """The operand or result that a seen copy was of: the one that the probe named, else by its number of elements, in
-    the order that its role suggests."""
+    """Return the operand or result of a seen copy: as the probe named it, else by number of elements, in the order that
+    its role suggests."""
     operands = facts.input_values(op)
     if seen.operand is not None and seen.operand < len(operands):
         return operands[seen.operand]
     candidates = facts.output_values(op) if seen.role == "output" else operands
     if seen.role == "weight":
         candidates = (*(v for v in candidates if _is_parameter(v, facts)), *candidates[1:2], *candidates)
-    elements = 1
-    for size in seen.shape:
-        elements *= size
-    return next((v for v in candidates if v.numel == elements), candidates[0] if candidates else None)
+    return next((v for v in candidates if v.numel == math.prod(seen.shape)), candidates[0] if candidates else None)
 
 
 def _role(seen: SeenCopy, value: ValueFacts | None, facts: GraphFacts) -> OperandRole:
-    """A weight is a parameter in the weight's place; a computed weight is an input like any other."""
+    """Return WEIGHT for a parameter; a computed weight is an input like any other."""
     if seen.role == "output":
         return OperandRole.OUTPUT
     if value is not None and _is_parameter(value, facts):
@@ -289,30 +252,19 @@ def _contract_copies(op: OpFacts, facts: GraphFacts, contract: OperatorContract,
     ]
     results = facts.output_values(op)
     if results:
-        # The contract speaks of all results together, by the strides of the first operand.
+        # The contract covers all results together, by the strides of the first operand.
         asked.append((None, results[0], patterns[0], sum(value.bytes for value in results)))
     for position, value, pattern, size in asked:
         rank = len(operands[0].shape) if position is None else len(value.shape)
         entry = contract.copies(op.target, position, pattern, value.dtype, rank=rank)
         if entry is None or not entry.copied or size == 0:
             continue
-        reorder = entry.mechanism is not Mechanism.ATEN
+        kind = CopyKind.OPERATOR if entry.mechanism is Mechanism.ATEN else CopyKind.REORDER
         role = OperandRole.WEIGHT if _is_parameter(value, facts) else OperandRole.INPUT
-        copies.append(
-            Copy(
-                node=op.node,
-                site=op.site,
-                operator=op.operator,
-                kind=CopyKind.REORDER if reorder else CopyKind.OPERATOR,
-                role=OperandRole.OUTPUT if position is None else role,
-                value=value.name,
-                bytes=round(2 * size * entry.bytes_ratio),
-                count=entry.count,
-                phase=op.phase,
-                basis=Basis.PREDICTED,
-                cause=f"{op.operator.removeprefix('aten.')} copies a {pattern} operand or its result ({contract.name})",
-            )
-        )
+        role = OperandRole.OUTPUT if position is None else role
+        cause = f"{op.operator.removeprefix('aten.')} copies a {pattern} operand or its result ({contract.name})"
+        size_copied = round(2 * size * entry.bytes_ratio)
+        copies.append(predicted_copy(op, kind, role, value.name, size_copied, cause, count=entry.count))
     return copies
 
 

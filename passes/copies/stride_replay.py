@@ -1,8 +1,7 @@
-"""What would happen to strides if an operand were stored differently: an operator run again on tensors without data.
+"""Compute strides after a change of operand strides, by running operators on tensors without data.
 
-torch itself answers, through fake tensors of the operator's own device (the meta device would answer for no device:
-its convolutions forget channels-last). An answer is given only where the fake operator reproduces the strides that the
-captured graph has.
+Fake tensors of the operator's own device give the answer (meta tensors forget channels-last in convolutions). It counts
+only if the fake operator reproduces the strides of the captured graph.
 """
 
 from __future__ import annotations
@@ -25,10 +24,9 @@ Strides = tuple[int, ...]
 
 
 def replay(op: OpFacts, facts: GraphFacts, changed: Mapping[str, Strides]) -> tuple[Strides, ...] | None:
-    """The strides of `op`'s results when the operands named in `changed` have those strides instead of their own.
+    """Return the strides of `op`'s results if the operands named in `changed` have those strides.
 
-    None where the operator cannot run on them (a view that would need a copy), or where its fake is not known to tell
-    the truth.
+    None if the operator cannot run on them (a view that would need a copy), or if its fake is not reliable.
     """
     if _result_strides(signature_of(op, facts)) != tuple(facts.values[name].strides for name in op.outputs):
         return None
@@ -36,8 +34,8 @@ def replay(op: OpFacts, facts: GraphFacts, changed: Mapping[str, Strides]) -> tu
 
 
 def replay_chain(facts: GraphFacts, chain: ViewChain, base_strides: Strides) -> Strides | None:
-    """The strides that a value would have if the base of its views were stored with `base_strides`; None where one of
-    the views could then be none."""
+    """Return the strides of a value if the base of its views had `base_strides`; None if one of the views were then
+    impossible."""
     name, strides = chain.base, base_strides
     results_taken = (*(view.inputs[0] for view in chain.views[1:]), chain.value)
     for view, result in zip(chain.views, results_taken, strict=False):
@@ -49,8 +47,8 @@ def replay_chain(facts: GraphFacts, chain: ViewChain, base_strides: Strides) -> 
 
 
 def order_that_gives(facts: GraphFacts, value: str, wanted: Strides) -> tuple[int, ...] | None:
-    """The order in which the memory behind `value` could be stored so that, through the same views, its strides are
-    `wanted`: channels-last, or the last two dimensions swapped. None where neither does it."""
+    """Return the storage order of the memory behind `value` that gives it the strides `wanted` through the same views:
+    channels-last, or the last two dimensions swapped. None if neither does."""
     chain = view_chain(facts, value)
     shape = facts.values[chain.base].shape
     rank = len(shape)
@@ -65,13 +63,13 @@ def order_that_gives(facts: GraphFacts, value: str, wanted: Strides) -> tuple[in
 
 
 def same_strides(shape: tuple[int, ...], first: Strides, second: Strides) -> bool:
-    """Equal but for dimensions of size 1, whose strides mean nothing."""
+    """Return True if strides are equal, ignoring dimensions of size 1."""
     return all(n == 1 or a == b for n, a, b in zip(shape, first, second, strict=True))
 
 
 @functools.lru_cache(maxsize=8192)
 def _result_strides(signature: OperatorSignature) -> tuple[Strides, ...] | None:
-    """What the fake operator says; None where it refuses. Cached: a model's layers ask the same questions."""
+    """Return the strides of the fake operator's results; None if it refuses. Cached, since layers repeat."""
     overload = find_overload(signature.target)
     if overload is None:
         return None

@@ -1,7 +1,8 @@
-"""Views over memory: which tensor a value really is, which views lie between, and what gave it its strides."""
+"""Trace views: the tensor behind a value, the views between, and the origin of its strides."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,11 +37,11 @@ STORAGE_READERS = frozenset(
         "aten.set_",
     }
 )
-"""Operators that find their elements by an operand's memory: on another layout of the same tensor they take others.
-Every other view means the same elements on every layout that it accepts."""
+"""Operators that address an operand's memory directly: on another layout they read other elements. Every other view
+means the same elements on every layout that it accepts."""
 
 _SAME_STRIDES_OUT = 16
-"""How many pointwise operators `stride_origin` looks through; deeper origins help nobody find the line to change."""
+"""Most pointwise operators that `stride_origin` looks through; deeper origins do not help to find the line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +54,13 @@ class ViewChain:
 
 
 def is_view(op: OpFacts) -> bool:
-    """True for operators whose result shares memory with their first operand. `_unsafe_view`, which says in its schema
-    that it does not, does."""
+    """Return True for operators whose result shares memory with their first operand, also for `_unsafe_view`, whose
+    schema denies it."""
     return (op.view or op.operator == "aten._unsafe_view") and len(op.inputs) > 0
 
 
 def view_chain(facts: GraphFacts, value: str) -> ViewChain:
-    """The views between `value` and the memory it looks at."""
+    """Return the views between `value` and its memory."""
     views: list[OpFacts] = []
     base = value
     while (producer := facts.producer(base)) is not None and is_view(producer):
@@ -68,9 +69,20 @@ def view_chain(facts: GraphFacts, value: str) -> ViewChain:
     return ViewChain(base, tuple(reversed(views)), value)
 
 
+def readers(facts: GraphFacts, value: str) -> Iterator[OpFacts]:
+    """Yield the operators that read `value`, through its views, nearest first; an operator may come twice."""
+    pending = [value]
+    while pending:
+        for user in facts.users(pending.pop(0)):
+            if is_view(user):
+                pending.extend(user.outputs)
+            else:
+                yield user
+
+
 def identity(facts: GraphFacts, value: str) -> tuple[object, ...]:
-    """Equal for two values if and only if they are the same elements of the same tensor in the same shape and strides,
-    as far as the arguments of their views tell. Views that change nothing do not count."""
+    """Return a key that is equal for the same elements of the same tensor in the same shape and strides, as far as the
+    arguments of views tell. Views that change nothing do not count."""
     steps: list[object] = []
     while (producer := facts.producer(value)) is not None and is_view(producer):
         if not _changes_nothing(facts, producer):
@@ -89,15 +101,15 @@ def _changes_nothing(facts: GraphFacts, view: OpFacts) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class StrideOrigin:
-    """What gave a value strides that are not plain: the operator that `op` names, or, where that is None, whoever
-    handed the graph its input `value`."""
+    """Origin of strides that are not plain: the operator `op`, or, if None, the caller, who passed the input
+    `value`."""
 
     op: OpFacts | None
     value: str
 
 
 def stride_origin(facts: GraphFacts, value: str) -> StrideOrigin | None:
-    """The operator after which `value` was no longer contiguous; None if it is contiguous.
+    """Return the operator after which `value` was no longer contiguous; None if it is contiguous.
 
     Walks back through views and through pointwise operators, which store their result in the order of their operand.
     """
@@ -119,7 +131,7 @@ def stride_origin(facts: GraphFacts, value: str) -> StrideOrigin | None:
 
 
 def _followed_operand(facts: GraphFacts, op: OpFacts, result: ValueFacts) -> str | None:
-    """The operand whose order a pointwise operator's result has taken over."""
+    """Return the operand whose dimension order a pointwise result has taken over."""
     for operand in facts.input_values(op):
         if operand.shape == result.shape and operand.layout is not Layout.PLAIN and operand.order == result.order:
             return operand.name
@@ -127,7 +139,7 @@ def _followed_operand(facts: GraphFacts, op: OpFacts, result: ValueFacts) -> str
 
 
 def call_text(op: OpFacts) -> str:
-    """The call as a user would write it: `permute(0, 2, 3, 1)`, `transpose(1, 2)`; of what is no view, the name."""
+    """Format a call as users write it: `permute(0, 2, 3, 1)`, `transpose(1, 2)`; for other operators the name."""
     name = op.operator.removeprefix("aten.").removeprefix("_unsafe_")
     if not is_view(op):
         return name
@@ -139,7 +151,7 @@ def call_text(op: OpFacts) -> str:
 
 
 def origin_text(facts: GraphFacts, origin: StrideOrigin) -> str:
-    """Half a sentence: what made the strides and where, or that the graph was handed its input so."""
+    """Describe the origin of strides, as half a sentence."""
     if origin.op is None:
         value = facts.values[origin.value]
         return f"it comes into the graph that way as {value.path or value.name}"
@@ -148,8 +160,7 @@ def origin_text(facts: GraphFacts, origin: StrideOrigin) -> str:
 
 
 def file_and_line(site: CallSite) -> str:
-    """`file.py:12`, for the middle of a sentence; the folder stands in the finding's own site. Without a known line the
-    module."""
+    """Format a site as `file.py:12`, or as its module if the line is unknown."""
     if site.line:
         return f"{Path(site.file).name}:{site.line}"
     return f"`{site.module_path}`" if site.module_path else "code that torch runs for it"

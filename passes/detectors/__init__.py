@@ -1,7 +1,8 @@
-"""All detectors, in the order in which they run. A new one is a file here, its card, its tests, and a line below."""
+"""All detectors, in the order in which they run. A new one needs a file here, its card, its tests, and a line below."""
 
 from __future__ import annotations
 
+from frx_graph.passes.analysis import Detector
 from frx_graph.passes.detectors import (
     backward_layout_lost,
     blocked_fusion,
@@ -19,7 +20,6 @@ from frx_graph.passes.detectors import (
     unused_precision,
     weight_reconversion,
 )
-from frx_graph.passes.detectors.detector import Detector
 
 DETECTORS: tuple[Detector, ...] = (
     hidden_copy.DETECTOR,

@@ -22,18 +22,17 @@ from dataclasses import dataclass, replace
 from frx_graph.capture.call_site import CallSite, common_module_path
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts, ValueRef
-from frx_graph.facts.layout import Layout
+from frx_graph.facts.layout import Layout, channels_last_name
 from frx_graph.passes import confidence
-from frx_graph.passes.analysis import Analysis
-from frx_graph.passes.call_groups import by_place
+from frx_graph.passes.analysis import Analysis, Detector
+from frx_graph.passes.call_groups import by_place, module_paths
 from frx_graph.passes.copies.copy_findings import value_text
 from frx_graph.passes.copies.view_chain import file_and_line
-from frx_graph.passes.detectors.detector import Detector
 from frx_graph.passes.layouts.inductor_layout import forced_channels_last
 from frx_graph.passes.layouts.operator_layout import has_memory_order, layout_operands, layout_operator, memory_order
 from frx_graph.passes.severity import predicted_saving, severity_of
 from frx_graph.records import Copy, Effort, Evidence, Finding, OperandRole, Refusal, Risk
-from frx_graph.rules.operator_table import layout_operators
+from frx_graph.rules.layout_operator import layout_operators
 from frx_graph.support.plain_text import bytes_text
 
 RULE = "FRX008"
@@ -73,7 +72,7 @@ class _Loss:
 
 
 def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
-    """One finding for each line whose backward lost the layout."""
+    """Yield one finding for each line whose backward lost the layout."""
     if forced_channels_last(analysis.facts, Phase.BACKWARD, analysis.inner):
         return
     for group in by_place(_losses(analysis), _site):
@@ -111,7 +110,7 @@ def _lost(value: ValueFacts) -> bool:
 
 
 def _origin(gradient: ValueFacts, facts: GraphFacts) -> tuple[OpFacts | None, ValueFacts]:
-    """The first operator of the backward, and its result, from which on the gradient was not channels-last."""
+    """Return the first operator of the backward, and its result, from which on the gradient was not channels-last."""
     value = gradient
     while True:
         producer = facts.producer(value.name)
@@ -126,8 +125,8 @@ def _origin(gradient: ValueFacts, facts: GraphFacts) -> tuple[OpFacts | None, Va
 
 
 def _keeps_channels_last(op: OpFacts, facts: GraphFacts, inner: str) -> bool:
-    """True for operators that were measured to keep channels-last and read nothing else, whatever their meta kernel
-    says (that of `reflection_pad2d_backward` says plain)."""
+    """Return True for operators that were measured to keep channels-last and read nothing else, even if their meta
+    kernel differs (that of `reflection_pad2d_backward` returns plain)."""
     row = layout_operator(op)
     operands = [facts.values[name] for name in layout_operands(op, row)]
     kept = row.operator in layout_operators() and bool(operands) and row.joins(operands[0].device.type, inner)
@@ -140,7 +139,7 @@ def _in_backward(value: ValueFacts, facts: GraphFacts) -> bool:
 
 
 def _site(loss: _Loss) -> CallSite:
-    """The forward line whose backward lost the layout, or the reader's own where the gradient came from outside."""
+    """Return the forward line whose backward lost the layout, or the reader's own if the gradient came from outside."""
     return loss.reader.site if loss.origin is None else loss.origin.site
 
 
@@ -149,9 +148,9 @@ def _finding(analysis: Analysis, losses: Sequence[_Loss]) -> Finding:
     moved = sum(loss.bytes for loss in losses)
     at_origin = facts.calls * sum(2 * v.bytes for v in {loss.first.name: loss.first for loss in losses}.values())
     sure = max(0, moved - at_origin)
-    modules = tuple(dict.fromkeys(loss.reader.site.module_path for loss in losses if loss.reader.site.module_path))
+    modules = module_paths([loss.reader for loss in losses])
     largest = max(losses, key=lambda loss: loss.gradient.bytes)
-    memory_format = "torch.channels_last" if len(largest.gradient.shape) == 4 else "torch.channels_last_3d"
+    memory_format = channels_last_name(len(largest.gradient.shape))
     site = _site(losses[0])
     where = _where(losses[0]) if at_origin <= moved else f"on the output y of `{common_module_path(modules)}`"
     return Finding(
@@ -172,7 +171,6 @@ def _finding(analysis: Analysis, losses: Sequence[_Loss]) -> Finding:
             Evidence(_price(len(losses), moved, at_origin), "graph facts"),
             Evidence("FRX001 claims the copies that these operators are predicted to make inside", "predicted copies"),
         ),
-        graph_id=facts.graph_id,
         modules=modules,
     )
 

@@ -1,4 +1,4 @@
-"""Finds operators that a fusing compiler would like to run as one kernel and cannot, and says what stands between them.
+"""Finds operators that a fusing compiler would like to run as one kernel and cannot, and names the obstacle.
 
 Why it is slow: where fusion stops, a tensor is written to memory and read again.
 
@@ -7,8 +7,8 @@ Fix: depends on what blocks: see the finding.
 Safety: fixes that reorder arithmetic (a scale moved behind a product) change last digits; freezing makes weights
 constants of the compiled program.
 
-Assumes: compulsory traffic. Reported for eager programs, too: these are the places that `torch.compile` alone would not
-mend; what it would mend is FRX005's.
+Assumes: compulsory traffic. Reported for eager programs, too: `torch.compile` alone would not
+fuse these places; FRX005 reports those that it would.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from frx_graph.passes import confidence
-from frx_graph.passes.analysis import Analysis
+from frx_graph.passes.analysis import Analysis, Detector
 from frx_graph.passes.call_groups import by_place, module_paths, names_text, shared_site, short_name
-from frx_graph.passes.detectors.detector import Detector
 from frx_graph.passes.fusion.fusion_blockers import BlockedFusion, Blocker, blocked_fusions
 from frx_graph.passes.severity import predicted_saving, severity_of
 from frx_graph.records import Effort, Evidence, Finding, Refusal, Risk, Severity
@@ -27,20 +26,20 @@ from frx_graph.support.plain_text import bytes_text
 
 RULE = "FRX009"
 LEAST_SHARE = 0.02
-"""Of the step's traffic: a smaller saving is not worth a line in a report."""
+"""Share of the step's traffic; a smaller saving is not worth a line in a report."""
 _ALWAYS_TOLD = frozenset({Blocker.DEVICE, Blocker.GRAPH_BREAK})
-"""Worse than their bytes: they also make the program wait for the device, or for Python."""
+"""Worse than their bytes, since the program also waits for the device, or for Python."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Unblocking:
-    """What to do about one kind of blocker, and how sure the saving is."""
+    """Fix for one kind of blocker, and the confidence of its saving."""
 
     fix: str
-    effort: Effort
-    risk: Risk
     confidence: float
     source: str
+    effort: Effort = Effort.LOCAL
+    risk: Risk = Risk.LOW
 
 
 _SEEN = "kernels that Inductor generates, torch 2.15 on the CPU"
@@ -49,77 +48,67 @@ _READ = "Inductor's sources, torch 2.15; not measured on a GPU"
 _UNBLOCKINGS: Mapping[Blocker, _Unblocking] = {
     Blocker.SHARED_OPERAND: _Unblocking(
         "make the products one: a single Linear with the weights stacked, its result split with `chunk` or `split`",
-        Effort.LOCAL,
-        Risk.MEDIUM,
         confidence.ASSUMED,
         _SEEN,
+        risk=Risk.MEDIUM,
     ),
     Blocker.REDUCTION: _Unblocking(
         "avoid the second pass: reduce along the last dimension, normalise by statistics known beforehand, or apply "
         "the factor behind the next product, on a smaller tensor",
-        Effort.LOCAL,
-        Risk.MEDIUM,
         confidence.ASSUMED,
         _SEEN,
+        risk=Risk.MEDIUM,
     ),
     Blocker.SLICE: _Unblocking(
         "take the part first and compute on it alone",
-        Effort.LOCAL,
-        Risk.LOW,
         confidence.MODELLED,
         "strides of the captured graph",
     ),
     Blocker.INDEX: _Unblocking(
         "write it as a gather: let each element of the result load what it needs (`index_select`, `gather`, "
         "`torch.where` with a mask), which fuses on both sides",
-        Effort.LOCAL,
-        Risk.MEDIUM,
         0.6,
         _SEEN,
+        risk=Risk.MEDIUM,
     ),
     Blocker.DEVICE: _Unblocking(
         "make the tensor on the device where it is used, or move it once before the step",
-        Effort.LOCAL,
-        Risk.LOW,
         0.9,
         "devices of the captured graph",
     ),
     Blocker.GRAPH_BREAK: _Unblocking(
         "rewrite the line so that Dynamo can trace through it; `TORCH_LOGS=graph_breaks` explains each break",
-        Effort.LOCAL,
-        Risk.LOW,
         0.7,
         "Dynamo",
     ),
     Blocker.OPAQUE: _Unblocking(
         "write the operator in torch operators, or as a `torch.library.triton_op`, which the compiler can see; or take "
         "its neighbours into its own kernel",
-        Effort.REFACTOR,
-        Risk.MEDIUM,
         0.7,
         _SEEN,
+        effort=Effort.REFACTOR,
+        risk=Risk.MEDIUM,
     ),
 }
 _FREEZING = _Unblocking(
     "for inference compile with freezing (`TORCHINDUCTOR_FREEZING=1`): oneDNN then applies what follows inside the "
     "kernel, and batch norms become part of the weights",
-    Effort.ONE_LINE,
-    Risk.MEDIUM,
     0.7,
     _SEEN,
+    effort=Effort.ONE_LINE,
+    risk=Risk.MEDIUM,
 )
 _MAX_AUTOTUNE = _Unblocking(
     'compile with `mode="max-autotune"`: Inductor\'s own kernels for products apply what follows before they write, '
     "where they are faster than the library's",
-    Effort.ONE_LINE,
-    Risk.LOW,
     confidence.ASSUMED,
     _READ,
+    effort=Effort.ONE_LINE,
 )
 
 
 def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
-    """One finding for each line where fusion stops and that costs a material share of the step's traffic."""
+    """Yield one finding for each line at which fusion stops, if that costs a material share of the traffic."""
     places = blocked_fusions(analysis.kernels, analysis.events.breaks, analysis.inner)
     for at_line in by_place(places, lambda place: place.op.site):
         by_blocker: dict[Blocker, list[BlockedFusion]] = {}
@@ -155,7 +144,6 @@ def _finding(analysis: Analysis, places: Sequence[BlockedFusion], others: Sequen
         fix=unblocking.fix,
         confidence=unblocking.confidence,
         evidence=tuple(_evidence(group, _unblocking(analysis, group[0]), calls) for group in (places, *others)),
-        graph_id=analysis.facts.graph_id,
         modules=module_paths(ops),
     )
 

@@ -20,9 +20,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from frx_graph.facts.layout import Layout
-from frx_graph.passes.analysis import Analysis
-from frx_graph.passes.detectors.detector import Detector
+from frx_graph.facts.layout import Layout, channels_last_name
+from frx_graph.passes.analysis import Analysis, Detector
 from frx_graph.passes.layouts.layout_findings import (
     anchors_run,
     layout_finding,
@@ -39,7 +38,7 @@ RULE = "FRX015"
 
 
 def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
-    """One finding for the whole model if all of it loses, else one for each line at which a region begins."""
+    """Yield one finding for the whole model if all of it loses, else one for each line at which a region begins."""
     changes = worthwhile_changes(analysis, Layout.PLAIN)
     for found, whole in changes_by_fix(analysis, changes):
         yield _finding(analysis, found, whole=whole)
@@ -76,7 +75,7 @@ def _inductor_fix(*, whole: bool) -> str:
 
 
 def _program_fix(changes: LayoutChanges, *, whole: bool) -> str:
-    memory_format = "torch.channels_last" if changes.rank == 4 else "torch.channels_last_3d"
+    memory_format = channels_last_name(changes.rank)
     if whole:
         return f"leave out `.to(memory_format={memory_format})` for the model and its input"
     fix = f"keep {modules_text(changes)} plain: `.to(memory_format=torch.contiguous_format)`"
@@ -89,7 +88,7 @@ def _program_fix(changes: LayoutChanges, *, whole: bool) -> str:
 
 
 def _stored_channels_last(changes: LayoutChanges) -> bool:
-    """True if the program itself, and not only the compiler, runs these anchors channels-last."""
+    """Return True if the program itself, and not only the compiler, runs these anchors channels-last."""
     values = (value for op in changes.anchors for value in changes.facts.output_values(op))
     return any(memory_order(value) is Layout.CHANNELS_LAST for value in values)
 

@@ -17,16 +17,14 @@ where nothing was measured, with low confidence.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
 import torch
 
-from frx_graph.capture.call_site import common_module_path
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts
-from frx_graph.facts.layout import Layout
+from frx_graph.facts.layout import Layout, channels_last_name
 from frx_graph.passes import confidence
-from frx_graph.passes.analysis import Analysis
-from frx_graph.passes.detectors.detector import Detector
+from frx_graph.passes.analysis import Analysis, Detector
+from frx_graph.passes.call_groups import module_paths, shared_site
 from frx_graph.passes.layouts.layout_findings import (
     anchors_run,
     layout_finding,
@@ -46,7 +44,7 @@ _HALF = (torch.float16, torch.bfloat16)
 
 
 def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
-    """One finding for the whole model if all of it gains, else one for each line at which a region begins."""
+    """Yield one finding for the whole model if all of it gains, else one for each line at which a region begins."""
     changes = worthwhile_changes(analysis, Layout.CHANNELS_LAST)
     for found, whole in changes_by_fix(analysis, changes):
         yield _measured_finding(analysis, found, whole=whole)
@@ -60,7 +58,7 @@ def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
 
 
 def _measured_finding(analysis: Analysis, changes: LayoutChanges, *, whole: bool) -> Finding:
-    memory_format = _memory_format(changes.rank)
+    memory_format = channels_last_name(changes.rank)
     faster = changes.before_seconds / changes.after_seconds if changes.after_seconds else float("inf")
     if whole:
         fix = f"`model = model.to(memory_format={memory_format})`{_edges(changes, memory_format)}"
@@ -81,7 +79,7 @@ def _measured_finding(analysis: Analysis, changes: LayoutChanges, *, whole: bool
 
 
 def _edges(changes: LayoutChanges, memory_format: str) -> str:
-    """The conversions that the program has to make itself."""
+    """Return the conversions that the program has to make itself."""
     text = ""
     if changes.entering:
         entering = values_text(changes.entering, changes.facts)
@@ -91,18 +89,13 @@ def _edges(changes: LayoutChanges, memory_format: str) -> str:
     return text
 
 
-def _memory_format(rank: int) -> str:
-    return "torch.channels_last" if rank == 4 else "torch.channels_last_3d"
-
-
 def _is_half_on_cuda(operator: RegionOperator, facts: GraphFacts) -> bool:
     image = facts.values[(*operator.operands, *operator.results)[0]]
     return image.device.type == "cuda" and image.dtype in _HALF
 
 
 def _predicted_finding(analysis: Analysis, group: LayoutGroup, operators: Sequence[RegionOperator]) -> Finding:
-    """What the region's convolutions would convert inside if each of their kernels wants channels-last, less what
-    crosses the region's edges."""
+    """Return a finding of the images that the region's kernels would convert inside, less what crosses its edges."""
     facts = analysis.facts
     names = [name for operator in operators for name in (*operator.operands, *operator.results)]
     inside = facts.calls * sum(2 * facts.values[name].bytes for name in names)
@@ -113,9 +106,8 @@ def _predicted_finding(analysis: Analysis, group: LayoutGroup, operators: Sequen
     edges = facts.calls * (entering + leaving)
     most = max(0, inside - edges)
     ops: tuple[OpFacts, ...] = tuple(operator.op for operator in operators)
-    modules = tuple(dict.fromkeys(op.site.module_path for op in ops if op.site.module_path))
-    memory_format = _memory_format(group.rank)
-    site = replace(ops[0].site, module_path=common_module_path(modules))
+    memory_format = channels_last_name(group.rank)
+    site = shared_site(ops)
     return Finding(
         rule=RULE,
         title=f"{len(ops)} half-precision convolutions run plain; tensor-core kernels want channels-last",
@@ -136,8 +128,7 @@ def _predicted_finding(analysis: Analysis, group: LayoutGroup, operators: Sequen
                 "region edges",
             ),
         ),
-        graph_id=facts.graph_id,
-        modules=modules,
+        modules=module_paths(ops),
     )
 
 

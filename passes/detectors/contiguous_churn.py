@@ -9,7 +9,7 @@ is in that layout already; keep the first of repeated ones; copy a parameter onc
 needed, the finding names the line that made the strides, which is the one place where it could be avoided.
 
 Safety: dropping a copy leaves values as they are and changes strides and aliasing; a copy whose source or result is
-written to or handed to the caller is never called needless.
+written to or returned to the caller is never called needless.
 
 Assumes: the operator layout contract tells which strides an operator takes. A `.contiguous()` that does nothing now
 leaves no trace in the graph, and would begin to copy if the one before it went.
@@ -19,25 +19,23 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts
 from frx_graph.facts.layout import CHANNELS_LAST_ORDER
-from frx_graph.passes.analysis import Analysis
-from frx_graph.passes.attention_pattern import attentions
-from frx_graph.passes.copies.copy_findings import CopyGroup, Remedy, copy_finding, copy_groups, value_text
+from frx_graph.passes.analysis import Analysis, Detector
+from frx_graph.passes.copies.copy_findings import CopyGroup, Remedy, copied_text, copy_finding, copy_groups, count_texts
 from frx_graph.passes.copies.copy_necessity import REMOVABLE, Necessity, Verdict, judge
 from frx_graph.passes.copies.stride_replay import order_that_gives
-from frx_graph.passes.copies.view_chain import file_and_line, origin_text, stride_origin, view_chain
-from frx_graph.passes.detectors.detector import Detector
+from frx_graph.passes.copies.view_chain import file_and_line, origin_text, readers, stride_origin, view_chain
 from frx_graph.passes.severity import MEDIUM_SHARE
 from frx_graph.records import CopyKind, Effort, Evidence, Finding, Refusal, Risk, Severity
 from frx_graph.support.plain_text import bytes_text
 
 RULE = "FRX002"
 _SHOWN = 3
-"""Copied values described in the evidence; the rest is counted."""
+"""Users of a copy that a fix names."""
 
 _TITLES: Mapping[Necessity, str] = {
     Necessity.UNUSED: "Copy that nothing reads",
@@ -50,41 +48,24 @@ _TITLES: Mapping[Necessity, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class _Attended:
-    """The memory of operands and results of attentions that are written out as products."""
-
-    operands: frozenset[str] = frozenset()
-    results: frozenset[str] = frozenset()
-
-
-def _attended(facts: GraphFacts) -> _Attended:
-    found = tuple(attentions(facts))
-    return _Attended(
-        operands=frozenset(view_chain(facts, v.name).base for a in found for v in (a.query, a.key, a.value)),
-        results=frozenset(a.second.outputs[0] for a in found),
-    )
-
-
 def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
-    """One finding for each line that copies; what every copy is for decides the fix and the saving."""
+    """Yield one finding for each line that copies; the purpose of every copy decides the fix and the saving."""
     groups = copy_groups(analysis, RULE)
     verdicts = judge(analysis, tuple(copy for group in groups for copy in group.copies))
-    attended = _attended(analysis.facts) if groups else _Attended()
     for group in groups:
         of_group = verdicts[: len(group.copies)]
         verdicts = verdicts[len(group.copies) :]
-        yield _finding(analysis, group, of_group, attended)
+        yield _finding(analysis, group, of_group)
 
 
-def _finding(analysis: Analysis, group: CopyGroup, verdicts: Sequence[Verdict], attended: _Attended) -> Finding:
+def _finding(analysis: Analysis, group: CopyGroup, verdicts: Sequence[Verdict]) -> Finding:
     main = _main(verdicts)
     also = _also(verdicts, main)
     sure = sum(_bytes_of(verdicts, necessity) for necessity in REMOVABLE)
     possible = sure + _bytes_of(verdicts, Necessity.LOOP)
-    remedy = _remedy(analysis.facts, main, verdicts, attended)
+    remedy = _remedy(analysis, main, verdicts)
     if also is not None:
-        other = _remedy(analysis.facts, also, verdicts, attended).fix
+        other = _remedy(analysis, also, verdicts).fix
         count = sum(verdict.copy.count for verdict in verdicts if verdict.necessity is also.necessity)
         remedy = replace(remedy, fix=f"{remedy.fix}. For {count} of the {group.count}: {other}")
     severity = None if possible else _severity_of_needed(group, analysis)
@@ -100,7 +81,7 @@ def _finding(analysis: Analysis, group: CopyGroup, verdicts: Sequence[Verdict], 
 
 
 def _main(verdicts: Sequence[Verdict]) -> Verdict:
-    """The largest copy of the kind that moves most."""
+    """Return the largest copy of the kind that moves most."""
     moved = {necessity: _bytes_of(verdicts, necessity) for necessity in Necessity}
     return max(verdicts, key=lambda v: (moved[v.necessity], v.copy.bytes))
 
@@ -110,7 +91,7 @@ def _bytes_of(verdicts: Sequence[Verdict], necessity: Necessity) -> int:
 
 
 def _also(verdicts: Sequence[Verdict], main: Verdict) -> Verdict | None:
-    """The largest copy that could go, where the line's main copy is one that could not."""
+    """Return the largest removable copy, if the main copy of the line is not removable."""
     removable = [verdict for verdict in verdicts if verdict.necessity in REMOVABLE]
     if main.necessity in REMOVABLE or not removable:
         return None
@@ -118,7 +99,7 @@ def _also(verdicts: Sequence[Verdict], main: Verdict) -> Verdict | None:
 
 
 def _severity_of_needed(group: CopyGroup, analysis: Analysis) -> Severity:
-    """Never above LOW: nothing is wasted as the program stands."""
+    """Return LOW or INFO: nothing is wasted as the program is."""
     share = group.bytes / analysis.step_bytes if analysis.step_bytes > 0 else 0.0
     return Severity.LOW if share >= MEDIUM_SHARE else Severity.INFO
 
@@ -129,40 +110,39 @@ def _needed_title(verdict: Verdict) -> str:
     return "Reshape that copies" if verdict.copy.kind is CopyKind.RESHAPE else "Explicit copy"
 
 
-def _remedy(facts: GraphFacts, main: Verdict, verdicts: Sequence[Verdict], attended: _Attended) -> Remedy:
+def _remedy(analysis: Analysis, main: Verdict, verdicts: Sequence[Verdict]) -> Remedy:
+    facts = analysis.facts
     partner = facts.op_by_node.get(main.partner) if main.partner else None
     call = _call_name(main)
     match main.necessity:
         case Necessity.UNUSED:
-            return Remedy(f"drop {call}: nothing reads its result", Effort.ONE_LINE, Risk.LOW)
+            return Remedy(f"drop {call}: nothing reads its result", Effort.ONE_LINE)
         case Necessity.SAME_LAYOUT:
-            return Remedy(
-                f"drop {call}: the value is in that layout, and nothing writes to it", Effort.ONE_LINE, Risk.LOW
-            )
+            return Remedy(f"drop {call}: the value is in that layout, and nothing writes to it", Effort.ONE_LINE)
         case Necessity.UNDONE if partner is not None:
             where = "on the same line" if partner.site == main.copy.site else f"at {file_and_line(partner.site)}"
-            return Remedy(f"drop this copy and the one {where}: together they change nothing", Effort.LOCAL, Risk.LOW)
+            return Remedy(f"drop this copy and the one {where}: together they change nothing")
         case Necessity.REPEATED if partner is not None:
             where = "the first time" if partner.site == main.copy.site else f"at {file_and_line(partner.site)}"
-            return Remedy(f"keep the copy that is made {where} and use it again here", Effort.LOCAL, Risk.LOW)
+            return Remedy(f"keep the copy that is made {where} and use it again here")
         case Necessity.CONSTANT:
-            return Remedy(_constant_fix(facts, main), Effort.LOCAL, Risk.MEDIUM)
+            return Remedy(_constant_fix(facts, main), risk=Risk.MEDIUM)
         case Necessity.UNNEEDED:
             takers = _users_text(facts, main)
             text = f"drop {call}: the source's strides do for {takers}"
             if main.plain_weights:
                 text += ", with its weight in channels-last, too (else that is converted instead)"
-            return Remedy(text, Effort.ONE_LINE, Risk.LOW)
+            return Remedy(text, Effort.ONE_LINE)
         case Necessity.LOOP:
             times = sum(verdict.copy.count for verdict in verdicts if _same_loop(verdict, main)) // facts.calls
             part_of = facts.values.get(main.partner) if main.partner else None
-            return Remedy(_loop_fix(facts, times, part_of), Effort.LOCAL, Risk.LOW)
+            return Remedy(_loop_fix(facts, times, part_of))
         case _:
-            return Remedy(_needed_fix(facts, main, attended), Effort.REFACTOR, Risk.MEDIUM)
+            return Remedy(_needed_fix(analysis, main), Effort.REFACTOR, Risk.MEDIUM)
 
 
 def _same_loop(verdict: Verdict, main: Verdict) -> bool:
-    """True for rounds of the loop of `main`, and not of the same line's loop in another module."""
+    """Return True for rounds of the loop of `main`, not of the same line in another module."""
     if (verdict.necessity, verdict.partner) != (main.necessity, main.partner):
         return False
     return (verdict.copy.site, verdict.copy.phase) == (main.copy.site, main.copy.phase)
@@ -175,15 +155,9 @@ def _call_name(verdict: Verdict) -> str:
 
 
 def _users_text(facts: GraphFacts, verdict: Verdict) -> str:
-    """The operators behind the copy, views looked through."""
-    names: dict[str, None] = {}
-    pending = list(facts.op_by_node[verdict.copy.node].outputs)
-    while pending and len(names) < _SHOWN:
-        for user in facts.users(pending.pop(0)):
-            if user.view or user.operator == "aten._unsafe_view":
-                pending.extend(user.outputs)
-            else:
-                names[_name(user)] = None
+    """Name the operators behind the copy, looking through views."""
+    (result,) = facts.op_by_node[verdict.copy.node].outputs
+    names = list(dict.fromkeys(_name(reader) for reader in readers(facts, result)))[:_SHOWN]
     return ", ".join(names) or "its users"
 
 
@@ -201,15 +175,15 @@ def _loop_fix(facts: GraphFacts, times: int, part_of: ValueFacts | None) -> str:
     whole = (
         f"what {_name(producer)} makes at {file_and_line(producer.site)}" if producer else part_of.path or part_of.name
     )
-    return f"these are {times} copies of parts of one value: copy {whole} once, before it is taken apart"
+    return f"these are {times} copies of parts of one value: copy {whole} once, before it is split"
 
 
 def _name(op: OpFacts) -> str:
     return op.operator.removeprefix("aten.")
 
 
-def _needed_fix(facts: GraphFacts, verdict: Verdict, attended: _Attended) -> str:
-    copy = verdict.copy
+def _needed_fix(analysis: Analysis, verdict: Verdict) -> str:
+    facts, copy = analysis.facts, verdict.copy
     if copy.phase is Phase.BACKWARD:
         return "autograd makes this copy for the line's backward; it goes if the forward stops changing the order there"
     op = facts.op_by_node.get(copy.node)
@@ -218,9 +192,9 @@ def _needed_fix(facts: GraphFacts, verdict: Verdict, attended: _Attended) -> str
         return "change the order of dimensions where the value is made, so that it need not be copied here"
     base = facts.values[view_chain(facts, value.name).base]
     producer = facts.producer(base.name)
-    if op.outputs[0] in attended.operands:
+    if op.outputs[0] in {view_chain(facts, name).base for name in analysis.attention_operands}:
         return "F.scaled_dot_product_attention (FRX012) takes the view that is copied here as it is"
-    if base.name in attended.results:
+    if base.name in {attention.second.outputs[0] for attention in analysis.attentions}:
         return "F.scaled_dot_product_attention (FRX012) gives its result in the order that is wanted here"
     channels_last = CHANNELS_LAST_ORDER.get(len(base.shape))
     if producer is not None and producer.operator == "aten.convolution":
@@ -230,7 +204,7 @@ def _needed_fix(facts: GraphFacts, verdict: Verdict, attended: _Attended) -> str
             return f"run the convolution at {line} in channels-last: its result needs no copy here then"
     origin = stride_origin(facts, value.name)
     made_by = f" ({origin_text(facts, origin)})" if origin is not None else ""
-    return f"needed as the program stands; it goes only if the strides are not changed before{made_by}"
+    return f"needed as the program is written; it goes only if the strides are not changed before{made_by}"
 
 
 def _evidence(analysis: Analysis, verdicts: Sequence[Verdict]) -> Iterator[Evidence]:
@@ -244,12 +218,8 @@ def _evidence(analysis: Analysis, verdicts: Sequence[Verdict]) -> Iterator[Evide
         if count_of[n]
     )
     yield Evidence(f"what the copies are for: {split}", "replay of the operators behind each copy")
-    described: Counter[str] = Counter()
-    for verdict in sorted(verdicts, key=lambda v: -v.copy.bytes):
-        value = facts.values.get(verdict.copy.value)
-        described[f"{value_text(value) if value else verdict.copy.value}: {verdict.copy.cause}"] += verdict.copy.count
-    for text, times in list(described.items())[:_SHOWN]:
-        yield Evidence(f"{text} ({times}×)" if times > 1 else text, "eager graph")
+    largest_first = sorted((verdict.copy for verdict in verdicts), key=lambda copy: -copy.bytes)
+    yield from count_texts((copied_text(facts, copy), copy.count) for copy in largest_first)
     main = _main(verdicts)
     origin = stride_origin(facts, main.copy.value) if main.copy.value in facts.values else None
     if origin is not None:
@@ -260,7 +230,7 @@ def _evidence(analysis: Analysis, verdicts: Sequence[Verdict]) -> Iterator[Evide
 
 
 def _reason(facts: GraphFacts, verdict: Verdict) -> Evidence | None:
-    """Why the copy could not be called needless, where one operator or the caller is the reason."""
+    """Return the reason for which the copy is needed, if it is one operator or the caller."""
     op = facts.op_by_node.get(verdict.copy.node)
     wanted = facts.op_by_node.get(verdict.wanted_by) if verdict.wanted_by else None
     if wanted is not None and (wanted.view or wanted.operator == "aten._unsafe_view"):

@@ -8,30 +8,26 @@ producer store it in the right order, or use an operator that takes the strides 
 
 Safety: strides change, values do not. Code that reads `.stride()` or calls `.view()` on the value sees the difference.
 
-Assumes: that a copy happens was measured, for this very call or for its operator and stride class; which of both, the
-confidence and the evidence say.
+Assumes: the copy was measured, for this very call or for its operator and stride class. Confidence and evidence say
+which.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from frx_graph.facts.graph_facts import GraphFacts
 from frx_graph.facts.layout import StridePattern
-from frx_graph.passes.analysis import Analysis
-from frx_graph.passes.copies.copy_findings import CopyGroup, copy_finding, copy_groups, value_text
+from frx_graph.passes.analysis import Analysis, Detector
+from frx_graph.passes.copies.copy_findings import CopyGroup, copied_text, copy_finding, copy_groups, count_texts
 from frx_graph.passes.copies.operand_remedies import op_name, operand_remedy, times_copied
 from frx_graph.passes.copies.view_chain import origin_text, stride_origin
-from frx_graph.passes.detectors.detector import Detector
 from frx_graph.records import Copy, CopyKind, Evidence, Finding, OperandRole, Refusal
 
 RULE = "FRX001"
-_SHOWN = 3
-"""Operands described in the evidence; the rest is counted."""
 
 
 def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
-    """One finding for each line whose operators copy inside."""
+    """Yield one finding for each line whose operators copy inside."""
     copied = times_copied(analysis)
     for group in copy_groups(analysis, RULE):
         remedy = operand_remedy(analysis, group, copied)
@@ -55,14 +51,8 @@ def _title(group: CopyGroup) -> str:
 
 def _evidence(analysis: Analysis, group: CopyGroup) -> Iterator[Evidence]:
     facts = analysis.facts
-    described: dict[str, int] = {}
-    for copy in sorted(group.copies, key=lambda copy: -copy.bytes):
-        text = _operand_text(facts, copy)
-        described[text] = described.get(text, 0) + copy.count
-    for text, times in list(described.items())[:_SHOWN]:
-        yield Evidence(f"{text} ({times}×)" if times > 1 else text, "eager graph")
-    if len(described) > _SHOWN:
-        yield Evidence(f"and {len(described) - _SHOWN} more operands", "eager graph")
+    largest_first = sorted(group.copies, key=lambda copy: -copy.bytes)
+    yield from count_texts((f"{copy.role} {copied_text(facts, copy)}", copy.count) for copy in largest_first)
     value = facts.values.get(group.largest.value)
     origin = stride_origin(facts, value.name) if value is not None else None
     if origin is not None:
@@ -78,14 +68,9 @@ def _evidence(analysis: Analysis, group: CopyGroup) -> Iterator[Evidence]:
         )
 
 
-def _operand_text(facts: GraphFacts, copy: Copy) -> str:
-    value = facts.values.get(copy.value)
-    what = f"{copy.role} {value_text(value)}" if value is not None else str(copy.role)
-    return f"{what}: {copy.cause}"
-
-
 def _accepted(analysis: Analysis, copy: Copy) -> tuple[str, ...]:
-    """The stride classes that the operator takes in the copied operand's place, as far as the contract knows."""
+    """Return the stride classes that the operator takes for the copied operand without a copy, as far as the contract
+    knows."""
     facts, contract = analysis.facts, analysis.contract
     op = facts.op_by_node.get(copy.node)
     if contract is None or op is None or copy.value not in op.inputs or op.operator != copy.operator:

@@ -20,15 +20,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 
-from frx_graph.capture.call_site import common_module_path
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.facts.graph_facts import GraphFacts
 from frx_graph.passes import confidence
-from frx_graph.passes.analysis import Analysis
+from frx_graph.passes.analysis import Analysis, Detector
 from frx_graph.passes.attention_pattern import FALLBACK_SOFTMAX, Attention
-from frx_graph.passes.detectors.detector import Detector
+from frx_graph.passes.call_groups import module_paths, shared_site
 from frx_graph.passes.severity import predicted_saving, severity_of
 from frx_graph.records import Copy, Effort, Evidence, Finding, Refusal, Risk
 from frx_graph.support.plain_text import bytes_text
@@ -37,7 +35,7 @@ RULE = "FRX012"
 
 
 def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
-    """One finding for each line whose softmax belongs to materialised attentions, forward traffic only."""
+    """Yield one finding for each line whose softmax belongs to materialised attentions; forward traffic only."""
     groups: dict[tuple[object, bool], list[Attention]] = {}
     for attention in analysis.attentions:
         if scores_traffic(analysis.facts, attention) <= operand_traffic(attention):
@@ -53,14 +51,14 @@ def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
 
 
 def scores_traffic(facts: GraphFacts, attention: Attention) -> int:
-    """Bytes that the operators between the products move: each reads what the one before wrote; the first product only
-    writes, the second only reads."""
+    """Return the bytes that the operators between the products move: each reads the result of the one before; the first
+    product only writes, the second only reads."""
     written = [sum(facts.values[name].bytes for name in op.outputs) for op in attention.between]
     return 2 * sum(written)
 
 
 def operand_traffic(attention: Attention) -> int:
-    """Bytes of queries, keys, values and result, each moved once: what a fused kernel moves."""
+    """Return the bytes of queries, keys, values and result, each moved once, as in a fused kernel."""
     query, key, value = attention.query, attention.key, attention.value
     result = query.bytes * value.numel // max(key.numel, 1)
     return query.bytes + key.bytes + value.bytes + result
@@ -76,7 +74,7 @@ def _refusal(attention: Attention) -> Refusal | None:
         )
     if attention.unsupported and attention.softmax.operator != FALLBACK_SOFTMAX:
         met = ", ".join(dict.fromkeys(attention.unsupported))
-        reason = f"between product and softmax stands {met}, which scaled_dot_product_attention has no argument for"
+        reason = f"between product and softmax is {met}, which scaled_dot_product_attention has no argument for"
         return Refusal(f"attention at {site}", reason, nodes, site)
     return None
 
@@ -85,7 +83,7 @@ def _finding(analysis: Analysis, group: Sequence[Attention]) -> Finding:
     facts = analysis.facts
     first = group[0]
     traffic = facts.calls * sum(scores_traffic(facts, attention) for attention in group)
-    modules = tuple(dict.fromkeys(a.softmax.site.module_path for a in group if a.softmax.site.module_path))
+    softmaxes = [attention.softmax for attention in group]
     nodes = tuple(op.node for a in group for op in (*a.between, a.second))
     fallback = first.softmax.operator == FALLBACK_SOFTMAX
     obstacle = fused_obstacle(first)
@@ -94,7 +92,7 @@ def _finding(analysis: Analysis, group: Sequence[Attention]) -> Finding:
         rule=RULE,
         title="scaled_dot_product_attention stores its scores" if fallback else "Attention stores its scores",
         severity=severity_of(traffic, analysis.step_bytes),
-        site=replace(first.softmax.site, module_path=common_module_path(modules)),
+        site=shared_site(softmaxes),
         nodes=nodes,
         count_per_step=facts.calls * len(group),
         bytes_per_step=traffic,
@@ -105,13 +103,12 @@ def _finding(analysis: Analysis, group: Sequence[Attention]) -> Finding:
         # Inductor's `fuse_attention` pass recognises some forms of the same pattern by itself.
         confidence=confidence.ASSUMED if compiled else confidence.MODELLED,
         evidence=tuple(_evidence(analysis, group)),
-        modules=modules,
-        graph_id=facts.graph_id,
+        modules=module_paths(softmaxes),
     )
 
 
 def fused_obstacle(attention: Attention) -> str:
-    """Why torch's fused kernel would not take this attention on its device, as far as the graph tells; else empty.
+    """Return the reason why torch's fused kernel would not take this attention on its device; else empty.
 
     The conditions are those of `sdp_utils_cpp.h` (`check_for_dropout`, `check_head_dim_size_cpp`,
     `check_last_dim_stride_equals_1`), seen to send torch 2.15 to its math path.
@@ -152,7 +149,7 @@ def _fix(attention: Attention, obstacle: str) -> str:
 
 
 def _mask_name(attention: Attention) -> str:
-    """What the one `attn_mask` is called in the fix, in which everything that was met goes."""
+    """Return the name of `attn_mask` in the fix."""
     if attention.biases:
         return "bias"
     hides = len(attention.masks) == 1 and not attention.masks[0].keeps
@@ -160,10 +157,10 @@ def _mask_name(attention: Attention) -> str:
 
 
 def _mask_note(attention: Attention) -> str:
-    """How the `attn_mask` is made; empty where it stands in the program as it is."""
+    """Describe how to make `attn_mask`; empty if the program has it already."""
     biases, masks = len(attention.biases), len(attention.masks)
     if attention.causal:
-        return "is_causal stands for the mask that `triu` or `tril` makes here"
+        return "is_causal replaces the mask that `triu` or `tril` makes here"
     if biases and biases + masks > 1:
         added = f"the {biases} biases that are added here" if biases > 1 else "the bias that is added here"
         hidden = ", with -inf wherever a mask hides the score" if masks else ""

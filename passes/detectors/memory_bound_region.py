@@ -25,11 +25,10 @@ from frx_graph.capture.captured_graph import Phase
 from frx_graph.facts.graph_facts import OpFacts
 from frx_graph.measure.machine.device_profile import DeviceProfile
 from frx_graph.passes import confidence
-from frx_graph.passes.analysis import Analysis
+from frx_graph.passes.analysis import Analysis, Detector
 from frx_graph.passes.call_groups import by_place, module_paths, names_text, shared_site, short_name
 from frx_graph.passes.copies.view_chain import view_chain
 from frx_graph.passes.costs.operator_costs import RooflinePosition, compute_dtype, roofline_position
-from frx_graph.passes.detectors.detector import Detector
 from frx_graph.passes.fusion.fusion_roles import FusionRole
 from frx_graph.passes.severity import predicted_saving, severity_of
 from frx_graph.records import Effort, Evidence, Finding, Refusal, Risk
@@ -38,12 +37,16 @@ from frx_graph.support.plain_text import bytes_text
 RULE = "FRX005"
 MATERIAL_SHARE = 0.02
 LEAST_SAVING = 0.01
-"""Of the step's traffic: less than this is not worth a line in a report."""
+"""Share of the step's traffic; less than this is not worth a line in a report."""
+_FUSION_FIX = (
+    "run the group as one kernel: `torch.compile` the model, or the module that holds these lines; intermediate "
+    "results then stay in registers"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class _Region:
-    """Operators that run one after the other, seen as one piece of work. `anchor` moves most of the bytes."""
+    """Operators that run one after the other, as one piece of work. `anchor` moves most of the bytes."""
 
     ops: tuple[OpFacts, ...]
     anchor: OpFacts
@@ -53,7 +56,7 @@ class _Region:
 
 
 def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
-    """One finding for each line at which memory-bound work of a material share stands."""
+    """Yield one finding for each line with a material share of memory-bound work."""
     device = analysis.device
     if device is None:
         yield Refusal(RULE, "needs the device's bandwidth and peak arithmetic, which were not measured")
@@ -76,12 +79,12 @@ def _fusible_regions(analysis: Analysis) -> list[_Region]:
 
 
 def _has_module(op: OpFacts) -> bool:
-    """False for sums of gradients, which autograd makes between modules and no line of the program asks for."""
+    """Return False for autograd's sums of gradients between modules, which no line of the program asks for."""
     return "." in op.site.module_path
 
 
 def _single_regions(analysis: Analysis) -> list[_Region]:
-    """fp32 operators that fuse with nothing but do arithmetic: a narrower dtype would halve their bytes."""
+    """Return fp32 operators that fuse with nothing but compute: a narrower dtype would halve their bytes."""
     regions = []
     roles = analysis.kernels.flow.roles
     for op in analysis.facts.ops:
@@ -109,7 +112,7 @@ def _findings(
 
 
 def _typical(instances: Sequence[_Region]) -> _Region:
-    """The largest region of the kind that moves most in all; the first of equals."""
+    """Return the largest region of the kind that moves most; the first of equals."""
     moved: dict[str, int] = {}
     for region in instances:
         moved[names_text(region.ops)] = moved.get(names_text(region.ops), 0) + region.bytes
@@ -128,6 +131,7 @@ def _finding(
     count = analysis.facts.calls * len(instances)
     saved = analysis.facts.calls * sum(region.saved_bytes for region in instances)
     anchors = [region.anchor for region in instances]
+    phase = " (backward)" if all(op.phase is Phase.BACKWARD for op in anchors) else ""
     evidence = [_roofline_evidence(position, device)]
     if fused:
         shape = f"{len(typical.ops)} operators ({names_text(typical.ops)})"
@@ -142,7 +146,7 @@ def _finding(
     evidence.extend(_attention_evidence(analysis, typical))
     return Finding(
         rule=RULE,
-        title=f"{names_text(typical.ops)}: memory-bound{', not fused' if fused else ''}{_phase_text(anchors)}",
+        title=f"{names_text(typical.ops)}: memory-bound{', not fused' if fused else ''}{phase}",
         severity=severity_of(saved, analysis.step_bytes),
         site=shared_site(anchors),
         nodes=tuple(op.node for region in instances for op in region.ops),
@@ -151,23 +155,11 @@ def _finding(
         saving=predicted_saving(saved if fused else 0, saved, analysis.step_bytes),
         effort=Effort.ONE_LINE,
         risk=Risk.LOW if fused else Risk.MEDIUM,
-        fix=_fusion_fix() if fused else _single_fix(analysis, typical),
+        fix=_FUSION_FIX if fused else _single_fix(analysis, typical),
         # Half the bytes take half the time only if nothing else limits the operator.
         confidence=confidence.MODELLED if fused else confidence.ASSUMED,
         evidence=tuple(evidence),
-        graph_id=analysis.facts.graph_id,
         modules=module_paths(anchors),
-    )
-
-
-def _phase_text(ops: Sequence[OpFacts]) -> str:
-    return " (backward)" if all(op.phase is Phase.BACKWARD for op in ops) else ""
-
-
-def _fusion_fix() -> str:
-    return (
-        "run the group as one kernel: `torch.compile` the model, or the module that holds these lines; intermediate "
-        "results then stay in registers"
     )
 
 
@@ -194,7 +186,7 @@ def _roofline_evidence(position: RooflinePosition, device: DeviceProfile) -> Evi
 
 
 def _attention_evidence(analysis: Analysis, region: _Region) -> list[Evidence]:
-    """That another rule's fix makes this one unnecessary, where it does."""
+    """Note that another rule's fix makes this one unnecessary, if so."""
     if analysis.attention_nodes.isdisjoint(op.node for op in region.ops):
         return []
     return [Evidence("part of an attention that stores its scores: FRX012's fix ends this traffic too", "FRX012")]

@@ -15,22 +15,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from frx_graph.facts.graph_facts import OpFacts
 from frx_graph.passes import confidence
-from frx_graph.passes.analysis import Analysis
+from frx_graph.passes.analysis import Analysis, Detector
 from frx_graph.passes.call_groups import by_place, module_paths, shared_site, short_name
 from frx_graph.passes.costs.product_dimensions import Dimension, misaligned_on_cpu, misaligned_on_cuda
-from frx_graph.passes.detectors.detector import Detector
 from frx_graph.records import Effort, Evidence, Finding, Refusal, Risk, Saving, Severity
 
 RULE = "FRX011"
 LEAST_FLOPS_SHARE = 0.02
 MEDIUM_FLOPS_SHARE = 0.10
-"""Of the step's FLOPs: those computed for nothing on a CPU, those of the misaligned operators on a GPU."""
+"""Shares of the step's FLOPs: wasted ones on a CPU, those of the misaligned operators on a GPU."""
 _VECTOR_BYTES = (32, 64)
-"""AVX2 and AVX-512: the vectors for which oneDNN's blocked formats have 8 and 16 channels."""
+"""Vector sizes of AVX2 and AVX-512, for which oneDNN's blocked formats have 8 and 16 channels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +38,6 @@ class _Misfit:
 
     op: OpFacts
     dimensions: tuple[Dimension, ...]
-    flops: int
     share: float
 
     @property
@@ -49,7 +47,7 @@ class _Misfit:
 
 
 def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
-    """One finding for each line whose misaligned operators do a material share of the step's arithmetic."""
+    """Yield one finding for each line whose misaligned operators do a material share of the arithmetic."""
     if analysis.device is None:
         yield Refusal(RULE, "needs to know the device's vectors or tiles, and the device was not measured")
         return
@@ -74,10 +72,10 @@ def _misfit(op: OpFacts, analysis: Analysis) -> _Misfit | None:
         dimensions = misaligned_on_cuda(op, analysis.facts, alignment, analysis.precision)
     else:
         return None
-    misfit = _Misfit(op, dimensions, flops, flops)
+    misfit = _Misfit(op, dimensions, flops)
     if not dimensions:
         return None
-    return _Misfit(op, dimensions, flops, flops * (misfit.padding - 1)) if on_cpu else misfit
+    return replace(misfit, share=flops * (misfit.padding - 1)) if on_cpu else misfit
 
 
 def _finding(analysis: Analysis, instances: Sequence[_Misfit], share: float) -> Finding:
@@ -104,7 +102,6 @@ def _finding(analysis: Analysis, instances: Sequence[_Misfit], share: float) -> 
             Evidence(f"{listed}; {len(sizes)} such sizes in all", "shapes of the captured graph"),
             _cpu_evidence(share) if on_cpu else _cuda_evidence(largest, share),
         ),
-        graph_id=analysis.facts.graph_id,
         modules=module_paths(ops),
     )
 

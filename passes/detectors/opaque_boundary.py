@@ -23,11 +23,10 @@ from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts
 from frx_graph.facts.layout import Layout
 from frx_graph.facts.operator_families import is_collective
 from frx_graph.passes import confidence
-from frx_graph.passes.analysis import Analysis
+from frx_graph.passes.analysis import Analysis, Detector
 from frx_graph.passes.call_groups import by_place, module_paths, shared_site
 from frx_graph.passes.copies.copy_findings import value_text
-from frx_graph.passes.copies.view_chain import is_view, view_chain
-from frx_graph.passes.detectors.detector import Detector
+from frx_graph.passes.copies.view_chain import readers, view_chain
 from frx_graph.passes.fusion.fusion_roles import is_layout_copy
 from frx_graph.passes.layouts.inductor_layout import forced_channels_last
 from frx_graph.passes.layouts.operator_layout import LayoutConstraint, is_default, layout_constraint, memory_order
@@ -40,8 +39,8 @@ RULE = "FRX010"
 
 @dataclass(frozen=True, slots=True)
 class _Boundary:
-    """One call. `copied` are the values copied for it or behind it, by the program (`copies`, the nodes) or, where
-    `forced`, by Inductor; `lost` is the operand whose channels-last order its result no longer has."""
+    """One call. `copied` are the values copied for it or behind it, by the program (`copies`, the nodes) or, if
+    `forced`, by Inductor; `lost` is a channels-last operand whose order the result no longer has."""
 
     op: OpFacts
     copied: tuple[ValueFacts, ...]
@@ -56,14 +55,14 @@ class _Boundary:
 
 
 def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
-    """One finding for each line with an operator that changes the layout around it."""
+    """Yield one finding for each line with an operator that changes the layout around it."""
     boundaries = [boundary for op in analysis.facts.ops if op.opaque for boundary in _boundary(op, analysis)]
     for instances in by_place(boundaries, lambda boundary: boundary.op.site):
         yield _finding(analysis, instances)
 
 
 def _boundary(op: OpFacts, analysis: Analysis) -> Iterator[_Boundary]:
-    """At most one."""
+    """Yield at most one boundary."""
     facts = analysis.facts
     if op.operator.endswith(".wait_tensor"):
         return
@@ -81,38 +80,24 @@ def _boundary(op: OpFacts, analysis: Analysis) -> Iterator[_Boundary]:
 
 
 def _copies_before(op: OpFacts, facts: GraphFacts) -> Iterator[str]:
-    """Layout copies whose result only `op` reads."""
+    """Yield layout copies whose result only `op` reads."""
     for name in dict.fromkeys(op.inputs):
         base = view_chain(facts, name).base
         producer = facts.producer(base)
-        if producer is not None and is_layout_copy(producer, facts) and _readers(base, facts) == {op.node}:
+        alone = all(reader is op for reader in readers(facts, base))
+        if alone and producer is not None and is_layout_copy(producer, facts):
             yield producer.node
 
 
 def _copies_behind(op: OpFacts, facts: GraphFacts) -> Iterator[str]:
-    """Layout copies of what `op` returns."""
+    """Yield layout copies of the results of `op`."""
     for name in op.outputs:
-        for node in sorted(_readers(name, facts)):
-            if is_layout_copy(facts.op_by_node[node], facts):
-                yield node
-
-
-def _readers(value: str, facts: GraphFacts) -> set[str]:
-    """The operators that read a value, through views."""
-    found: set[str] = set()
-    waiting = [value]
-    while waiting:
-        for user in facts.users(waiting.pop()):
-            if is_view(user):
-                waiting.extend(user.outputs)
-            else:
-                found.add(user.node)
-    return found
+        yield from sorted({reader.node for reader in readers(facts, name) if is_layout_copy(reader, facts)})
 
 
 def _forced_values(op: OpFacts, analysis: Analysis) -> Iterator[ValueFacts]:
-    """Plain images that Inductor copies because it runs the convolutions next to `op` in channels-last, but hands `op`
-    the strides that it has in eager. A pointwise operator in between takes the conversion into its own kernel."""
+    """Yield plain images that Inductor copies because neighbouring convolutions run in channels-last while `op` gets
+    the strides of eager. A pointwise operator between would absorb the conversion."""
     facts = analysis.facts
     constraint = layout_constraint(op)
     if constraint in (None, LayoutConstraint.FLEXIBLE) or not forced_channels_last(facts, op.phase, analysis.inner):
@@ -130,7 +115,7 @@ def _forced_values(op: OpFacts, analysis: Analysis) -> Iterator[ValueFacts]:
 
 
 def _lost_order(op: OpFacts, facts: GraphFacts) -> ValueFacts | None:
-    """A channels-last operand of an operator that returns plain images of the same rank."""
+    """Return a channels-last operand of an operator that returns plain images of the same rank."""
     plain = {len(v.shape) for v in facts.output_values(op) if memory_order(v) is Layout.PLAIN}
     operands = facts.input_values(op)
     return next((v for v in operands if memory_order(v) is Layout.CHANNELS_LAST and len(v.shape) in plain), None)
@@ -158,7 +143,6 @@ def _finding(analysis: Analysis, instances: Sequence[_Boundary]) -> Finding:
         # operator could do without what it copies itself is for its author to say.
         confidence=confidence.INFERRED if first.forced else confidence.ASSUMED,
         evidence=tuple(_evidence(first, moved)),
-        graph_id=analysis.facts.graph_id,
         modules=module_paths(ops),
     )
 

@@ -19,13 +19,15 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from frx_graph.capture.call_site import CallSite, common_module_path
+from frx_graph.capture.call_site import CallSite
 from frx_graph.facts.graph_facts import GraphFacts
 from frx_graph.facts.operator_families import LAYOUT_COPIES, MATRIX_PRODUCTS
 from frx_graph.passes import confidence
-from frx_graph.passes.analysis import Analysis
+from frx_graph.passes.analysis import Analysis, Detector
+from frx_graph.passes.call_groups import module_paths, shared_site
+from frx_graph.passes.copies.copy_findings import count_texts
 from frx_graph.passes.copies.permute_chains import (
     Chain,
     Span,
@@ -37,7 +39,6 @@ from frx_graph.passes.copies.permute_chains import (
     reorders,
 )
 from frx_graph.passes.copies.view_chain import call_text, file_and_line, identity, view_chain
-from frx_graph.passes.detectors.detector import Detector
 from frx_graph.passes.severity import predicted_saving, severity_of
 from frx_graph.records import Copy, CopyKind, Effort, Evidence, Finding, Refusal, Risk
 from frx_graph.support.plain_text import bytes_text
@@ -45,8 +46,6 @@ from frx_graph.support.plain_text import bytes_text
 RULE = "FRX003"
 PROJECTIONS = 3
 """Projections of one module that end in copies from which they count as a storm: queries, keys and values."""
-_SHOWN = 3
-"""Chains shown in the evidence."""
 _PRODUCTS = MATRIX_PRODUCTS | {"aten.linear"}
 
 
@@ -58,7 +57,7 @@ class _Kind(enum.StrEnum):
 
 @dataclass(frozen=True)
 class _Storm:
-    """What one finding is about: the spans of chains that belong together, and the copies that go with them."""
+    """Chains of one finding, and the copies that go with them."""
 
     kind: _Kind
     spans: tuple[Span, ...]
@@ -66,13 +65,13 @@ class _Storm:
 
     @property
     def site(self) -> CallSite:
-        """Where the first chain begins to reorder."""
+        """Line at which the first chain begins to reorder."""
         return self.spans[0].steps[0].op.site
 
 
 def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
-    """One finding for each kind and line on which such chains begin."""
-    by_node, by_value = _copies_by_place(analysis)
+    """Yield one finding for each kind and line at which such chains begin."""
+    inside = _copies_inside(analysis)
     groups: dict[tuple[_Kind, object], list[_Storm]] = {}
     wasted: dict[tuple[str, ...], _Storm] = {}
     projections: list[Chain] = []
@@ -85,8 +84,8 @@ def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
         if span is not None:
             # Branches share their beginning, so a span may be met twice.
             nodes = tuple(step.op.node for step in span.steps)
-            wasted.setdefault(nodes, _Storm(kind, (span,), _copies_in(span, by_node, {})))
-    for storm in (*wasted.values(), *_projected(analysis.facts, projections, by_node, by_value)):
+            wasted.setdefault(nodes, _Storm(kind, (span,), _copies_in(analysis, span, {})))
+    for storm in (*wasted.values(), *_projected(analysis, projections, inside)):
         if not storm.copies and analysis.inner == "inductor":
             continue  # A view that Inductor compiles is an index: it costs not even a dispatch.
         groups.setdefault((storm.kind, storm.site.place), []).append(storm)
@@ -94,29 +93,24 @@ def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
         yield _finding(analysis, group)
 
 
-def _projected(
-    facts: GraphFacts,
-    projections: Iterable[Chain],
-    by_node: Mapping[str, list[Copy]],
-    by_value: Mapping[str, list[Copy]],
-) -> Iterator[_Storm]:
-    """Modules in which at least `PROJECTIONS` results of linear layers are reordered and then copied."""
+def _projected(analysis: Analysis, projections: Iterable[Chain], inside: Mapping[str, list[Copy]]) -> Iterator[_Storm]:
+    """Yield modules in which at least `PROJECTIONS` results of linear layers are reordered and then copied."""
     by_module: dict[tuple[str, str], list[tuple[Span, tuple[Copy, ...]]]] = {}
     for chain in projections:
         span = Span(chain, chain.reorderings[0], len(chain.steps) - 1)
-        copies = _copies_in(span, by_node, by_value)
+        copies = _copies_in(analysis, span, inside)
         if copies:
             site = span.steps[0].op.site
             by_module.setdefault((site.file, site.module_path), []).append((span, copies))
     for found in by_module.values():
-        sources = {identity(facts, copies[0].value) for _, copies in found}
+        sources = {identity(analysis.facts, copies[0].value) for _, copies in found}
         if len(sources) >= PROJECTIONS:
             spans, copied = zip(*found, strict=True)
             yield _Storm(_Kind.PROJECTION, spans, tuple(dict.fromkeys(copy for each in copied for copy in each)))
 
 
 def _is_projection(facts: GraphFacts, value: str) -> bool:
-    """True for a product with a parameter: what a linear layer makes."""
+    """Return True for a product with a parameter, as of a linear layer."""
     producer = facts.producer(value)
     if producer is None or producer.operator not in _PRODUCTS:
         return False
@@ -124,21 +118,19 @@ def _is_projection(facts: GraphFacts, value: str) -> bool:
     return any(base.is_parameter for base in bases)
 
 
-def _copies_by_place(analysis: Analysis) -> tuple[Mapping[str, list[Copy]], Mapping[str, list[Copy]]]:
-    """Copies by the copying operator's node, and copies inside an operator by the value that it copies."""
-    by_node: dict[str, list[Copy]] = {}
+def _copies_inside(analysis: Analysis) -> Mapping[str, list[Copy]]:
+    """Return the copies inside operators, by the value that they copy."""
     by_value: dict[str, list[Copy]] = {}
     for copy in analysis.copies:
         op = analysis.facts.op_by_node.get(copy.node)
-        if op is not None and op.operator in LAYOUT_COPIES:
-            by_node.setdefault(copy.node, []).append(copy)
-        elif copy.kind is CopyKind.OPERATOR:
+        if copy.kind is CopyKind.OPERATOR and (op is None or op.operator not in LAYOUT_COPIES):
             by_value.setdefault(copy.value, []).append(copy)
-    return by_node, by_value
+    return by_value
 
 
-def _copies_in(span: Span, by_node: Mapping[str, list[Copy]], by_value: Mapping[str, list[Copy]]) -> tuple[Copy, ...]:
-    return tuple(copy for s in span.steps for copy in (*by_node.get(s.op.node, ()), *by_value.get(s.value, ())))
+def _copies_in(analysis: Analysis, span: Span, inside: Mapping[str, list[Copy]]) -> tuple[Copy, ...]:
+    made = analysis.copies_by_node
+    return tuple(copy for s in span.steps for copy in (*made.get(s.op.node, ()), *inside.get(s.value, ())))
 
 
 def _finding(analysis: Analysis, group: Sequence[_Storm]) -> Finding:
@@ -147,13 +139,13 @@ def _finding(analysis: Analysis, group: Sequence[_Storm]) -> Finding:
     copies = tuple(dict.fromkeys(copy for storm in group for copy in storm.copies))
     moved = sum(copy.bytes for copy in copies)
     ops = {step.op.node: step.op for storm in group for span in storm.spans for step in span.steps}
-    modules = tuple(dict.fromkeys(storm.site.module_path for storm in group if storm.site.module_path))
+    firsts = [storm.spans[0].steps[0].op for storm in group]
     fix, effort, risk = _remedy(analysis, first)
     return Finding(
         rule=RULE,
         title=str(first.kind),
         severity=severity_of(moved, analysis.step_bytes),
-        site=replace(first.site, module_path=common_module_path(modules)),
+        site=shared_site(firsts),
         nodes=tuple(ops),
         count_per_step=facts.calls * sum(len(storm.spans) for storm in group),
         bytes_per_step=moved,
@@ -164,8 +156,7 @@ def _finding(analysis: Analysis, group: Sequence[_Storm]) -> Finding:
         # The chain is there; that nothing outside the graph depends on its strides is assumed.
         confidence=confidence.INFERRED,
         evidence=tuple(_evidence(facts, group, copies)),
-        modules=modules,
-        graph_id=facts.graph_id,
+        modules=module_paths(firsts),
     )
 
 
@@ -204,7 +195,7 @@ def _remedy(analysis: Analysis, storm: _Storm) -> tuple[str, Effort, Risk]:
 
 
 def _feeds_attention(analysis: Analysis, storm: _Storm) -> bool:
-    """True if one of the chains ends in an operand of an attention, written out or fused."""
+    """Return True if one of the chains ends in an operand of an attention, written out or fused."""
     ends = {step.value for span in storm.spans for step in span.steps}
     fused = (op for end in ends for op in analysis.facts.users(end) if "scaled_dot_product" in op.operator)
     return not ends.isdisjoint(analysis.attention_operands) or any(fused)
@@ -212,14 +203,7 @@ def _feeds_attention(analysis: Analysis, storm: _Storm) -> bool:
 
 def _evidence(facts: GraphFacts, group: Sequence[_Storm], copies: Sequence[Copy]) -> Iterator[Evidence]:
     spans = [span for storm in group for span in storm.spans]
-    described: dict[str, int] = {}
-    for span in spans:
-        text = _span_text(facts, span)
-        described[text] = described.get(text, 0) + facts.calls
-    for text, times in list(described.items())[:_SHOWN]:
-        yield Evidence(f"{text} ({times}×)" if times > 1 else text, "eager graph")
-    if len(described) > _SHOWN:
-        yield Evidence(f"and {len(described) - _SHOWN} more chains", "eager graph")
+    yield from count_texts((_span_text(facts, span), facts.calls) for span in spans)
     if copies:
         count = sum(copy.count for copy in copies)
         moved = "1 copy moves" if count == 1 else f"{count} copies move"
@@ -232,7 +216,7 @@ def _evidence(facts: GraphFacts, group: Sequence[_Storm], copies: Sequence[Copy]
 
 
 def _span_text(facts: GraphFacts, span: Span) -> str:
-    """`linear → view → transpose(1, 2) → clone`, with the shape that it begins with."""
+    """Format a span with its first shape: `linear → view → transpose(1, 2) → clone`."""
     shape = facts.values[span.steps[0].op.inputs[0]].shape
     calls = [call_text(s.op) if reorders(facts, s.op) else s.op.operator.removeprefix("aten.") for s in span.steps]
     producer = facts.producer(span.chain.base)

@@ -1,7 +1,7 @@
 """Finds inputs whose strides differ between calls, so that a compiled frame is compiled again.
 
 Why it is slow: a compiled graph holds for the strides that it was made for. Dynamo guards on them, and a tensor of the
-same shape that lies differently in memory makes it compile the frame again, which takes seconds; after eight versions
+same shape with other strides makes it compile the frame again, which takes seconds; after eight versions
 the frame runs in eager. CUDA graphs are recorded per version, too.
 
 Fix: pin the strides before the compiled call: `x = x.contiguous()`, or `.contiguous(memory_format=...)` where
@@ -21,12 +21,16 @@ from collections.abc import Iterable, Sequence
 
 from frx_graph.capture.call_site import CallSite
 from frx_graph.facts.graph_facts import GraphFacts, ValueFacts
-from frx_graph.facts.layout import CHANNELS_LAST_ORDER, contiguous_strides, strides_for_order
+from frx_graph.facts.layout import CHANNELS_LAST_ORDER, channels_last_name, contiguous_strides, strides_for_order
 from frx_graph.passes import confidence
-from frx_graph.passes.analysis import Analysis
-from frx_graph.passes.detectors.detector import Detector
-from frx_graph.passes.stability.recompile_reasons import RecompileCause, RecompileReason
-from frx_graph.passes.stability.recompiled_frames import first_known_site, recompile_limit, recompiles_of_frame
+from frx_graph.passes.analysis import Analysis, Detector
+from frx_graph.passes.recompiles import (
+    RecompileCause,
+    RecompileReason,
+    first_known_site,
+    recompile_limit,
+    recompiles_of_frame,
+)
 from frx_graph.records import Basis, Effort, Evidence, Finding, Refusal, Risk, Saving, Severity
 
 RULE = "FRX006"
@@ -34,7 +38,7 @@ _SOURCE = "Dynamo recompile reasons"
 
 
 def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
-    """One finding for each input of this graph's frame whose strides made Dynamo compile it again."""
+    """Yield one finding for each input of this graph's frame whose strides made Dynamo compile it again."""
     reasons = recompiles_of_frame(analysis)
     by_source: dict[str, list[RecompileReason]] = {}
     for reason in reasons:
@@ -76,7 +80,6 @@ def _finding(analysis: Analysis, source: str, reasons: Sequence[RecompileReason]
             ),
             *_cudagraph_evidence(analysis),
         ),
-        graph_id=facts.graph_id,
     )
 
 
@@ -89,7 +92,7 @@ def _cudagraph_evidence(analysis: Analysis) -> tuple[Evidence, ...]:
 
 
 def _input_named(facts: GraphFacts, source: str) -> ValueFacts | None:
-    """The graph input that a guard's source means; parameters are named from within their module."""
+    """Return the graph input of a guard's source; parameters are named from within their module."""
     inputs = [facts.values[name] for name in facts.inputs]
     for value in inputs:
         if source in (value.path, value.name):
@@ -111,7 +114,7 @@ def _parameter_path(source: str) -> list[str]:
 
 
 def _site(facts: GraphFacts, value: ValueFacts | None, reasons: Sequence[RecompileReason]) -> CallSite:
-    """The first line that reads the input, else what the reason says, else where the graph begins."""
+    """Return the first line that reads the input, else the site of a reason, else the beginning of the graph."""
     sites = [op.site for op in facts.users(value.name)] if value is not None else []
     sites += [reason.site for reason in reasons if reason.site is not None]
     return next((site for site in sites if site.line), sites[0] if sites else first_known_site(facts))
@@ -124,8 +127,7 @@ def _change(reason: RecompileReason, value: ValueFacts | None) -> str:
 
 
 def _named(reason: RecompileReason, stride: int, value: ValueFacts | None) -> str:
-    """The stride, and the layout that it belongs to, if one of the two well-known ones has it there and the other has
-    not."""
+    """Format a stride, with the layout if exactly one of plain and channels-last has it there."""
     if value is None or reason.dimension is None or reason.dimension >= len(value.shape):
         return str(stride)
     order = CHANNELS_LAST_ORDER.get(len(value.shape))
@@ -146,7 +148,7 @@ def _fix(source: str, value: ValueFacts | None, reasons: Sequence[RecompileReaso
         )
     name = source if source.isidentifier() else "x"
     among = any("channels_last" in _change(reason, value) for reason in reasons)
-    memory_format = "torch.channels_last_3d" if value is not None and len(value.shape) == 5 else "torch.channels_last"
+    memory_format = channels_last_name(len(value.shape) if value is not None else 4)
     alternative = (
         f", or `{name}.contiguous(memory_format={memory_format})` if that is what the model runs in" if among else ""
     )

@@ -18,12 +18,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from frx_graph.capture.captured_graph import GraphBreak
-from frx_graph.capture.dynamo_reason import short_reason
+from frx_graph.capture.dynamo_events import short_reason
 from frx_graph.passes import confidence
-from frx_graph.passes.analysis import Analysis
-from frx_graph.passes.detectors.detector import Detector
-from frx_graph.passes.stability.recompile_reasons import RecompileCause, RecompileReason
-from frx_graph.passes.stability.recompiled_frames import (
+from frx_graph.passes.analysis import Analysis, Detector
+from frx_graph.passes.recompiles import (
+    RecompileCause,
+    RecompileReason,
     breaks_of_frame,
     first_known_site,
     recompile_limit,
@@ -33,7 +33,7 @@ from frx_graph.records import Basis, Effort, Evidence, Finding, Refusal, Risk, S
 
 RULE = "FRX014"
 FEWEST = 3
-"""Recompilations of one frame, strides aside, that are taken for instability."""
+"""Recompilations of one frame, strides aside, that count as instability."""
 _SHOWN = 3
 _LIMIT_TEXTS = ("recompile_limit", "cache_size_limit", "recompile limit")
 
@@ -72,7 +72,7 @@ _FIXES: dict[RecompileCause, tuple[str, Effort]] = {
 
 
 def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
-    """One finding for an unstable frame, one for each graph break that a step runs into more than once."""
+    """Yield one finding for an unstable frame, and one for each graph break that a step meets more than once."""
     reasons = recompiles_of_frame(analysis)
     others = [reason for reason in reasons if reason.cause is not RecompileCause.STRIDE]
     limit = len(reasons) + 1 >= recompile_limit() or any(_tells_of_limit(reason.text) for reason in reasons)
@@ -112,7 +112,6 @@ def _unstable(analysis: Analysis, reasons: Sequence[RecompileReason], *, version
             *(_group_evidence(cause, by_cause[cause]) for cause in causes),
             Evidence(f"the frame was compiled {versions} times{ends}", "Dynamo recompile reasons", Basis.OBSERVED),
         ),
-        graph_id=analysis.facts.graph_id,
     )
 
 
@@ -140,7 +139,6 @@ def _repeated_break(analysis: Analysis, graph_break: GraphBreak) -> Finding:
         confidence=confidence.MEASURED,
         basis=Basis.OBSERVED,
         evidence=(Evidence(graph_break.reason.strip(), "Dynamo graph break", Basis.OBSERVED),),
-        graph_id=analysis.facts.graph_id,
     )
 
 

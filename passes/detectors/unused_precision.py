@@ -14,7 +14,6 @@ Assumes: the roofline. Casts that autocast adds are not counted, so that the pre
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import torch
 
@@ -22,29 +21,20 @@ from frx_graph.facts.graph_facts import GraphFacts, OpFacts
 from frx_graph.facts.operator_families import CONVOLUTIONS, MATRIX_PRODUCTS
 from frx_graph.measure.machine.device_profile import DeviceProfile
 from frx_graph.passes import confidence
-from frx_graph.passes.analysis import Analysis, PrecisionSettings
+from frx_graph.passes.analysis import Analysis, Detector, PrecisionSettings
 from frx_graph.passes.call_groups import module_paths, shared_site
 from frx_graph.passes.costs.operator_costs import compute_dtype, roofline_position
-from frx_graph.passes.detectors.detector import Detector
 from frx_graph.passes.severity import MEDIUM_SHARE, severity_of_share
 from frx_graph.records import Effort, Evidence, Finding, Refusal, Risk, Saving
 
 RULE = "FRX013"
 LEAST_RATIO = 1.5
-"""Narrower arithmetic has to be this much faster: casts eat a smaller lead."""
+"""Least speedup of narrower arithmetic; casts use up a smaller lead."""
 _ATTENTION = "aten._scaled_dot_product_"
 
 
-@dataclass(frozen=True, slots=True)
-class _Precision:
-    """A dtype that the device computes faster in than fp32."""
-
-    dtype: torch.dtype
-    ratio: float
-
-
 def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
-    """One finding for a graph: the switch is one for the whole program."""
+    """Yield one finding for a graph: the switch is one for the whole program."""
     device = analysis.device
     if device is None or torch.float32 not in device.peak_flops:
         yield Refusal(RULE, "needs the device's peak arithmetic by dtype, which was not measured")
@@ -55,19 +45,19 @@ def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
     ops = list(_in_ieee_fp32(analysis))
     calls = analysis.facts.calls
     before = calls * sum(_seconds(op, analysis, device) for op in analysis.facts.ops)
-    saved = calls * sum(_seconds(op, analysis, device) - _seconds(op, analysis, device, faster.dtype) for op in ops)
+    saved = calls * sum(_seconds(op, analysis, device) - _seconds(op, analysis, device, faster) for op in ops)
     if ops and saved >= MEDIUM_SHARE * before:
-        yield _finding(analysis, ops, faster, before, saved)
+        yield _finding(analysis, device, ops, faster, before, saved)
 
 
-def _fastest(peaks: Mapping[torch.dtype, float]) -> _Precision | None:
+def _fastest(peaks: Mapping[torch.dtype, float]) -> torch.dtype | None:
+    """Return the half-precision dtype with the highest peak, or None if fp32 is about as fast."""
     dtype = max((torch.bfloat16, torch.float16), key=lambda half: peaks.get(half, 0.0))
-    ratio = peaks.get(dtype, 0.0) / peaks[torch.float32]
-    return _Precision(dtype, ratio) if ratio >= LEAST_RATIO else None
+    return dtype if peaks.get(dtype, 0.0) >= LEAST_RATIO * peaks[torch.float32] else None
 
 
 def _in_ieee_fp32(analysis: Analysis) -> Iterator[OpFacts]:
-    """Products that really compute in fp32: not those that torch's settings let run in TF32 or bf16 already."""
+    """Yield products that compute in fp32, not those that torch's settings let run in TF32 or bf16 already."""
     for op in analysis.facts.ops:
         product = op.operator in MATRIX_PRODUCTS or op.operator.startswith(_ATTENTION)
         if not product and op.operator not in CONVOLUTIONS:
@@ -78,8 +68,8 @@ def _in_ieee_fp32(analysis: Analysis) -> Iterator[OpFacts]:
 
 
 def _narrowed(op: OpFacts, facts: GraphFacts, precision: PrecisionSettings | None) -> bool:
-    """True where `torch.set_float32_matmul_precision` or a TF32 switch already lets fp32 products run narrower. On the
-    CPU the first holds for matrix products only."""
+    """Return True if `torch.set_float32_matmul_precision` or a TF32 switch already lets fp32 products run narrower. On
+    the CPU the first applies to matrix products only."""
     if precision is None:
         return False
     if facts.values[op.inputs[0]].device.type == "cuda":
@@ -88,7 +78,7 @@ def _narrowed(op: OpFacts, facts: GraphFacts, precision: PrecisionSettings | Non
 
 
 def _seconds(op: OpFacts, analysis: Analysis, device: DeviceProfile, dtype: torch.dtype | None = None) -> float:
-    """The least time of one call by the roofline, in its own dtype or as if its operands were of `dtype`."""
+    """Return the least time of one call by the roofline, in its own dtype or as if its operands were of `dtype`."""
     cost = analysis.costs[op.node]
     own = compute_dtype(op, analysis.facts) or torch.float32
     moved = cost.bytes if dtype is None else cost.bytes * dtype.itemsize // own.itemsize
@@ -96,17 +86,19 @@ def _seconds(op: OpFacts, analysis: Analysis, device: DeviceProfile, dtype: torc
     return position.predicted_seconds if position is not None else moved / device.bandwidth_bytes_per_s
 
 
-def _finding(analysis: Analysis, ops: Sequence[OpFacts], faster: _Precision, before: float, saved: float) -> Finding:
+def _finding(
+    analysis: Analysis, device: DeviceProfile, ops: Sequence[OpFacts], faster: torch.dtype, before: float, saved: float
+) -> Finding:
     costs = analysis.costs
     total = sum(cost.flops or 0 for cost in costs.values())
     flops = sum(costs[op.node].flops or 0 for op in ops)
     heaviest = max(ops, key=lambda op: costs[op.node].flops or 0)
     on_cuda = analysis.facts.values[heaviest.inputs[0]].device.type == "cuda"
-    name = "bf16" if faster.dtype is torch.bfloat16 else "fp16"
-    device = analysis.device.name if analysis.device is not None else ""
+    name = "bf16" if faster is torch.bfloat16 else "fp16"
+    ratio = device.peak_flops[faster] / device.peak_flops[torch.float32]
     return Finding(
         rule=RULE,
-        title=f"{100 * flops / total:.0f}% of the FLOPs in fp32, where {name} is {faster.ratio:.1f} times as fast",
+        title=f"{100 * flops / total:.0f}% of the FLOPs in fp32, where {name} is {ratio:.1f} times as fast",
         severity=severity_of_share(saved / before),
         site=shared_site([heaviest, *ops]),
         nodes=tuple(op.node for op in ops),
@@ -126,10 +118,9 @@ def _finding(analysis: Analysis, ops: Sequence[OpFacts], faster: _Precision, bef
             Evidence(
                 f"by the roofline the step takes {1e3 * before:.3g} ms now and {1e3 * (before - saved):.3g} ms or more "
                 f"with these in {name}",
-                f"peak arithmetic and bandwidth of {device}",
+                f"peak arithmetic and bandwidth of {device.name}",
             ),
         ),
-        graph_id=analysis.facts.graph_id,
         modules=module_paths(ops),
     )
 

@@ -19,11 +19,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from frx_graph.facts.graph_facts import GraphFacts, ValueFacts
-from frx_graph.facts.layout import Layout
+from frx_graph.facts.layout import Layout, channels_last_name
 from frx_graph.measure.operators.operator_tagger import ACCUMULATION
-from frx_graph.passes.analysis import Analysis
+from frx_graph.passes.analysis import Analysis, Detector
 from frx_graph.passes.copies.copy_findings import CopyGroup, Remedy, copy_finding, copy_groups, value_text
-from frx_graph.passes.detectors.detector import Detector
 from frx_graph.records import Copy, CopyKind, Effort, Evidence, Finding, Refusal, Risk, Severity
 from frx_graph.support.plain_text import bytes_text
 
@@ -33,7 +32,7 @@ _SHOWN = 3
 
 
 def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
-    """One finding for each line that converts parameters."""
+    """Yield one finding for each line that converts parameters."""
     for group in copy_groups(analysis, RULE):
         remedy = _remedy(analysis, group)
         yield copy_finding(
@@ -56,7 +55,7 @@ def _title(facts: GraphFacts, group: CopyGroup) -> str:
 
 
 def _remedy(analysis: Analysis, group: CopyGroup) -> Remedy:
-    """By what makes the largest copy; the smaller ones of the line mostly go with it."""
+    """Return the fix for the largest copy; the smaller ones of the line mostly go with it."""
     copy = group.largest
     weight = analysis.facts.values.get(copy.value)
     to_strides = sum(c.bytes for c in group.copies if c.kind is not CopyKind.REORDER)
@@ -64,22 +63,17 @@ def _remedy(analysis: Analysis, group: CopyGroup) -> Remedy:
         return _onednn_remedy(analysis, to_strides)
     images = weight is not None and weight.layout is Layout.CHANNELS_LAST
     if "conv" in copy.operator or (copy.operator == ACCUMULATION and images):
-        dims = 2 if weight is None or len(weight.shape) != 5 else 3
-        memory_format = "channels_last" if dims == 2 else "channels_last_3d"
+        memory_format = channels_last_name(len(weight.shape) if weight is not None else 4)
         if images and copy.operator != ACCUMULATION:
             return Remedy(
                 fix=f"the weight is channels-last, what it meets is not: convert the input too "
-                f"(`.to(memory_format=torch.{memory_format})`), or leave the module plain. Where both are "
+                f"(`.to(memory_format={memory_format})`), or leave the module plain. Where both are "
                 f"channels-last already, the kernel itself wants plain: leave this module out of the conversion",
-                effort=Effort.LOCAL,
-                risk=Risk.LOW,
-                sure_bytes=0,
             )
         return Remedy(
             fix=f"convert once, before the first call and before torch.compile: "
-            f"`model = model.to(memory_format=torch.{memory_format})`",
+            f"`model = model.to(memory_format={memory_format})`",
             effort=Effort.ONE_LINE,
-            risk=Risk.LOW,
             sure_bytes=to_strides,
         )
     if weight is not None and weight.layout is Layout.EXPANDED:
@@ -92,24 +86,22 @@ def _remedy(analysis: Analysis, group: CopyGroup) -> Remedy:
 def _onednn_remedy(analysis: Analysis, to_strides: int) -> Remedy:
     if analysis.facts.train:
         return Remedy(
-            fix="oneDNN packs the weight anew because the optimizer changes it; no stride avoids that while training. "
+            fix="oneDNN packs the weight again because the optimizer changes it; no stride avoids that while training. "
             "Larger batches spread it over more samples; for inference freeze the model",
             effort=Effort.REFACTOR,
-            risk=Risk.LOW,
             sure_bytes=to_strides,
             severity=Severity.INFO,
         )
     return Remedy(
         fix="let Inductor pack the weights once: `torch._inductor.config.freezing = True` before "
         "`torch.compile(model.eval())`, called under torch.no_grad()",
-        effort=Effort.LOCAL,
         risk=Risk.MEDIUM,
         sure_bytes=to_strides,
     )
 
 
 def _parameters(facts: GraphFacts, group: CopyGroup) -> Counter[str]:
-    """Paths of the parameters, with how often each is converted per step."""
+    """Count the conversions of each parameter per step, by path."""
     counts: Counter[str] = Counter()
     for copy in group.copies:
         parameter = _parameter(facts, copy)
@@ -146,7 +138,7 @@ def _evidence(analysis: Analysis, group: CopyGroup) -> Iterator[Evidence]:
 
 
 def _activation_bytes(facts: GraphFacts, group: CopyGroup) -> int:
-    """Bytes per step of what the operators read and write besides parameters."""
+    """Return the bytes per step that the operators read and write besides parameters."""
     total = 0
     for node in group.nodes:
         op = facts.op_by_node.get(node)

@@ -1,1 +1,1 @@
-"""Which operators can share a kernel, and what keeps them apart."""
+"""Fusion of operators into shared kernels, and what prevents it."""

@@ -1,7 +1,7 @@
-"""Where even a fusing compiler must write a tensor to memory and read it again, and why.
+"""Find places at which even a fusing compiler writes a tensor to memory and reads it again.
 
-What Inductor does and does not fuse was seen in the kernels that it generates on the CPU (torch 2.15); what it does on
-CUDA is taken from its sources and said so by the findings.
+What Inductor fuses was seen in the kernels that it generates on the CPU (torch 2.15); for CUDA it is taken from its
+sources, as the findings state.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from frx_graph.passes.fusion.fusion_roles import FusionRole, crosses_devices
 
 
 class Blocker(enum.StrEnum):
-    """Why two operators do not share a kernel."""
+    """Reasons why two operators do not share a kernel."""
 
     EPILOGUE = "library epilogue"
     """A matrix product or convolution is a library call; the pointwise operators behind it are not part of it."""
     SHARED_OPERAND = "separate products"
     """Several products read the same operand, each for itself."""
     REDUCTION = "reduction barrier"
-    """The result of a reduction is needed for every element of what was reduced."""
+    """The result of a reduction is needed for every element of its operand."""
     SLICE = "shape"
-    """A tensor is computed in full, of which only a part is read."""
+    """A tensor is computed in full but read only in part."""
     INDEX = "data-dependent index"
-    """A scatter: which element is written is known only when it runs."""
+    """A scatter, whose target elements are known only at run time."""
     DEVICE = "device change"
     GRAPH_BREAK = "graph break"
     OPAQUE = "opaque operator"
@@ -42,8 +42,8 @@ class Blocker(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BlockedFusion:
-    """One place. `ops` are the operators that stay apart, `op` the one to point at; `bytes` is the traffic that one
-    kernel would save. `detail` is half a sentence on what was seen."""
+    """One place. `ops` stay apart, `op` is the one to point at; `bytes` is the traffic that one kernel would save.
+    `detail` is half a sentence of evidence."""
 
     blocker: Blocker
     op: OpFacts
@@ -56,14 +56,14 @@ _WITH_EPILOGUE = MATRIX_PRODUCTS | {"aten.convolution"}
 _ONEDNN_EPILOGUES = frozenset(
     {"relu", "sigmoid", "tanh", "hardswish", "leaky_relu", "hardtanh", "gelu", "silu", "add", "native_batch_norm"}
 )
-"""What Inductor's freezing folds into a oneDNN convolution or linear (`_inductor/fx_passes/mkldnn_fusion.py`), and a
-batch norm with stored statistics, which it folds into the weights."""
+"""Operators that Inductor's freezing folds into a oneDNN convolution or linear
+(`_inductor/fx_passes/mkldnn_fusion.py`), and batch norm with stored statistics, which it folds into the weights."""
 _HALF = (torch.bfloat16, torch.float16)
 _SCATTERS = frozenset({"index_put", "index_add", "index_copy", "scatter", "scatter_add", "scatter_reduce"})
 
 
 def blocked_fusions(kernels: Kernels, breaks: Sequence[GraphBreak], inner: str) -> list[BlockedFusion]:
-    """Every place of one graph, in no particular order."""
+    """Return every place of one graph, in no particular order."""
     return [
         *_library_epilogues(kernels),
         *_shared_operands(kernels.flow),
@@ -75,7 +75,7 @@ def blocked_fusions(kernels: Kernels, breaks: Sequence[GraphBreak], inner: str) 
 
 
 def _library_epilogues(kernels: Kernels) -> Iterator[BlockedFusion]:
-    """One product for each group of pointwise operators: two products cannot have the same epilogue."""
+    """Yield one product for each group of pointwise operators: two products cannot have the same epilogue."""
     taken: set[str] = set()
     for op in kernels.flow.facts.ops:
         group = kernels.sole_group(op.outputs[0]) if op.operator in _WITH_EPILOGUE and op.outputs else None
@@ -92,8 +92,8 @@ def _library_epilogues(kernels: Kernels) -> Iterator[BlockedFusion]:
 
 
 def _can_be_epilogue(op: OpFacts, reader: OpFacts, flow: Dataflow) -> bool:
-    """True where Inductor can be told to take `reader` into the kernel of `op`: on CUDA its own product templates take
-    any pointwise operator; on the CPU freezing takes some, for inference, into oneDNN's kernels."""
+    """Return True if Inductor can take `reader` into the kernel of `op`: on CUDA its templates take any pointwise
+    operator; on the CPU freezing takes some, for inference, into oneDNN."""
     device = flow.facts.values[op.outputs[0]].device.type
     if flow.roles[reader.node] is not FusionRole.POINTWISE or device not in ("cpu", "cuda"):
         return False
@@ -104,8 +104,8 @@ def _can_be_epilogue(op: OpFacts, reader: OpFacts, flow: Dataflow) -> bool:
 
 
 def _onednn_takes(op: OpFacts, reader: OpFacts, flow: Dataflow) -> bool:
-    """oneDNN gets convolutions of two and three dimensions, and linears in half precision; a linear adds nothing that
-    has to be broadcast."""
+    """Return True for calls that run in oneDNN: 2-D and 3-D convolutions, and linears in half precision without
+    broadcast additions."""
     values = flow.facts.values
     if op.operator == "aten.convolution":
         return len(values[op.outputs[0]].shape) in (4, 5)
@@ -115,7 +115,7 @@ def _onednn_takes(op: OpFacts, reader: OpFacts, flow: Dataflow) -> bool:
 
 
 def _shared_operands(flow: Dataflow) -> Iterator[BlockedFusion]:
-    """Products of one activation with several weights, such as the query, key and value of attention."""
+    """Yield products of one activation with several weights, such as query, key and value of attention."""
     for root, readers in flow.readers.items():
         products = [op for op, name in readers if op.phase is Phase.FORWARD and _weighs(op, name, root, flow)]
         if len(products) > 1:
@@ -130,7 +130,7 @@ def _shared_operands(flow: Dataflow) -> Iterator[BlockedFusion]:
 
 
 def _weighs(op: OpFacts, operand: str, root: str, flow: Dataflow) -> bool:
-    """True for a product of all of `operand`, on the left, with a parameter."""
+    """Return True for a product of all of `operand`, on the left, with a parameter."""
     if op.operator not in ("aten.mm", "aten.addmm"):
         return False
     values = flow.facts.values
@@ -160,8 +160,8 @@ def _reduction_barriers(kernels: Kernels) -> Iterator[BlockedFusion]:
 
 
 def _twice_needed_bytes(kernels: Kernels, first: FusionGroup, second: FusionGroup, least: int) -> int:
-    """What tensors of at least `least` elements cost for being needed by both groups: their second reading, and their
-    writing where nobody else needs them."""
+    """Return the extra traffic of tensors with at least `least` elements that both groups need: the second reading, and
+    the writing if nothing else reads them."""
     flow = kernels.flow
     numbers = {kernels.number_of[first.ops[0].node], kernels.number_of[second.ops[0].node]}
     total = 0
@@ -178,8 +178,8 @@ def _twice_needed_bytes(kernels: Kernels, first: FusionGroup, second: FusionGrou
 
 
 def _sliced_results(flow: Dataflow, inner: str) -> Iterator[BlockedFusion]:
-    """Operators of whose result at most half is read. A compiler that inlines pointwise operators computes no more of
-    those than it needs."""
+    """Yield operators whose result is read at most by half. A compiler that inlines pointwise operators computes only
+    what is needed."""
     for op in flow.facts.ops:
         role = flow.roles[op.node]
         inlined = inner == "inductor" and role is FusionRole.POINTWISE
@@ -205,7 +205,7 @@ def _sliced_results(flow: Dataflow, inner: str) -> Iterator[BlockedFusion]:
 
 
 def _walls(kernels: Kernels) -> Iterator[BlockedFusion]:
-    """Operators that fuse with nothing, between operators that would fuse with each other."""
+    """Yield operators that fuse with nothing, between operators that would fuse with each other."""
     flow = kernels.flow
     for op in flow.facts.ops:
         blocker = _wall(op, flow)
@@ -231,7 +231,7 @@ def _wall(op: OpFacts, flow: Dataflow) -> Blocker | None:
 
 
 def _made_for(root: str, op: OpFacts, kernels: Kernels) -> bool:
-    """True if an operator that could fuse made `root` for `op` alone."""
+    """Return True if a fusible operator made `root` for `op` alone."""
     maker = kernels.flow.maker(root)
     alone = [reader.node for reader in kernels.reading(root)] == [op.node] and root not in kernels.flow.returned
     return alone and maker is not None and maker.node in kernels.number_of and maker.phase is op.phase
@@ -243,9 +243,9 @@ def _wall_detail(made: Sequence[str], used: Sequence[str]) -> str:
 
 
 def _graph_break(flow: Dataflow, breaks: Sequence[GraphBreak]) -> Iterator[BlockedFusion]:
-    """The break at which this graph ends, if its results were made by operators that would fuse with what follows.
+    """Yield the break at which this graph ends, if fusible operators made its results.
 
-    That is the nearest break behind all lines of a function of which the graph holds some.
+    That is the nearest break behind all lines of a function that the graph covers in part.
     """
     lines: dict[tuple[str, str], int] = {}
     for op in flow.facts.ops:

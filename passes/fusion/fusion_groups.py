@@ -1,8 +1,8 @@
-"""Groups of operators that a fusing compiler would run as one kernel each, and the traffic that this would avoid.
+"""Group operators that a fusing compiler would run as one kernel, and count the traffic that this avoids.
 
-Every operator gets a level: how many kernels must have finished before it can run. Connected operators of one level
-and phase form a group. Since levels never fall along an edge, no path leaves a group and comes back: a group can always
-be run as a whole.
+Every operator gets a level: the number of kernels that must finish before it. Connected operators of one level and
+phase form a group. Since levels never fall along an edge, no path leaves a group and comes back, so a group can always
+run as a whole.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from frx_graph.passes.fusion.fusion_roles import FUSIBLE, FusionRole, fusion_rol
 
 @dataclass(frozen=True, slots=True)
 class FusionGroup:
-    """Connected operators of one phase that could share a kernel, in execution order; one operator at least.
+    """Connected operators of one phase that could share a kernel, in execution order; at least one.
 
-    `bytes` is what they move one by one, `saved_bytes` how much less they would move as one kernel. `flops` leaves out
-    operators whose arithmetic is unknown.
+    `bytes` is their traffic one by one, `saved_bytes` the reduction as one kernel. `flops` leaves out operators with
+    unknown arithmetic.
     """
 
     ops: tuple[OpFacts, ...]
@@ -34,7 +34,7 @@ class FusionGroup:
 
 
 class Dataflow:
-    """Which operators really read and make which memory, with views and layout copies looked through.
+    """Readers and makers of memory, with views and layout copies looked through.
 
     A root is a value that is neither a view nor a layout copy of another.
     """
@@ -43,7 +43,7 @@ class Dataflow:
         self.facts = facts
         self.roles: Mapping[str, FusionRole] = {op.node: fusion_role(op, facts) for op in facts.ops}
         self.readers: dict[str, list[tuple[OpFacts, str]]] = {}
-        """Root → the operators that read it, each with the value through which it does."""
+        """Root → the operators that read it, each with the value that it reads."""
         self._root_of: dict[str, str] = {}
         for op in facts.ops:
             if self.roles[op.node] is FusionRole.TRANSPARENT:
@@ -54,20 +54,20 @@ class Dataflow:
         self.returned = {self.root(name) for name in facts.outputs}
 
     def root(self, value: str) -> str:
-        """The root of `value`; itself where it is one."""
+        """Return the root of `value`, which may be `value` itself."""
         return self._root_of.get(value, value)
 
     def maker(self, root: str) -> OpFacts | None:
-        """The operator that made a root; None for an input and for memory that was only allocated."""
+        """Return the operator that made a root; None for an input and for memory that was only allocated."""
         producer = self.facts.producer(root)
         return producer if producer is not None and self.fuses_or_stops(producer) else None
 
     def fuses_or_stops(self, op: OpFacts) -> bool:
-        """False for views, allocations and layout copies."""
+        """Return False for views, allocations and layout copies."""
         return self.roles[op.node] is not FusionRole.TRANSPARENT
 
     def fuses(self, op: OpFacts) -> bool:
-        """True for operators that can share a kernel with others."""
+        """Return True for operators that can share a kernel with others."""
         return self.roles[op.node] in FUSIBLE
 
 
@@ -80,22 +80,22 @@ class Kernels:
 
     @cached_property
     def number_of(self) -> Mapping[str, int]:
-        """Node → position of its group; nodes that fuse with nothing are in none."""
+        """Node → position of its group; nodes that fuse with nothing have none."""
         return {op.node: number for number, group in enumerate(self.groups) for op in group.ops}
 
     def reading(self, root: str) -> list[OpFacts]:
-        """The operators that read a root."""
+        """Return the operators that read a root."""
         return [op for op, _ in self.flow.readers.get(root, ())]
 
     def sole_group(self, root: str) -> FusionGroup | None:
-        """The group that holds every reader of `root`; None if there are several, none, or the program's caller."""
+        """Return the group that holds every reader of `root`; None for several, none, or the program's caller."""
         numbers = {self.number_of.get(op.node) for op in self.reading(root)}
         number = numbers.pop() if len(numbers) == 1 and root not in self.flow.returned else None
         return None if number is None else self.groups[number]
 
 
 def kernel_levels(flow: Dataflow) -> dict[str, int]:
-    """How many kernels must have finished before each operator runs, as late as its own consumers allow."""
+    """Return the number of kernels that must finish before each operator, as late as its consumers allow."""
     levels = _earliest_levels(flow)
     for op in reversed(flow.facts.ops):
         if flow.fuses(op) and not _touches_mutated_memory(op, flow.facts):
@@ -136,8 +136,8 @@ def _fuses_at(flow: Dataflow, root: str, level: int, levels: Mapping[str, int]) 
 
 
 def _latest_level(op: OpFacts, flow: Dataflow, levels: Mapping[str, int]) -> int | None:
-    """The level of the first consumer in the same phase, less one where it needs the finished result; None if there is
-    no such consumer."""
+    """Return the level of the first consumer in the same phase, less one if it needs the finished result; None without
+    such a consumer."""
     waits = 1 if flow.roles[op.node] is FusionRole.REDUCTION else 0
     latest = [
         levels[reader.node] - max(waits, 1 if flow.roles[reader.node] is FusionRole.STATISTICS else 0)
@@ -153,13 +153,11 @@ def _touches_mutated_memory(op: OpFacts, facts: GraphFacts) -> bool:
 
 
 def kernels_of(facts: GraphFacts, costs: Mapping[str, OpCost]) -> Kernels:
-    """The kernels of a graph; `costs` is `op_costs(facts)`. Linear in the size of the graph."""
+    """Return the kernels of a graph, groups in execution order; every fusible operator is in exactly one.
+
+    `costs` is `op_costs(facts)`. Linear in the size of the graph.
+    """
     flow = Dataflow(facts)
-    return Kernels(flow, fusion_groups(flow, costs))
-
-
-def fusion_groups(flow: Dataflow, costs: Mapping[str, OpCost]) -> tuple[FusionGroup, ...]:
-    """The groups of a graph in execution order. Every operator that can share a kernel is in exactly one."""
     levels = kernel_levels(flow)
     fusible = [op for op in flow.facts.ops if flow.fuses(op)]
     union = _DisjointSets(op.node for op in fusible)
@@ -173,7 +171,7 @@ def fusion_groups(flow: Dataflow, costs: Mapping[str, OpCost]) -> tuple[FusionGr
     for op in fusible:
         by_group.setdefault(union.find(op.node), []).append(op)
     saved = _saved_bytes(flow, {node: union.find(node) for node in levels if node in union})
-    return tuple(
+    groups = tuple(
         FusionGroup(
             ops=tuple(ops),
             phase=ops[0].phase,
@@ -183,6 +181,7 @@ def fusion_groups(flow: Dataflow, costs: Mapping[str, OpCost]) -> tuple[FusionGr
         )
         for key, ops in by_group.items()
     )
+    return Kernels(flow, groups)
 
 
 def _join(union: _DisjointSets, levels: Mapping[str, int], pairs: Iterable[tuple[OpFacts, OpFacts]]) -> None:
@@ -192,8 +191,8 @@ def _join(union: _DisjointSets, levels: Mapping[str, int], pairs: Iterable[tuple
 
 
 def _alike(flow: Dataflow, root: str, members: list[OpFacts]) -> Iterable[tuple[OpFacts, OpFacts]]:
-    """Neighbours among the readers of one tensor that go over the same number of elements: they fuse horizontally.
-    Weights and single numbers are read by many and join nobody."""
+    """Yield neighbouring readers of one tensor that have the same number of elements: they fuse horizontally. Weights
+    and single numbers, which many read, do not count."""
     value = flow.facts.values[root]
     if value.kind in (InputKind.PARAMETER, InputKind.BUFFER) or value.numel <= 1:
         return
@@ -206,8 +205,8 @@ def _alike(flow: Dataflow, root: str, members: list[OpFacts]) -> Iterable[tuple[
 
 
 def _saved_bytes(flow: Dataflow, group_of: Mapping[str, str]) -> dict[str, int]:
-    """Traffic that each group avoids as one kernel: what its operators read more than once, what one of them made for
-    another, and the writing of what nobody outside needs."""
+    """Return the traffic that each group avoids as one kernel: repeated reads, reads of its own results, and writes of
+    what nothing outside needs."""
     saved: dict[str, int] = {}
     for root, readers in flow.readers.items():
         maker = flow.maker(root)
@@ -240,5 +239,5 @@ class _DisjointSets:
         return member
 
     def join(self, first: str, second: str) -> None:
-        """The earlier set's name stays."""
+        """Join two sets under the name of the first."""
         self._parent[self.find(second)] = self.find(first)

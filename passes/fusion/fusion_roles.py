@@ -1,9 +1,9 @@
-"""What an operator is to a compiler that fuses loops: which operators can share one kernel, and which end it.
+"""Classify operators by their part in loop fusion: those that share a kernel, and those that end it.
 
-The roles say what Inductor does in torch 2.15, as seen in the kernels it generates on the CPU: reductions along the
-innermost dimensions share a kernel with what follows (`softmax`, `layer_norm`), others end it (`x / x.sum()`, batch
-norm in training); gathers, pooling and interpolation are loads with an index of their own; scatters, sorts and scans
-are not fused with their consumers; matrix products and convolutions are library calls.
+The roles describe Inductor in torch 2.15, as seen in its CPU kernels: reductions along the innermost dimensions share a
+kernel with what follows (`softmax`, `layer_norm`), others end it (`x / x.sum()`, batch norm in training); gathers,
+pooling and interpolation are indexed loads; scatters, sorts and scans are not fused with their consumers; matrix
+products and convolutions are library calls.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from frx_graph.passes.costs.operator_traffic import allocates
 
 
 class FusionRole(enum.StrEnum):
-    """How an operator takes part in a fused kernel."""
+    """Part of an operator in a fused kernel."""
 
     TRANSPARENT = "transparent"
-    """Moves nothing of its own: a view, an allocation, or a layout copy, which the copy rules answer for."""
+    """Moves nothing: a view, an allocation, or a layout copy, which the copy rules cover."""
     POINTWISE = "pointwise"
     """Each element of the result needs only elements of the operands: fuses on both sides."""
     ROW_REDUCTION = "row reduction"
@@ -77,7 +77,7 @@ _BATCH_NORM_TRAINING = 5
 
 
 def fusion_role(op: OpFacts, facts: GraphFacts) -> FusionRole:
-    """The role of one call."""
+    """Return the role of one call."""
     if op.opaque:
         return FusionRole.BARRIER
     name = op.operator.rpartition(".")[2].removesuffix("_")
@@ -99,7 +99,7 @@ def fusion_role(op: OpFacts, facts: GraphFacts) -> FusionRole:
 
 
 def is_layout_copy(op: OpFacts, facts: GraphFacts) -> bool:
-    """True for a node that copies a tensor to other strides and changes neither its values nor its dtype or device."""
+    """Return True for a node that only changes the strides of a tensor."""
     if op.operator not in LAYOUT_COPIES or not op.inputs or not op.outputs:
         return False
     source, result = facts.values[op.inputs[0]], facts.values[op.outputs[0]]
@@ -107,13 +107,13 @@ def is_layout_copy(op: OpFacts, facts: GraphFacts) -> bool:
 
 
 def crosses_devices(op: OpFacts, facts: GraphFacts) -> bool:
-    """True if the operator's tensors of rank 1 and more lie on several devices: it moves data between them."""
+    """Return True if tensors of rank 1 and more are on several devices, so that the operator moves data."""
     values = (*facts.input_values(op), *facts.output_values(op))
     return len({value.device for value in values if value.shape}) > 1
 
 
 def _reduction_role(value: ValueFacts, dims: Iterable[int] | None, *, after: bool) -> FusionRole:
-    """`after`: the operator itself goes over its operand again once it has reduced it, as softmax does."""
+    """Return the role of a reduction. `after`: it reads its operand again once it has reduced it, as softmax does."""
     rank = len(value.shape)
     reduced = set(range(rank)) if dims is None else {dim % rank for dim in dims} if rank else set()
     kept = [dim for dim in value.order if value.shape[dim] != 1]
@@ -125,7 +125,7 @@ def _reduction_role(value: ValueFacts, dims: Iterable[int] | None, *, after: boo
 
 
 def _reduced_dims(op: OpFacts, name: str) -> tuple[int, ...] | None:
-    """The dimensions that a reduction removes; None for all of them."""
+    """Return the dimensions that a reduction removes; None for all."""
     if name == "_adaptive_avg_pool2d":
         return (-2, -1)
     position = 2 if name in ("linalg_vector_norm", "norm") else 1

@@ -12,8 +12,7 @@ from frx_graph.capture.captured_graph import InputKind
 from frx_graph.facts.graph_facts import OpFacts, ValueFacts, ValueRef
 from frx_graph.facts.layout import CHANNELS_LAST_ORDER, Layout, dimension_order
 from frx_graph.facts.operator_overload import argument_of, find_overload
-from frx_graph.rules.layout_operator import POINTWISE, UNKNOWN, LayoutOperator, LayoutRole
-from frx_graph.rules.operator_table import layout_operators
+from frx_graph.rules.layout_operator import POINTWISE, UNKNOWN, LayoutOperator, LayoutRole, layout_operators
 
 
 def layout_operator(op: OpFacts) -> LayoutOperator:

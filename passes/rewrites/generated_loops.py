@@ -9,12 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from frx_graph.facts.generated_call import GeneratedCall, ReadResult
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts
 from frx_graph.facts.layout import strides_for_order
 from frx_graph.facts.operator_families import GATHERS
 from frx_graph.facts.operator_overload import argument_of
-from frx_graph.facts.operator_signature import OperatorSignature, signature_of
+from frx_graph.facts.operator_signature import GeneratedCall, OperatorSignature, ReadResult, signature_of
 from frx_graph.passes.layouts.dimension_map import Order, canonical
 from frx_graph.passes.rewrites.layout.anchor_calls import anchor_orders
 from frx_graph.passes.rewrites.layout.ops import Member

@@ -61,6 +61,8 @@ def test_each_call_of_a_graph_receives_its_own_gradient() -> None:
     assert _places(advice.copies) == _places(advice.observed)
     assert Phase.BACKWARD in {copy.phase for copy in advice.observed}
     assert len({graph.graph_id for graph in advice.graphs}) == len(advice.graphs)
+    assert advice.findings
+    assert {finding.graph_id for finding in advice.findings} <= {graph.graph_id for graph in advice.graphs}
 
 
 def test_every_version_of_a_frame_that_a_step_runs_counts() -> None:

@@ -2,7 +2,7 @@ import operator_table
 import pytest
 from operator_samples.observation import sample_calls
 
-from frx_graph.rules.operator_table import layout_operators
+from frx_graph.rules.layout_operator import layout_operators
 
 
 def test_rows_that_hold_are_counted_and_the_exit_status_is_good(capsys: pytest.CaptureFixture[str]) -> None:

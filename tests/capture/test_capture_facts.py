@@ -18,7 +18,7 @@ from torch._dynamo import utils as dynamo_utils
 from torch._inductor import cudagraph_utils
 
 from frx_graph.capture import capture_facts
-from frx_graph.capture.capture_changes import STRIDES, Allowance, CaptureChange, worse_capture
+from frx_graph.capture.capture_changes import CaptureChange, worse_capture
 from frx_graph.capture.capture_facts import CaptureFacts, normalised_guard, observe_capture
 
 BACKENDS = ("eager", pytest.param("inductor", marks=pytest.mark.integration))
@@ -74,8 +74,8 @@ def captured(
     return observe_capture(step)
 
 
-def kinds(baseline: CaptureFacts, candidate: CaptureFacts, *allowances: Allowance) -> list[CaptureChange]:
-    return [found.kind for found in worse_capture(baseline, candidate, allowances)]
+def kinds(baseline: CaptureFacts, candidate: CaptureFacts) -> list[CaptureChange]:
+    return [found.kind for found in worse_capture(baseline, candidate)]
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -170,23 +170,22 @@ def test_recompiles_that_the_baseline_has_too_are_no_change() -> None:
     assert CaptureChange.RECOMPILE not in kinds(baseline, candidate)
 
 
-def test_other_strides_are_new_guards_unless_allowed() -> None:
+def test_other_strides_are_new_guards() -> None:
     baseline = captured(Net())
     candidate = captured(Net().to(memory_format=torch.channels_last))
     found = worse_capture(baseline, candidate)
     assert [worse.kind for worse in found] == [CaptureChange.GUARD]
     assert "_parameters['weight']" in found[0].detail
-    assert kinds(baseline, candidate, STRIDES) == []
 
 
-def test_the_strides_allowance_does_not_explain_another_guard() -> None:
+def test_another_guard_is_worse() -> None:
     baseline = captured(Net())
     for changed in ("size=[2, 3, 8, 8]", "requires_grad=False"):
         guards = tuple(guard.replace(changed, "something else") for guard in baseline.frames[0].guards)
         assert guards != baseline.frames[0].guards
         frame = dataclasses.replace(baseline.frames[0], guards=guards)
         candidate = dataclasses.replace(baseline, frames=(frame,))
-        assert kinds(baseline, candidate, STRIDES) == [CaptureChange.GUARD]
+        assert kinds(baseline, candidate) == [CaptureChange.GUARD]
 
 
 @pytest.mark.integration

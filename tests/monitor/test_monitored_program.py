@@ -16,7 +16,7 @@ from torch import Tensor, fx, nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from watched_backend import Machine, Watch, leaking, taking
 
-from frx_graph.capture.repeatable_graph import repeatable
+from frx_graph.capture.graph_signature import repeatable
 from frx_graph.compiler.fallback import LazyBaseline
 from frx_graph.monitor.health_signals import CHECK_STEPS, PromisedTimes, Signal, find_next_check
 from frx_graph.monitor.monitored_program import MonitoredProgram, State

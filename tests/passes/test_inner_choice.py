@@ -6,8 +6,8 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 import frx_graph
 from frx_graph import backend
-from frx_graph.capture.aot_graph import captured_from_aot
 from frx_graph.capture.captured_graph import Phase
+from frx_graph.capture.compiler_graphs import captured_from_aot
 from frx_graph.facts.build import build_graph_facts
 from frx_graph.options import backend_options
 from frx_graph.passes.inner_choice import CHOICES, inner_choices, options_of

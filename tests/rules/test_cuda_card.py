@@ -8,7 +8,8 @@ import pytest
 
 from frx_graph.analyzers.cuda import CUDA_DETECTORS
 from frx_graph.errors import ContractError
-from frx_graph.rules.cuda_card import Category, cuda_cards, parse_cuda_card
+from frx_graph.rules.card_file import parse_card
+from frx_graph.rules.cuda_card import Category, CudaCard, cuda_cards
 
 TEXT = resources.files("frx_graph.rules").joinpath("cuda/warp_divergence.yaml").read_text(encoding="utf-8")
 
@@ -41,4 +42,4 @@ def test_every_category_has_rules() -> None:
 def test_malformed_cards_are_refused(before: str, after: str, said: str) -> None:
     assert before in TEXT
     with pytest.raises(ContractError, match=said):
-        parse_cuda_card(TEXT.replace(before, after), "warp_divergence.yaml")
+        parse_card(TEXT.replace(before, after), "warp_divergence.yaml", CudaCard, "id")

@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 
 from frx_graph.errors import ContractError, OptionError
 from frx_graph.evidence.ptx.ptxas import find_ptxas
+from frx_graph.rules.card_file import parse_card
 from frx_graph.rules.gpu_profile import (
+    ArchitectureCard,
     GpuProfile,
     all_architectures,
     architecture_of,
@@ -22,7 +24,6 @@ from frx_graph.rules.gpu_profile import (
     features_of,
     find_gpu,
     gpu_named,
-    parse_architecture,
 )
 
 CARDS = all_architectures()
@@ -226,10 +227,10 @@ def test_targets_and_compute_capabilities() -> None:
 
 def test_numbers_without_a_source_are_refused() -> None:
     with pytest.raises(ContractError, match="source go together"):
-        parse_architecture(CARD.replace(", source: a data sheet", ""), "sm_99.yaml")
+        parse_card(CARD.replace(", source: a data sheet", ""), "sm_99.yaml", ArchitectureCard, "architecture")
     with pytest.raises(ContractError, match="bandwidth"):
-        parse_architecture(CARD.replace("sms: 4", "bandwidth: 4"), "sm_99.yaml")
-    assert parse_architecture(CARD, "sm_99.yaml").limits is None
+        parse_card(CARD.replace("sms: 4", "bandwidth: 4"), "sm_99.yaml", ArchitectureCard, "architecture")
+    assert parse_card(CARD, "sm_99.yaml", ArchitectureCard, "architecture").limits is None
 
 
 FEATURES = {

@@ -18,8 +18,7 @@ from torch.utils import _pytree as pytree
 from torch.utils.flop_counter import flop_registry
 
 from frx_graph.facts.operator_overload import find_overload
-from frx_graph.rules.layout_operator import DimensionMap, LayoutOperator
-from frx_graph.rules.operator_table import layout_operators
+from frx_graph.rules.layout_operator import DimensionMap, LayoutOperator, layout_operators
 
 FALLS_BACK_INSIDE = {"aten.sort", "aten.bernoulli_"}
 """Lowered, but to a call of eager's kernel, always on the CPU."""

@@ -6,7 +6,8 @@ import pytest
 
 from frx_graph.errors import ContractError
 from frx_graph.evidence.ncu.metrics import BY_NAME, known_metric
-from frx_graph.rules.recommendation_card import OF_TRACES, all_recommendations, cards_by_label, parse_recommendation
+from frx_graph.rules.card_file import parse_card
+from frx_graph.rules.recommendation_card import OF_TRACES, RecommendationCard, all_recommendations, cards_by_label
 
 NCU_LABELS = (
     "memory_bandwidth_bound",
@@ -74,9 +75,9 @@ def test_what_a_card_asks_to_be_measured_can_be(card) -> None:
 
 
 def test_a_card_is_named_as_its_file() -> None:
-    assert parse_recommendation(CARD, "rec_something.yaml").id == "rec_something"
+    assert parse_card(CARD, "rec_something.yaml", RecommendationCard, "id").id == "rec_something"
     with pytest.raises(ContractError, match="holds the card of rec_something"):
-        parse_recommendation(CARD, "rec_other.yaml")
+        parse_card(CARD, "rec_other.yaml", RecommendationCard, "id")
 
 
 @pytest.mark.parametrize(
@@ -92,4 +93,4 @@ def test_a_card_is_named_as_its_file() -> None:
 )
 def test_malformed_cards_are_refused(before: str, after: str, said: str) -> None:
     with pytest.raises(ContractError, match=said):
-        parse_recommendation(CARD.replace(before, after), "rec_something.yaml")
+        parse_card(CARD.replace(before, after), "rec_something.yaml", RecommendationCard, "id")

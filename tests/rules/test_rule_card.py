@@ -7,7 +7,8 @@ import pytest
 from frx_graph.errors import ContractError, OptionError
 from frx_graph.passes import detectors
 from frx_graph.records import Effort, Risk
-from frx_graph.rules.rule_card import RuleCard, all_cards, load_card, parse_card
+from frx_graph.rules.card_file import parse_card
+from frx_graph.rules.rule_card import RuleCard, all_cards, load_card
 
 LAYOUT = Path(__file__).parents[2] / "rules" / "layout"
 ALL_CODES = [f"FRX{number:03d}" for number in range(1, 16)]
@@ -32,7 +33,7 @@ CARD = textwrap.dedent(
 
 
 def test_a_complete_card_parses() -> None:
-    card = parse_card(CARD, "FRX042.yaml")
+    card = parse_card(CARD, "FRX042.yaml", RuleCard, "code")
     assert (card.code, card.name, card.effort, card.risk) == ("FRX042", "answer_copied", Effort.ONE_LINE, Risk.LOW)
     assert card.example.after == "x = 2"
 
@@ -45,7 +46,7 @@ def test_a_missing_key_is_named(key: str) -> None:
     else:
         text = "".join(line for line in lines if not line.startswith(f"{key}:"))
     with pytest.raises(ContractError, match=rf"FRX042\.yaml: {key}"):
-        parse_card(text, "FRX042.yaml")
+        parse_card(text, "FRX042.yaml", RuleCard, "code")
 
 
 @pytest.mark.parametrize(
@@ -63,12 +64,12 @@ def test_a_missing_key_is_named(key: str) -> None:
 def test_a_malformed_card_says_where(change: tuple[str, str], complaint: str) -> None:
     assert change[0] in CARD
     with pytest.raises(ContractError, match=complaint):
-        parse_card(CARD.replace(*change), "FRX042.yaml")
+        parse_card(CARD.replace(*change), "FRX042.yaml", RuleCard, "code")
 
 
 def test_the_file_name_is_the_code() -> None:
     with pytest.raises(ContractError, match="FRX042") as caught:
-        parse_card(CARD, "FRX043.yaml")
+        parse_card(CARD, "FRX043.yaml", RuleCard, "code")
     assert caught.value.hint == "name it FRX042.yaml"
 
 

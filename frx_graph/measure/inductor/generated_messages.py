@@ -7,8 +7,7 @@ from typing import Annotated, Any
 import torch
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
-from frx_graph.facts.generated_call import GeneratedCall, ReadResult
-from frx_graph.facts.operator_signature import OperatorSignature, SpecArgument, TensorSpec
+from frx_graph.facts.operator_signature import GeneratedCall, OperatorSignature, ReadResult, SpecArgument, TensorSpec
 
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 

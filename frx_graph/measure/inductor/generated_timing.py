@@ -17,7 +17,7 @@ from types import MappingProxyType
 
 import torch
 
-from frx_graph.facts.generated_call import GeneratedCall
+from frx_graph.facts.operator_signature import GeneratedCall
 from frx_graph.measure.inductor.generated_messages import Answer, CallMessage, Request
 from frx_graph.measure.measurement_cache import (
     measured_operators_path,

@@ -18,8 +18,8 @@ from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from frx_graph.errors import first_line
-from frx_graph.facts.generated_call import GeneratedCall
 from frx_graph.facts.operator_families import GATHERS
+from frx_graph.facts.operator_signature import GeneratedCall
 from frx_graph.measure.inductor.generated_messages import Answer, Request
 from frx_graph.measure.machine.disturbance import disturbance
 from frx_graph.measure.operators.operator_call import argument_sets

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, fx
 from torch.fx.experimental.symbolic_shapes import statically_known_true, sym_eq
 
-from frx_graph.capture.without_guards import without_guards
+from frx_graph.capture.tracing_context import without_guards
 from frx_graph.errors import RewriteError
 from frx_graph.support.torch_internals import FakeTensor, FakeTensorMode, enable_python_dispatcher, pytree
 

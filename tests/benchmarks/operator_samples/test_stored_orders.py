@@ -8,8 +8,7 @@ from frx_graph.capture.call_site import UNKNOWN_SITE
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.facts.graph_facts import OpFacts, ValueRef
 from frx_graph.passes.layouts.dimension_map import canonical, plain_order
-from frx_graph.rules.layout_operator import POINTWISE, UNKNOWN
-from frx_graph.rules.operator_table import layout_operators
+from frx_graph.rules.layout_operator import POINTWISE, UNKNOWN, layout_operators
 
 NHWC = (0, 2, 3, 1)
 

@@ -12,8 +12,7 @@ from operator_samples.verification import contradictions
 
 from frx_graph.facts.operator_overload import find_overload
 from frx_graph.passes.layouts.dimension_map import canonical
-from frx_graph.rules.layout_operator import DimensionMap, Keeps, LayoutOperator, LayoutRole, Needs
-from frx_graph.rules.operator_table import layout_operators
+from frx_graph.rules.layout_operator import DimensionMap, Keeps, LayoutOperator, LayoutRole, Needs, layout_operators
 
 ROWS = [row for row in layout_operators().values() if row.only_on is None]
 ELSEWHERE = [row for row in layout_operators().values() if row.only_on is not None]

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from frx_graph.facts.generated_call import GeneratedCall, ReadResult
-from frx_graph.facts.operator_signature import OperatorSignature, TensorSpec
+from frx_graph.facts.operator_signature import GeneratedCall, OperatorSignature, ReadResult, TensorSpec
 from frx_graph.measure.inductor import generated_timing
 from frx_graph.measure.inductor.generated_messages import CallMessage
 from frx_graph.measure.inductor.generated_timing import GeneratedTimes, generated_key, generated_seconds, time_generated

@@ -80,7 +80,6 @@ def test_a_finding_carries_the_whole_group_and_the_share_that_a_fix_saves(with_c
     assert (finding.saving.predicted_pct_min, finding.saving.predicted_pct_max) == (0.0, 5.0)
     assert finding.severity is Severity.MEDIUM
     assert finding.evidence[0].text == "2 copies per step move 192 B, 1 of them in the backward"
-    assert finding.graph_id == analysis.facts.graph_id
 
 
 def test_values_are_written_with_what_matters_of_their_layout(analyse: Any) -> None:

@@ -111,7 +111,7 @@ def test_a_copy_that_gives_the_caller_its_strides_is_needed(churn: Any) -> None:
     (finding,) = churn(Returned(), X, step_bytes=1000 * BYTES)
     assert finding.title == "Explicit copy"
     assert finding.severity is Severity.INFO
-    assert "needed as the program stands" in finding.fix
+    assert "needed as the program is written" in finding.fix
     assert "permute(0, 3, 1, 2)" in finding.fix
 
 
@@ -209,7 +209,7 @@ def test_slices_of_one_tensor_are_different_values(churn: Any) -> None:
 
     (finding,) = churn(Slices(), X)
     assert finding.title == "Copy in an unrolled loop"
-    assert finding.fix == "these are 2 copies of parts of one value: copy x once, before it is taken apart"
+    assert finding.fix == "these are 2 copies of parts of one value: copy x once, before it is split"
     assert (finding.count_per_step, what_for(finding)) == (2, "2 loop (4.61 kB)")
 
 
@@ -368,7 +368,7 @@ def test_the_backward_stands_at_the_forwards_line(churn: Any) -> None:
     # gradient, so the first layer's reshape has none.
     assert backward.title == "Gradient copied in the backward"
     assert (backward.count_per_step, sum(copy.bytes for copy in backward.copies)) == (1, 2 * BYTES)
-    assert forward.bytes_per_step == backward.bytes_per_step == 0  # needed as the program stands: no fix saves them
+    assert forward.bytes_per_step == backward.bytes_per_step == 0  # needed as the program is written: no fix saves them
     assert backward.evidence[0].text.endswith("1 of them in the backward")
     assert "autograd makes this copy" in backward.fix
     assert backward.site.function == "forward"

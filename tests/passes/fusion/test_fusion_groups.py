@@ -13,7 +13,7 @@ from torch._inductor import metrics
 from torch.nn import functional
 
 from frx_graph.passes.call_groups import short_name
-from frx_graph.passes.fusion.fusion_groups import Dataflow, fusion_groups, kernel_levels
+from frx_graph.passes.fusion.fusion_groups import Dataflow, kernel_levels
 
 X = torch.randn(16, 32)
 N = X.nbytes
@@ -35,7 +35,7 @@ def groups_of(analyse):
         analysis = analyse(model, *args, train=train)
         return [
             ([short_name(op) for op in group.ops], group.bytes, group.saved_bytes)
-            for group in fusion_groups(Dataflow(analysis.facts), analysis.costs)
+            for group in analysis.kernels.groups
             if group.bytes
         ]
 
@@ -195,8 +195,7 @@ def test_no_path_leaves_a_group_and_comes_back(analyse, names):
         return x
 
     analysis = analyse(Function(function), X)
-    flow = Dataflow(analysis.facts)
-    groups = fusion_groups(flow, analysis.costs)
+    flow, groups = analysis.kernels.flow, analysis.kernels.groups
     kernel_of = {op.node: number for number, group in enumerate(groups) for op in group.ops}
     order = networkx.DiGraph()
     for op in analysis.facts.ops:

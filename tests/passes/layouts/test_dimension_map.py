@@ -21,8 +21,7 @@ from frx_graph.passes.layouts.dimension_map import (
     plain_order,
     view_strides,
 )
-from frx_graph.rules.layout_operator import DimensionMap
-from frx_graph.rules.operator_table import layout_operators
+from frx_graph.rules.layout_operator import DimensionMap, layout_operators
 
 NHWC = (0, 2, 3, 1)
 

@@ -10,8 +10,8 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from frx_graph.capture.aot_graph import captured_from_aot
 from frx_graph.capture.captured_graph import Phase
+from frx_graph.capture.compiler_graphs import captured_from_aot
 from frx_graph.facts.build import build_graph_facts
 from frx_graph.passes.rewrites.generated_loops import loop_calls
 from frx_graph.passes.rewrites.layout.anchor_calls import anchor_orders

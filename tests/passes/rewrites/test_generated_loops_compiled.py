@@ -11,8 +11,8 @@ from torch.nn import functional
 
 from frx_graph import backend
 from frx_graph.compiler import operator_times
-from frx_graph.facts.generated_call import GeneratedCall
 from frx_graph.facts.layout import dimension_order
+from frx_graph.facts.operator_signature import GeneratedCall
 from frx_graph.measure.inductor import generated_timing
 from frx_graph.passes.layouts.dimension_map import plain_order
 from frx_graph.passes.rewrites.layout.anchor_calls import anchor_orders

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from frx_graph.capture.aot_graph import captured_from_aot
 from frx_graph.capture.captured_graph import Phase
+from frx_graph.capture.compiler_graphs import captured_from_aot
 from frx_graph.facts.build import build_graph_facts
 from frx_graph.passes.rewrites.layout.anchor_calls import anchor_calls, anchor_orders, conversion_calls
 from frx_graph.passes.rewrites.layout.assignment import cheapest_orders, propose_orders, undecided_values

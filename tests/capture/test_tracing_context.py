@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from frx_graph.capture.kept_modes import modes_put_back
+from frx_graph.capture.tracing_context import modes_put_back
 
 
 def modes() -> tuple[object, ...]:

@@ -1,9 +1,13 @@
-"""Whether a call can be advised on at all, before anything is run."""
+"""Calls of a model: checked before anything runs, and compiled as one function with a cache of its own."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from frx_graph.errors import TargetError
@@ -11,8 +15,8 @@ from frx_graph.support.torch_internals import pytree
 
 
 def check_call(model: object, args: object, kwargs: object, function: str = "advise") -> None:
-    """Raise `TargetError` unless `model(*args, **kwargs)` has the form of a call, on tensors that hold values.
-    `function` is what was called with them, for the hint."""
+    """Raise `TargetError` unless `model(*args, **kwargs)` is a call on tensors that hold values. `function` is the name
+    that the hint shows."""
     if not callable(model):
         raise TargetError(f"the model is a {type(model).__name__}, which cannot be called", "give a module or function")
     if isinstance(args, Tensor) or not isinstance(args, Sequence) or isinstance(args, (str, bytes)):
@@ -39,3 +43,34 @@ def _on_meta(model: object, args: Sequence[object], kwargs: Mapping[object, obje
         for path, value in pytree.tree_flatten_with_path(given)[0]:
             if isinstance(value, Tensor) and value.is_meta:
                 yield f"{name}{pytree.keystr(path)}"
+
+
+class NotCompiledError(Exception):
+    """A call that Dynamo does not compile, as under the stance `force_eager` or a dispatch mode."""
+
+
+def whole_call(model: Callable[..., Any], purpose: str) -> Callable[..., Any]:
+    """Return the model with its hooks as one function, for `fullgraph=True`. Called without being compiled, it raises
+    `NotCompiledError` before the model runs. `purpose` becomes part of its name."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if not torch.compiler.is_compiling():
+            raise NotCompiledError
+        return model(*args, **kwargs)
+
+    # With code of its own: Dynamo counts by code how often it compiles.
+    call.__code__ = call.__code__.replace(co_name=f"{purpose}_{type(model).__name__}")
+    return call
+
+
+def recompiling_fails() -> bool:
+    """Return True under the stance `fail_on_recompile`, with which a program forbids recompilation."""
+    # Private: nothing public tells which stance is taken.
+    return bool(torch._dynamo.eval_frame._stance.stance == "fail_on_recompile")
+
+
+_NAME = "isolate_recompiles"
+
+ISOLATED: Mapping[str, Any] = MappingProxyType(
+    {_NAME: True} if _NAME in inspect.signature(torch.compile).parameters else {}
+)

@@ -7,8 +7,16 @@ import yaml
 from pydantic import ValidationError
 
 from frx_graph.errors import ContractError
-from frx_graph.rules.layout_operator import POINTWISE, UNKNOWN, DimensionMap, Keeps, LayoutOperator, LayoutRole
-from frx_graph.rules.operator_table import layout_operators, parse_rows
+from frx_graph.rules.layout_operator import (
+    POINTWISE,
+    UNKNOWN,
+    DimensionMap,
+    Keeps,
+    LayoutOperator,
+    LayoutRole,
+    layout_operators,
+    parse_rows,
+)
 
 
 def test_the_table_covers_every_family() -> None:

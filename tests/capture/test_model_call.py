@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import frx_graph
-from frx_graph.capture.call_check import check_call
+from frx_graph.capture.model_call import check_call
 from frx_graph.errors import TargetError
 
 META = torch.empty(2, device="meta")

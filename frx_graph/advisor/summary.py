@@ -1,0 +1,96 @@
+"""Summaries of an analysis for the report: environment, graphs, totals, and what could not be analysed."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterator, Sequence
+
+import torch
+
+from frx_graph.advice import Environment, GraphSummary, PeakFlops, Totals, is_quick_win
+from frx_graph.capture.captured_graph import Capture
+from frx_graph.capture.dynamo_events import short_reason
+from frx_graph.measure.machine.device_profile import DeviceProfile
+from frx_graph.measure.measurement_cache import MeasuredOperators
+from frx_graph.passes.analysis import Analysis
+from frx_graph.passes.copies.prediction import unknown_operators
+from frx_graph.passes.costs.operator_costs import roofline_points
+from frx_graph.passes.spans import layout_spans
+from frx_graph.records import Finding, Refusal
+from frx_graph.version import __version__
+
+
+def environment_of(
+    device: torch.device, profile: DeviceProfile | None, *, inner: str, contract: str | None
+) -> Environment:
+    """Return the versions and the device; bandwidth and peaks only if the device was calibrated."""
+    peaks = profile.peak_flops if profile is not None else {}
+    return Environment(
+        frx_version=__version__,
+        torch_version=torch.__version__,
+        python_version=platform.python_version(),
+        platform=f"{platform.system()} {platform.machine()}",
+        device=str(device),
+        device_name=profile.name if profile is not None else device.type,
+        inner=inner,
+        threads=torch.get_num_threads(),
+        bandwidth_bytes_per_s=profile.bandwidth_bytes_per_s if profile is not None else None,
+        peak_flops=tuple(PeakFlops(str(dtype).removeprefix("torch."), flops) for dtype, flops in peaks.items()),
+        contract=contract,
+    )
+
+
+def summarize_graph(analysis: Analysis) -> GraphSummary:
+    """Return one graph's counts, layout spans and roofline points."""
+    facts = analysis.facts
+    return GraphSummary(
+        graph_id=facts.graph_id,
+        origin=facts.origin,
+        train=facts.train,
+        ops=len(facts.ops),
+        spans=layout_spans(facts, analysis.copies, analysis.costs),
+        roofline=roofline_points(facts, costs=analysis.costs),
+    )
+
+
+def total_copies(analyses: Sequence[Analysis], findings: Sequence[Finding]) -> Totals:
+    """Return the copies per step of all graphs, and their share of the step's traffic."""
+    copies = [copy for analysis in analyses for copy in analysis.copies]
+    copy_bytes = sum(copy.bytes for copy in copies)
+    step_bytes = analyses[0].step_bytes if analyses else 0
+    return Totals(
+        ops_scanned=sum(len(analysis.facts.ops) for analysis in analyses),
+        copies_per_step=sum(copy.count for copy in copies),
+        copy_bytes_per_step=copy_bytes,
+        bandwidth_overhead_pct=100.0 * copy_bytes / step_bytes if step_bytes else None,
+        quick_wins=sum(map(is_quick_win, findings)),
+    )
+
+
+def refuse_breaks(capture: Capture) -> list[Refusal]:
+    """Return one refusal for each graph break; breaks without a known line are distinguished by reason."""
+    places: dict[tuple[object, ...], Refusal] = {}
+    for found in capture.breaks:
+        reason = short_reason(found.reason)
+        refusal = Refusal("graph break", f"what runs between the graphs is not seen: {reason}", site=found.site)
+        places.setdefault(found.site.location if found.site.line else (reason,), refusal)
+    return list(places.values())
+
+
+def refuse_unmeasured(measured: MeasuredOperators) -> Iterator[Refusal]:
+    """Yield a refusal for each operator that failed when it was run by itself."""
+    for signature, reason in measured.failures.items():
+        yield Refusal(signature.target, f"could not be run by itself to see what it copies: {reason}")
+
+
+def refuse_unknown(analysis: Analysis) -> list[Refusal]:
+    """Return the operators that count as making no copy only because nothing is known about them."""
+    strides = "whether it copies such strides is not known here: it is counted as no copy"
+    inside = "what it copies inside is not known: it is counted as no copy"
+    by_operator: dict[tuple[str, str], list[str]] = {}
+    for op in unknown_operators(analysis.facts, analysis.measurements, analysis.contract, analysis.inner):
+        by_operator.setdefault((op.operator, strides), []).append(op.node)
+    for op in analysis.facts.ops:
+        if op.opaque:
+            by_operator.setdefault((op.operator, inside), []).append(op.node)
+    return [Refusal(operator, reason, tuple(nodes)) for (operator, reason), nodes in by_operator.items()]

@@ -1,0 +1,84 @@
+"""Graphs on their way to an inner compiler: records of AOTAutograd's graphs, and copies of Dynamo's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import replace
+
+from torch import fx
+from torch.utils import _pytree as pytree
+
+from frx_graph.capture.call_site import site_from_stack_trace
+from frx_graph.capture.captured_graph import CapturedGraph, GraphInput, InputKind, Phase
+
+
+def captured_from_aot(
+    module: fx.GraphModule, *, graph_id: str, phase: Phase, train: bool, static_inputs: Collection[str]
+) -> CapturedGraph:
+    """Return the record of `module`, which is shared, not copied.
+
+    `static_inputs` names the placeholders that hold parameters and buffers, whose addresses stay the same from call to
+    call. All outputs count as visible, also those that are only saved for the backward.
+    """
+    graph = module.graph
+    captured = CapturedGraph(
+        graph_id=graph_id,
+        origin=graph_id,
+        train=train,
+        aten=module,
+        inputs=tuple(
+            GraphInput(node.name, node.name, InputKind.PARAMETER if node.name in static_inputs else InputKind.ARGUMENT)
+            for node in graph.find_nodes(op="placeholder")
+        ),
+        sites={},
+        phases=dict.fromkeys((node.name for node in graph.nodes), phase),
+        outputs_visible=(),
+    )
+    return renewed(captured)
+
+
+def renewed(captured: CapturedGraph) -> CapturedGraph:
+    """Return the record of the same module after in-place changes; added nodes belong to the same phase."""
+    graph = captured.aten.graph
+    phase = next(iter(captured.phases.values()))
+    return replace(
+        captured,
+        sites={node.name: site_from_stack_trace(node.stack_trace) for node in graph.nodes},
+        phases=dict.fromkeys((node.name for node in graph.nodes), phase),
+        outputs_visible=tuple(
+            node.name for node in pytree.tree_leaves(graph.output_node().args) if isinstance(node, fx.Node)
+        ),
+    )
+
+
+_DYNAMOS_NOTES = ("_param_name_to_source",)
+"""Attributes by which AOTAutograd identifies weights (torch 2.15, `_aot_autograd/frontend_utils.py`)."""
+
+
+def graph_as_it_is(dynamo: fx.GraphModule) -> fx.GraphModule:
+    """Copy a Dynamo graph over the same weights, with all metadata that compilers read."""
+    return graph_as_it_was(dynamo)()
+
+
+def graph_as_it_was(dynamo: fx.GraphModule) -> Callable[[], fx.GraphModule]:
+    """Copy the graph now and return a function that makes the module later: making it takes far longer than the
+    copy."""
+    graph = fx.Graph()
+    copies: dict[fx.Node, fx.Node] = {}
+    result = graph.graph_copy(dynamo.graph, copies)
+    graph.output(result).meta.update(dynamo.graph.output_node().meta)
+    for node, copied in copies.items():
+        if hasattr(node, "_dynamo_source"):
+            copied._dynamo_source = node._dynamo_source
+
+    meta = dict(dynamo.meta)
+    notes = {name: getattr(dynamo, name) for name in _DYNAMOS_NOTES if hasattr(dynamo, name)}
+
+    def made() -> fx.GraphModule:
+        module = fx.GraphModule(dynamo, graph)
+        module.meta = dict(meta)
+        for name, note in notes.items():
+            setattr(module, name, note)
+        return module
+
+    return made

@@ -1,0 +1,97 @@
+"""Keep traces from changing the program's state: modes, saved-tensor hooks, guards and logs."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Iterator
+
+import torch
+from torch._subclasses import fake_tensor
+from torch._subclasses.fake_tensor import FakeTensorMode, disable_fake_tensor_cache
+
+_DEVICES = ("cpu", "cuda")
+"""Device types with an autocast mode of their own."""
+
+
+@contextlib.contextmanager
+def modes_put_back() -> Iterator[None]:
+    """Restore gradient mode, autocast and `torch.func` transforms on leaving.
+
+    Dynamo's graphs switch these by calls between operators; one that raises in between would leave the wrong mode.
+    """
+    gradients = torch.is_grad_enabled()
+    autocast = [(device, torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)) for device in _DEVICES]
+    cached, nesting = torch.is_autocast_cache_enabled(), _autocast_nesting()
+    # Private: Dynamo itself cleans up so behind each compiled call (`_TorchDynamoContext`, torch 2.15 and 2.13).
+    transforms = torch._C._functorch.get_dynamic_layer_stack_depth()
+    try:
+        yield
+    finally:
+        torch._C._functorch.pop_dynamic_layer_stack_and_undo_to_depth(transforms)
+        while _autocast_nesting() > nesting:
+            torch.autocast_decrement_nesting()
+        torch.set_autocast_cache_enabled(cached)
+        for device, enabled, dtype in autocast:
+            torch.set_autocast_enabled(device, enabled)
+            torch.set_autocast_dtype(device, dtype)
+        torch.set_grad_enabled(gradients)
+
+
+def _autocast_nesting() -> int:
+    """Return the number of entered autocast regions; while there are any, converted weights are kept."""
+    nesting: int = torch.autocast_increment_nesting() - 1
+    torch.autocast_decrement_nesting()
+    return nesting
+
+
+def has_saved_tensor_hooks() -> bool:
+    """Return True if the user's hooks see what autograd saves now."""
+    hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)
+    return hooks is not None
+
+
+@contextlib.contextmanager
+def unseen_by_saved_tensor_hooks() -> Iterator[None]:
+    """Hide what is saved for a backward inside from the user's hooks, as Dynamo's own tracing does.
+
+    A checkpoint that counts saved tensors would find another number when it runs the program again, already compiled.
+    """
+    before = torch._C._autograd._saved_tensors_hooks_set_tracing(True)
+    try:
+        yield
+    finally:
+        torch._C._autograd._saved_tensors_hooks_set_tracing(before)
+
+
+@contextlib.contextmanager
+def without_guards(mode: FakeTensorMode) -> Iterator[None]:
+    """Enter `mode` without adding guards, tracking fresh symbols, filling its cache, or logging failures.
+
+    The result of a kernel without symbolic sizes holds for one size only. Without the guard that says so, the cache
+    would return it for other sizes (torch 2.15, `constant_pad_nd`).
+    """
+    with contextlib.ExitStack() as stack:
+        if mode.shape_env is not None:
+            stack.enter_context(mode.shape_env.suppress_guards())
+            stack.enter_context(mode.shape_env.ignore_fresh_unbacked_symbols())
+            stack.enter_context(disable_fake_tensor_cache(mode))
+        stack.enter_context(mode)
+        stack.enter_context(_unlogged())
+        yield
+
+
+@contextlib.contextmanager
+def _unlogged() -> Iterator[None]:
+    """Suppress the stack that torch logs if a fake operator fails in this thread."""
+    logger, trying = logging.getLogger(fake_tensor.__name__), threading.get_ident()
+
+    def of_others(record: logging.LogRecord) -> bool:
+        return record.thread != trying or record.exc_info is None
+
+    logger.addFilter(of_others)
+    try:
+        yield
+    finally:
+        logger.removeFilter(of_others)

@@ -1,1 +1,0 @@
-"""What made a frame compile again."""
