@@ -10,12 +10,11 @@ import enum
 import re
 from dataclasses import dataclass
 
-import torch._dynamo.config
-
 from frx_graph.capture.call_site import UNKNOWN_SITE, CallSite, site_from_stack_trace
 from frx_graph.capture.captured_graph import GraphBreak, frame_of
 from frx_graph.facts.graph_facts import GraphFacts
 from frx_graph.passes.analysis import Analysis
+from frx_graph.support.torch_internals import dynamo_config
 
 
 class RecompileCause(enum.StrEnum):
@@ -110,7 +109,7 @@ def _cause(text: str) -> tuple[RecompileCause, str]:
 
 def recompile_limit() -> int:
     """Return the number of versions of a frame that Dynamo keeps, after which it runs the frame in eager."""
-    return int(torch._dynamo.config.recompile_limit)
+    return int(dynamo_config.recompile_limit)
 
 
 def recompiles_of_frame(analysis: Analysis) -> tuple[RecompileReason, ...]:

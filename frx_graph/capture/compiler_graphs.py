@@ -6,10 +6,10 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from torch import fx
-from torch.utils import _pytree as pytree
 
 from frx_graph.capture.call_site import site_from_stack_trace
 from frx_graph.capture.captured_graph import CapturedGraph, GraphInput, InputKind, Phase
+from frx_graph.support.torch_internals import pytree
 
 
 def captured_from_aot(

@@ -9,10 +9,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
-from torch._ops import HigherOrderOperator
-from torch.utils import _pytree as pytree
 
-from frx_graph.support.torch_internals import FakeTensor, OpOverload, OpOverloadPacket
+from frx_graph.support.torch_internals import FakeTensor, HigherOrderOperator, OpOverload, OpOverloadPacket, pytree
 
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 PLAIN_TENSORS = (Tensor, nn.Parameter, nn.Buffer, FakeTensor)

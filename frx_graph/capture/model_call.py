@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from frx_graph.errors import TargetError
-from frx_graph.support.torch_internals import pytree
+from frx_graph.support.torch_internals import get_compile_stance, pytree
 
 
 def check_call(model: object, args: object, kwargs: object, function: str = "advise") -> None:
@@ -65,8 +65,7 @@ def whole_call(model: Callable[..., Any], purpose: str) -> Callable[..., Any]:
 
 def recompiling_fails() -> bool:
     """Return True under the stance `fail_on_recompile`, with which a program forbids recompilation."""
-    # Private: nothing public tells which stance is taken.
-    return bool(torch._dynamo.eval_frame._stance.stance == "fail_on_recompile")
+    return get_compile_stance() == "fail_on_recompile"
 
 
 _NAME = "isolate_recompiles"

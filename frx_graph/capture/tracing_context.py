@@ -8,8 +8,16 @@ import threading
 from collections.abc import Iterator
 
 import torch
-from torch._subclasses import fake_tensor
-from torch._subclasses.fake_tensor import FakeTensorMode, disable_fake_tensor_cache
+
+from frx_graph.support.torch_internals import (
+    FakeTensorMode,
+    disable_fake_tensor_cache,
+    fake_tensor,
+    get_functorch_depth,
+    get_saved_tensor_hooks,
+    pop_functorch_layers,
+    set_saved_tensor_hooks_tracing,
+)
 
 _DEVICES = ("cpu", "cuda")
 """Device types with an autocast mode of their own."""
@@ -24,12 +32,12 @@ def modes_put_back() -> Iterator[None]:
     gradients = torch.is_grad_enabled()
     autocast = [(device, torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)) for device in _DEVICES]
     cached, nesting = torch.is_autocast_cache_enabled(), _autocast_nesting()
-    # Private: Dynamo itself cleans up so behind each compiled call (`_TorchDynamoContext`, torch 2.15 and 2.13).
-    transforms = torch._C._functorch.get_dynamic_layer_stack_depth()
+    # Dynamo itself cleans up so behind each compiled call (`_TorchDynamoContext`, torch 2.15 and 2.13).
+    transforms = get_functorch_depth()
     try:
         yield
     finally:
-        torch._C._functorch.pop_dynamic_layer_stack_and_undo_to_depth(transforms)
+        pop_functorch_layers(transforms)
         while _autocast_nesting() > nesting:
             torch.autocast_decrement_nesting()
         torch.set_autocast_cache_enabled(cached)
@@ -48,8 +56,7 @@ def _autocast_nesting() -> int:
 
 def has_saved_tensor_hooks() -> bool:
     """Return True if the user's hooks see what autograd saves now."""
-    hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)
-    return hooks is not None
+    return get_saved_tensor_hooks(True) is not None
 
 
 @contextlib.contextmanager
@@ -58,11 +65,11 @@ def unseen_by_saved_tensor_hooks() -> Iterator[None]:
 
     A checkpoint that counts saved tensors would find another number when it runs the program again, already compiled.
     """
-    before = torch._C._autograd._saved_tensors_hooks_set_tracing(True)
+    before = set_saved_tensor_hooks_tracing(True)
     try:
         yield
     finally:
-        torch._C._autograd._saved_tensors_hooks_set_tracing(before)
+        set_saved_tensor_hooks_tracing(before)
 
 
 @contextlib.contextmanager

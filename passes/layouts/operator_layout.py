@@ -6,13 +6,13 @@ import enum
 import math
 
 import torch
-from torch._functorch import config as functorch_config
 
 from frx_graph.capture.captured_graph import InputKind
 from frx_graph.facts.graph_facts import OpFacts, ValueFacts, ValueRef
 from frx_graph.facts.layout import CHANNELS_LAST_ORDER, Layout, dimension_order
 from frx_graph.facts.operator_overload import argument_of, find_overload
 from frx_graph.rules.layout_operator import POINTWISE, UNKNOWN, LayoutOperator, LayoutRole, layout_operators
+from frx_graph.support.torch_internals import functorch_config
 
 
 def layout_operator(op: OpFacts) -> LayoutOperator:

@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx
-from torch.utils import _pytree as pytree
 
 from frx_graph.errors import RewriteError, first_line
 from frx_graph.facts.layout import is_dense
@@ -26,6 +25,7 @@ from frx_graph.passes.rewrites.meta_strides.fake_values import (
     storage_of,
 )
 from frx_graph.passes.rewrites.meta_strides.unreliable_strides import as_run, lies_in_operand
+from frx_graph.support.torch_internals import pytree
 
 
 def correct_views(graph: fx.Graph, given: Mapping[str, Tensor]) -> None:

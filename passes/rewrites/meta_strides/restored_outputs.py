@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx
-from torch._inductor.custom_graph_pass import CustomGraphPass
 
 from frx_graph.errors import RewriteError
 from frx_graph.facts.layout import (
@@ -26,7 +25,7 @@ from frx_graph.passes.rewrites.layout.edits import LayoutEdit, order_of, same_st
 from frx_graph.passes.rewrites.meta_strides.fake_values import fake_mode_of, number_storages, running_fakes, storage_of
 from frx_graph.passes.rewrites.meta_strides.unreliable_strides import is_view
 from frx_graph.passes.rewrites.meta_strides.unreliable_values import has_one_order
-from frx_graph.support.torch_internals import pytree
+from frx_graph.support.torch_internals import CustomGraphPass, pytree
 
 
 def restore_outputs(edit: LayoutEdit, output: fx.Node, kept: Collection[str]) -> None:
