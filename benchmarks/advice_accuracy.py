@@ -32,7 +32,7 @@ from frx_graph.advisor.observe import observe_step
 from frx_graph.capture.aten_trace import run_step
 from frx_graph.capture.state_snapshot import preserve_state
 from frx_graph.measure.operators.copy_recorder import CopyRecorder
-from frx_graph.passes.copies.copy_findings import owner
+from frx_graph.passes.copies.copy_findings import find_owner
 from frx_graph.records import Copy, Finding
 
 TOLERANCE = 0.10
@@ -126,7 +126,7 @@ def amounts(copies: Iterable[Copy]) -> Mapping[Place, Amount]:
     """Copies and bytes by place."""
     found: dict[Place, Amount] = {}
     for copy in copies:
-        place = Place(copy.site.file, copy.site.line, copy.operator, copy.kind, owner(copy), copy.phase)
+        place = Place(copy.site.file, copy.site.line, copy.operator, copy.kind, find_owner(copy), copy.phase)
         found[place] = found.get(place, Amount()) + Amount(copy.count, copy.bytes)
     return found
 
@@ -150,7 +150,7 @@ def score(of: Iterable[Row]) -> Score:
 
 def unlisted(predicted: Sequence[Copy], findings: Sequence[Finding]) -> int:
     """How many predicted copies stand in no finding, or in several, or in one of a rule that does not own them."""
-    listed = Counter(copy for finding in findings for copy in finding.copies if finding.rule == owner(copy))
+    listed = Counter(copy for finding in findings for copy in finding.copies if finding.rule == find_owner(copy))
     return sum(abs(amount - listed[copy]) for copy, amount in Counter(predicted).items())
 
 
@@ -190,9 +190,9 @@ def unwatched(step: Callable[[], object]) -> Amount:
     with preserve_state(step) as state:
         step()
         state.clear_gradients()
-        with (recorder := CopyRecorder()), recorder.region("step"):
+        with (recorder := CopyRecorder()), recorder.open_region("step"):
             step()
-    copies = recorder.copies("step")
+    copies = recorder.get_copies("step")
     return Amount(len(copies), sum(copy.bytes for copy in copies))
 
 

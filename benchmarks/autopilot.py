@@ -37,7 +37,7 @@ from zoo import ZOO, zoo_entry
 
 from frx_graph import __version__
 from frx_graph.errors import PolicyError
-from frx_graph.measure.machine.measurement_environment import measurement_environment
+from frx_graph.measure.machine.measurement_environment import get_measurement_environment
 from frx_graph.trials.policy import TrialPolicy, read_policy
 
 LIMIT_SECONDS = 3600.0
@@ -66,7 +66,7 @@ def made_by(policy: TrialPolicy, device: str, inner: str) -> dict[str, Any]:
     """What figures depend on: those of two runs belong together only where this is the same."""
     return {
         "frx": __version__,
-        "environment": asdict(measurement_environment(device)),
+        "environment": asdict(get_measurement_environment(device)),
         "inner": inner,
         "policy": policy.model_dump(mode="json"),
     }

@@ -22,7 +22,7 @@ from versus_case import Case, Mode, build, forward_backward
 from versus_measure import in_one_line
 from zoo import zoo_entry
 
-from frx_graph.capture.graph_signature import compiled_signature
+from frx_graph.capture.graph_signature import hash_compilation
 from frx_graph.errors import TravelError
 from frx_graph.trial_worker.graph_file import write_graph
 
@@ -92,7 +92,7 @@ def _keeping(asked: Asked, graphs: dict[str, str | None]) -> Callable[..., Any]:
     frx = torch._dynamo.lookup_backend("frx")
 
     def backend(dynamo: fx.GraphModule, inputs: list[Any], **how: Any) -> Any:
-        signature = compiled_signature(dynamo.graph, asked.inner.value, None)
+        signature = hash_compilation(dynamo.graph, asked.inner.value, None)
         try:
             write_graph(graph_folder(asked.folder, signature), dynamo, inputs)
             graphs[signature] = None

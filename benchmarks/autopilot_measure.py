@@ -16,14 +16,14 @@ from autopilot_case import Asked, Found, found_file, graph_folder
 from autopilot_results import CaseResult, GraphResult, Measured, Tried, measured
 from versus_arms import Inner
 
-from frx_graph.autopilot.proposals import portions
+from frx_graph.autopilot.proposals import group_by_portion
 from frx_graph.errors import FrxError, LedgerMissingError
 from frx_graph.ledger.database.opening import open_to_read
 from frx_graph.ledger.decision import Decision, Kind
 from frx_graph.ledger.location import LEDGER_VARIABLE, parse_location
 from frx_graph.records import Candidate
-from frx_graph.reports.trials.trial_document import TrialDocument, trial_document
-from frx_graph.support.supervisor.process import package_pythonpath
+from frx_graph.reports.trials.trial_document import TrialDocument, build_trial_document
+from frx_graph.support.supervisor.process import extend_pythonpath
 from frx_graph.trial_worker.launch import start_arm
 from frx_graph.trials.arm_messages import GraphWorkload, Load
 from frx_graph.trials.executor import Programs, run_trial
@@ -125,7 +125,7 @@ def _tried(decision: Decision) -> Tried:
     known = [one.predicted_seconds for one in candidates if one.predicted_seconds is not None]
     return Tried(
         plan=decision.plan,
-        names=tuple(portions(candidates)),
+        names=tuple(group_by_portion(candidates)),
         # A sum with an unknown part is unknown.
         predicted_seconds=sum(known) if len(known) == len(candidates) else None,
         unpriced=tuple(dict.fromkeys(one.rewrite for one in candidates if one.predicted_seconds is None)),
@@ -148,7 +148,7 @@ def _run(job: Job, folder: Path, seconds: float) -> Iterator[str]:
         policy=job.policy.model_dump(mode="json"),
         folder=folder,
     )
-    environment = {**os.environ, **package_pythonpath(), LEDGER_VARIABLE: str(_ledger(folder))}
+    environment = {**os.environ, **extend_pythonpath(), LEDGER_VARIABLE: str(_ledger(folder))}
     # In a group of its own: what ends it does not end this process.
     process = subprocess.Popen(
         [sys.executable, str(_PROGRAM), asked.model_dump_json()], env=environment, start_new_session=True
@@ -183,7 +183,7 @@ def _ledger(folder: Path) -> Path:
 
 def _decisions(folder: Path) -> list[Decision]:
     try:
-        events = open_to_read(parse_location(str(_ledger(folder)))).events()
+        events = open_to_read(parse_location(str(_ledger(folder)))).read_events()
     except LedgerMissingError:
         return []
     return [event.decision for event in events]
@@ -204,11 +204,11 @@ def _trial(
     base = Load(GraphWorkload(str(graph_folder(folder, signature))), train, job.inner.value, job.policy.seed)
     programs = Programs(replace(base, candidates=baseline), replace(base, candidates=candidate))
     against = "what is applied" if baseline else "the baseline"
-    name = " + ".join(portions(candidate))
+    name = " + ".join(group_by_portion(candidate))
     run = run_trial(
         programs, policy, start_arm, progress=lambda stage: progress(f"{job.title}: {name} against {against}: {stage}")
     )
-    document = trial_document(
+    document = build_trial_document(
         run,
         target=f"graph {signature}",
         train=train,

@@ -29,7 +29,7 @@ import psutil
 from frx_graph.analyze.run import analyze_bundle
 from frx_graph.cli.commands import app  # noqa: F401 - it imports torch, once and not in each round
 from frx_graph.cli.main import run
-from frx_graph.errors import EvidenceError, first_line
+from frx_graph.errors import EvidenceError, summarize_error
 from frx_graph.evidence.run import bundle_layout
 
 MARK = "FRX_KILLED_COLLECT"
@@ -170,7 +170,7 @@ def look(folder: Path, figures: Figures) -> None:
         figures.refused += 1
         print(f"refused: {error}", file=sys.stderr)
     except Exception as error:  # noqa: BLE001 - that is what is looked for
-        figures.failed.append(first_line(error))
+        figures.failed.append(summarize_error(error))
 
 
 def main() -> int:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from frx_graph.analyzers.cuda.analysis import analyse_cuda
-from frx_graph.analyzers.kernels.analysis import analyse_kernels
+from frx_graph.analyzers.cuda.analysis import detect_cuda_defects
+from frx_graph.analyzers.kernels.analysis import analyze_kernels
 from frx_graph.analyzers.kernels.kernel_totals import KernelTotals
-from frx_graph.analyzers.kernels.ptx_analysis import analyse_ptx, gpu_of_target
+from frx_graph.analyzers.kernels.ptx_analysis import analyze_ptx_module, resolve_target_gpu
 from frx_graph.analyzers.layers import Layers, NcuLayer, PtxLayer, SourceLayer
 from frx_graph.evidence.cuda.parsing import parse_cuda
 from frx_graph.evidence.ncu.launch import KernelLaunch, NcuExport
@@ -51,7 +51,7 @@ def ncu(*launches: KernelLaunch) -> NcuLayer:
     totals = KernelTotals()
     for one in launches:
         totals.add(one)
-    return NcuLayer(NcuExport("report.csv", launches=len(launches)), analyse_kernels(totals.summaries()))
+    return NcuLayer(NcuExport("report.csv", launches=len(launches)), analyze_kernels(totals.summarize_kernels()))
 
 
 def measured(*launches: KernelLaunch) -> Layers:
@@ -62,7 +62,7 @@ def measured(*launches: KernelLaunch) -> Layers:
 def source(text: str, gpu: GpuProfile | None = None) -> SourceLayer:
     """CUDA source, judged for that GPU, or for any."""
     found = parse_cuda(text, "kernel.cu")
-    return SourceLayer(found, analyse_cuda(found, gpu))
+    return SourceLayer(found, detect_cuda_defects(found, gpu))
 
 
 def function(name: str = "_Z5scalePf", mix: Mapping[Kind, int] = MIX, *, virtual: int = 100) -> Function:
@@ -88,4 +88,6 @@ def ptx(*functions: Function, assembled: Sequence[Assembled | None] = (), target
     """PTX of these, and what the assembler says of each, if it was asked."""
     module = PtxModule("kernel.ptx", "9.0", target, functions, ())
     told = {one.name: said for one, said in zip(functions, assembled, strict=False) if said is not None}
-    return PtxLayer(module, analyse_ptx(module, told, gpu_of_target(target, None)), None if told else "no ptxas")
+    return PtxLayer(
+        module, analyze_ptx_module(module, told, resolve_target_gpu(target, None)), None if told else "no ptxas"
+    )

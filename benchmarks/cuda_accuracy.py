@@ -27,7 +27,7 @@ from pathlib import Path
 
 from tabulate import tabulate
 
-from frx_graph.analyzers.cuda.analysis import CudaFinding, analyse_cuda
+from frx_graph.analyzers.cuda.analysis import CudaFinding, detect_cuda_defects
 from frx_graph.errors import EvidenceError
 from frx_graph.evidence.cuda.parsing import parse_cuda
 from frx_graph.evidence.cuda.source import Space, StrideKind
@@ -95,7 +95,7 @@ def _read(path: Path, folder: Folder) -> Iterator[tuple[Path, CudaFinding]]:
                 folder.failed.append(str(error))
             folder.seconds += time.process_time() - begin
             continue
-        analysis = analyse_cuda(source)
+        analysis = detect_cuda_defects(source)
         folder.seconds += time.process_time() - begin
         folder.kernels += len(source.kernels)
         folder.unread += len(source.unread)

@@ -54,7 +54,7 @@ from cuda_planted import planted
 from scipy.stats import binomtest
 from tabulate import tabulate
 
-from frx_graph.analyzers.cuda.analysis import analyse_cuda
+from frx_graph.analyzers.cuda.analysis import detect_cuda_defects
 from frx_graph.errors import EvidenceError
 from frx_graph.evidence.cuda.parsing import parse_cuda
 
@@ -148,7 +148,7 @@ def _findings_of(text: str, name: str) -> frozenset[tuple[str, str]]:
     except EvidenceError:
         return frozenset()
     return frozenset(
-        (one.kernel.split("<", 1)[0].rsplit("::", 1)[-1], one.card.id) for one in analyse_cuda(source).findings
+        (one.kernel.split("<", 1)[0].rsplit("::", 1)[-1], one.card.id) for one in detect_cuda_defects(source).findings
     )
 
 

@@ -22,8 +22,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from frx_graph.evidence.cuda.kernels import function_name, kernel_nodes
-from frx_graph.evidence.cuda.syntax import line_of, parse_tree
+from frx_graph.evidence.cuda.kernels import find_kernels, get_function_name
+from frx_graph.evidence.cuda.syntax import get_line, parse_tree
 
 RACE = "shared_memory_without_barrier"
 CONFLICT = "possible_shared_memory_bank_conflict"
@@ -72,11 +72,11 @@ def places(rule: str, file: Path) -> Iterator[Place]:
         return
     code = _COMMENT.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), text).split("\n")
     tree = parse_tree(text.encode("utf-8", "replace"))
-    for node in (one.node for one in kernel_nodes(tree)[0]):
-        first, last = line_of(node), node.end_point[0] + 1
+    for node in (one.node for one in find_kernels(tree)[0]):
+        first, last = get_line(node), node.end_point[0] + 1
         if last - first >= _LONGEST:
             continue
-        name = function_name(tree.text, node).split("<", 1)[0].rsplit("::", 1)[-1]
+        name = get_function_name(tree.text, node).split("<", 1)[0].rsplit("::", 1)[-1]
         alike = tuple(_alike("\n".join(code[first - 1 : last])))
         for line in range(first, last + 1):
             changed = code[line - 1]

@@ -30,8 +30,8 @@ from ncu_exports import RAW, SOL, Launch, long_export, metric, wide_export
 from tabulate import tabulate
 
 from frx_graph.analyzers.kernels.kernel_totals import KernelTotals
-from frx_graph.analyzers.kernels.occupancy_model import limiters
-from frx_graph.analyzers.kernels.speed_of_light import Bound, speed_of_light
+from frx_graph.analyzers.kernels.occupancy_model import find_limiters
+from frx_graph.analyzers.kernels.speed_of_light import Bound, judge_speed_of_light
 from frx_graph.evidence.ncu.csv_file import read_ncu_csv
 from frx_graph.evidence.ncu.launch import KernelLaunch
 from frx_graph.evidence.ncu.metrics import METRICS
@@ -153,7 +153,7 @@ def judged(path: Path) -> FileResult:
     for number, text in said.items():
         if (expected := _expected(text)) is None or "compute_throughput" not in by_number[number].values:
             continue
-        sol = speed_of_light(by_number[number].values)
+        sol = judge_speed_of_light(by_number[number].values)
         if sol.bound is Bound.UNKNOWN:
             continue
         verdicts += 1
@@ -165,7 +165,7 @@ def judged(path: Path) -> FileResult:
         limited += 1
         smallest = {name for name, limit in named.items() if limit == min(named.values())}
         full = by_number[number].values.get("theoretical_occupancy", 0.0) >= 99.0
-        holds = {str(limiter) for limiter in limiters(by_number[number].values)} == (set() if full else smallest)
+        holds = {str(limiter) for limiter in find_limiters(by_number[number].values)} == (set() if full else smallest)
         limited_as_said += holds
         if not holds:
             wrong.append(f"limiter of {number}")

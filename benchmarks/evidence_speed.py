@@ -33,9 +33,9 @@ from pathlib import Path
 from tabulate import tabulate
 
 from frx_graph.analyze.layers import analyze_cuda, analyze_ncu, analyze_run
-from frx_graph.analyzers.kernels.ptx_analysis import analyse_ptx, gpu_of_target
+from frx_graph.analyzers.kernels.ptx_analysis import analyze_ptx_module, resolve_target_gpu
 from frx_graph.errors import EvidenceError
-from frx_graph.evidence.file_kind import FileKind, file_kind
+from frx_graph.evidence.file_kind import FileKind, detect_file_kind
 from frx_graph.evidence.ptx.parsing import read_ptx
 
 _AIMS: Mapping[FileKind, float] = {FileKind.TRACE: 20, FileKind.NCU_CSV: 50, FileKind.PTX: 2, FileKind.CUDA: 5}
@@ -138,14 +138,14 @@ def _kinds(paths: Sequence[Path]) -> Iterator[tuple[FileKind, Path]]:
     for path in paths:
         for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
             try:
-                yield file_kind(file), file
+                yield detect_file_kind(file), file
             except EvidenceError:
                 continue
 
 
 def _ptx(path: Path) -> None:
     module = read_ptx(path)
-    analyse_ptx(module, {}, gpu_of_target(module.target, None))
+    analyze_ptx_module(module, {}, resolve_target_gpu(module.target, None))
 
 
 _READERS: Mapping[FileKind, Callable[[Path], object]] = {

@@ -34,10 +34,10 @@ from step_noise import HOSTILE, SHARED, Noise, recorded
 from tabulate import tabulate
 
 from frx_graph.trials.policy import TUNE_POLICY, TrialPolicy, read_policy
-from frx_graph.trials.protocol import Protocol, protocol
+from frx_graph.trials.protocol import Protocol, make_protocol
 from frx_graph.trials.samples import Block, MeasuredQuad
-from frx_graph.trials.schedule import Arm, Quad, next_quad, schedule
-from frx_graph.trials.verdict import Outcome, Verdict, early_verdict, final_verdict
+from frx_graph.trials.schedule import Arm, Quad, make_schedule, select_next_quad
+from frx_graph.trials.verdict import Outcome, Verdict, decide_early, decide_finally
 
 TRACE = Path(__file__).parent / "results" / "convolution-steps.json"
 TRIALS = 3000
@@ -64,8 +64,8 @@ class Case:
 
 def cases() -> tuple[Case, ...]:
     """The rules with the gains that they are judged by."""
-    tune, default = protocol(TUNE_POLICY), protocol(TrialPolicy())
-    eighth, shared = protocol(TrialPolicy(), candidates=8), protocol(TrialPolicy(), in_process=True)
+    tune, default = make_protocol(TUNE_POLICY), make_protocol(TrialPolicy())
+    eighth, shared = make_protocol(TrialPolicy(), candidates=8), make_protocol(TrialPolicy(), in_process=True)
     return (
         Case("8 %", tune, 0.0, at_most=0.0),
         Case("8 %", tune, 0.0, at_most=0.01, processes=WIDE),
@@ -91,7 +91,7 @@ def cases() -> tuple[Case, ...]:
 
 def cases_of(policy: TrialPolicy) -> tuple[Case, ...]:
     """Equal arms and several gains under any policy; only the first is judged."""
-    rule, name = protocol(policy), f"{100 * policy.minimum_speedup:g} %"
+    rule, name = make_protocol(policy), f"{100 * policy.minimum_speedup:g} %"
     gains = (0.04, 0.06, 0.08, 0.12)
     return (Case(name, rule, 0.0, at_most=0.0), *(Case(name, rule, gain) for gain in gains))
 
@@ -132,13 +132,15 @@ def simulated_trial(
     for pair in range(rule.process_pairs):
         seconds[pair, Arm.BASELINE] = STEP_SECONDS * bias[2 * pair]
         seconds[pair, Arm.CANDIDATE] = STEP_SECONDS * bias[2 * pair + 1] / (1 + speedup)
-    plan = schedule(rule)
+    plan = make_schedule(rule)
     measured: list[MeasuredQuad] = []
     verdict: Verdict | None = None
-    while verdict is None and (quad := next_quad(plan, [seen.void for seen in measured], rule.void_quads_allowed)):
+    while verdict is None and (
+        quad := select_next_quad(plan, [seen.void for seen in measured], rule.void_quads_allowed)
+    ):
         measured.append(run_quad(quad, factors, seconds, rule.steps_per_block))
-        verdict = early_verdict(measured, rule)
-    return verdict or final_verdict(measured, rule), 4 * rule.steps_per_block * len(measured)
+        verdict = decide_early(measured, rule)
+    return verdict or decide_finally(measured, rule), 4 * rule.steps_per_block * len(measured)
 
 
 def rates(case: Case, noise: Noise, trials: int, seed: int = 0) -> Rates:
@@ -203,9 +205,9 @@ def table(judged: Sequence[tuple[Case, Rates]], machines: Sequence[str]) -> str:
 def _real(count: int, policy: TrialPolicy, file: Path | None) -> int:
     from real_trials import real_trials  # imports torch, as the next does
 
-    from frx_graph.measure.machine.measurement_environment import measurement_environment
+    from frx_graph.measure.machine.measurement_environment import get_measurement_environment
 
-    environment = asdict(measurement_environment("cpu"))
+    environment = asdict(get_measurement_environment("cpu"))
     found = []
     for trial in real_trials(count, policy):
         found.append(trial)

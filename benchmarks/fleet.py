@@ -98,7 +98,7 @@ def environment() -> dict[str, str]:
 
 def bases(recorded: Sequence[Path]) -> list[Base]:
     """Each bundle as it was recorded, and with a profiler's trace."""
-    from frx_graph.analyze.run import analyse_files
+    from frx_graph.analyze.run import analyze_files
     from frx_graph.reports.render.document import to_json
 
     found = []
@@ -106,13 +106,17 @@ def bases(recorded: Sequence[Path]) -> list[Base]:
         for trace in (None, TRACE):
             with open_bundle(path) as bundle, tempfile.TemporaryDirectory() as name:
                 folder = Path(name)
-                files = {bundle.inside(file): file.read_bytes() for file in bundle.root.rglob("*") if file.is_file()}
+                files = {
+                    bundle.get_relative_name(file): file.read_bytes()
+                    for file in bundle.root.rglob("*")
+                    if file.is_file()
+                }
                 files.pop("derived/summary.json", None)
                 if trace is not None:
                     files[f"profiler/{trace.name}"] = trace.read_bytes()
                 write_folder(folder, files)
                 with open_bundle(folder) as copied:
-                    summary = to_json(analyse_files(copied))["result"]
+                    summary = to_json(analyze_files(copied))["result"]
                 found.append(Base(files, summary))
     return found
 

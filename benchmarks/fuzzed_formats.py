@@ -14,10 +14,10 @@ from ncu_exports import MEMORY, OCCUPANCY, RAW, SOL, Launch, long_export, metric
 from run_traces import RunTrace
 
 from frx_graph.analyze.layers import analyze_cuda, analyze_ncu, analyze_run
-from frx_graph.analyzers.kernels.ptx_analysis import analyse_ptx
-from frx_graph.analyzers.observations.generated_observations import generated_sightings
+from frx_graph.analyzers.kernels.ptx_analysis import analyze_ptx_module
+from frx_graph.analyzers.observations.generated_observations import observe_generated_code
 from frx_graph.analyzers.observations.observation import RunFile
-from frx_graph.analyzers.observations.onednn_observations import onednn_sightings
+from frx_graph.analyzers.observations.onednn_observations import observe_onednn_log
 from frx_graph.evidence.measurement import Measurement
 from frx_graph.evidence.ptx.parsing import read_ptx
 from frx_graph.evidence.run_log import read_inductor_file, read_onednn_log
@@ -28,7 +28,7 @@ from frx_graph.reports.kernels.ptx_report import render_ptx
 from frx_graph.reports.render.document import to_json
 from frx_graph.reports.runs import trace_document
 from frx_graph.reports.runs.trace_report import render_trace
-from frx_graph.support.plain_text import one_line
+from frx_graph.support.plain_text import clean_line
 
 _DATA = Path(__file__).parent.parent / "tests" / "data"
 Report = tuple[Mapping[str, Any], Callable[[], str]]
@@ -49,7 +49,7 @@ class Parser:
 def _ptx_report(path: Path) -> Report:
     # The assembler is not asked: what it makes of damaged files is its own affair.
     module = read_ptx(path)
-    document = ptx_document.ptx_document(module, analyse_ptx(module, {}), "not asked")
+    document = ptx_document.build_ptx_document(module, analyze_ptx_module(module, {}), "not asked")
     return to_json(document), lambda: render_ptx(document.result, top=3, width=100, color=False)
 
 
@@ -61,7 +61,7 @@ def _ptx_pieces(data: bytes) -> Iterator[bytes]:
 
 
 def _ncu_report(path: Path) -> Report:
-    document = kernel_document.ncu_document(*analyze_ncu(path))
+    document = kernel_document.build_ncu_document(*analyze_ncu(path))
     return to_json(document), lambda: render_kernels(document.result, top=3, width=100, color=False)
 
 
@@ -102,13 +102,13 @@ def _ncu_pieces(data: bytes) -> Iterator[bytes]:
 
 
 def _cuda_report(path: Path) -> Report:
-    document = cuda_document.cuda_document(*analyze_cuda(path))
+    document = cuda_document.build_cuda_document(*analyze_cuda(path))
     return to_json(document), lambda: render_cuda(document.result, top=3, width=100, color=False)
 
 
 def _trace_report(path: Path) -> Report:
     found = analyze_run(path)
-    document = trace_document.trace_document(found.trace, found.run, found.findings, path.parent)
+    document = trace_document.build_trace_document(found.trace, found.run, found.findings, path.parent)
     return to_json(document), lambda: render_trace(document.result, top=3, width=100, color=False)
 
 
@@ -141,20 +141,22 @@ def _trace_pieces(data: bytes) -> Iterator[bytes]:
 
 def _onednn_report(path: Path) -> Report:
     primitives = read_onednn_log(path)
-    facts = [fact for primitive in primitives for fact in primitive.measurements(str(path))]
-    return _run_report(facts, onednn_sightings(primitives, str(path)))
+    facts = [fact for primitive in primitives for fact in primitive.list_measurements(str(path))]
+    return _run_report(facts, observe_onednn_log(primitives, str(path)))
 
 
 def _inductor_report(path: Path) -> Report:
     code = read_inductor_file(path)
-    facts = [fact for copy in code.copies for fact in copy.measurements(str(path))]
-    return _run_report(facts, generated_sightings(code, str(path)))
+    facts = [fact for copy in code.copies for fact in copy.list_measurements(str(path))]
+    return _run_report(facts, observe_generated_code(code, str(path)))
 
 
 def _run_report(facts: list[Measurement], file: RunFile) -> Report:
     """Neither has a report of its own: what they show goes into those of findings."""
     said = [f"{one.where} {one.work} {one.copied} {one.detail} {' '.join(one.kernels)}" for one in file.observations]
-    return {"measurements": [asdict(fact) for fact in facts], "sightings": said}, lambda: "\n".join(map(one_line, said))
+    return {"measurements": [asdict(fact) for fact in facts], "sightings": said}, lambda: "\n".join(
+        map(clean_line, said)
+    )
 
 
 def _logs() -> Iterator[bytes]:

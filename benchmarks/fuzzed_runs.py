@@ -8,13 +8,13 @@ from typing import Any
 
 from written_runs import waiting_run
 
-from frx_graph.analyzers.run.analysis import analyse_record
+from frx_graph.analyzers.run.analysis import analyze_record
 from frx_graph.analyzers.run.steps import Scope
 from frx_graph.evidence.run.device_samples import read_device_samples
 from frx_graph.evidence.run.event_stream import read_event_stream
 from frx_graph.evidence.run.events import GpuSample, RunEvent
 from frx_graph.reports.render.document import to_json
-from frx_graph.reports.runs.run_document import run_document
+from frx_graph.reports.runs.run_document import build_run_document
 from frx_graph.reports.runs.run_report import render_run
 
 Report = tuple[Mapping[str, Any], Callable[[], str]]
@@ -33,7 +33,7 @@ def samples_report(path: Path) -> Report:
 
 
 def _record_report(events: Sequence[RunEvent], samples: Sequence[GpuSample], read: int) -> Report:
-    document = run_document(f"{read} read", analyse_record(events, samples, None), None, (), (), (), ())
+    document = build_run_document(f"{read} read", analyze_record(events, samples, None), None, (), (), (), ())
 
     def text() -> str:
         return render_run(document.result, Scope.AUTO, "a file", top=3, width=100, color=False)

@@ -31,11 +31,11 @@ from writer_process import Writer, started
 from frx_graph.errors import LedgerMissingError
 from frx_graph.ledger import fast_path
 from frx_graph.ledger.database.opening import open_ledger, open_to_read
-from frx_graph.ledger.decision import Decision, Kind, Recorded
+from frx_graph.ledger.decision import Decision, Kind, RecordedEvent
 from frx_graph.ledger.location import parse_location
 from frx_graph.ledger.verification import verify
 
-Append = Callable[[Sequence[Decision]], Sequence[Recorded]]
+Append = Callable[[Sequence[Decision]], Sequence[RecordedEvent]]
 
 LONGEST_LIFE_SECONDS = 0.25
 LONGEST_TRIAL_SECONDS = 0.01
@@ -79,7 +79,9 @@ def write_until_killed(location: str, number: int, seed: int, told: int) -> None
     draw = random.Random(seed)
     place = parse_location(location)
     # The whole way to a ledger, and the short one, which programs with promoted rewrites go.
-    append: Append = open_ledger(place).append if number % 4 < 2 else functools.partial(fast_path.append, place)
+    append: Append = (
+        open_ledger(place).append if number % 4 < 2 else functools.partial(fast_path.append_decisions, place)
+    )
     while True:
         plan = f"{draw.getrandbits(64):016x}"
         first = decision(Kind.PROPOSED, plan, number)
@@ -156,7 +158,7 @@ def look(location: str, acknowledged: set[tuple[int, str]], figures: Figures) ->
     except LedgerMissingError:
         figures.lost += len(acknowledged)
         return 0  # all were killed before the ledger was made
-    there = {(row["position"], row["hash"]) for row in ledger.rows()}
+    there = {(row["position"], row["hash"]) for row in ledger.read_rows()}
     figures.lost += len(acknowledged - there)
     found = verify(ledger)
     if found.problem is not None:

@@ -33,7 +33,7 @@ from postgres_server import PostgresServer, postgres_server
 
 from frx_graph.ledger import fast_path
 from frx_graph.ledger.database.opening import open_ledger, open_to_read
-from frx_graph.ledger.decision import Decision, Kind, Recorded
+from frx_graph.ledger.decision import Decision, Kind, RecordedEvent
 from frx_graph.ledger.location import parse_location
 from frx_graph.ledger.verification import verify
 
@@ -42,13 +42,15 @@ KEPT_OPEN, EACH_TIME = "kept open", "opened each time"
 START_SECONDS = 1.0
 """Until then all writers are there."""
 
-Append = Callable[[Sequence[Decision]], Sequence[Recorded]]
+Append = Callable[[Sequence[Decision]], Sequence[RecordedEvent]]
 
 
 def append_until(name: str, way: str, number: int, start: float, end: float) -> list[tuple[str, float]]:
     """One writer, from `start` to `end` of the system's monotonic clock: each event's hash, and its seconds."""
     place = parse_location(name)
-    append: Append = open_ledger(place).append if way == KEPT_OPEN else functools.partial(fast_path.append, place)
+    append: Append = (
+        open_ledger(place).append if way == KEPT_OPEN else functools.partial(fast_path.append_decisions, place)
+    )
     time.sleep(max(0.0, start - time.monotonic()))
     told: list[tuple[str, float]] = []
     while (begun := time.monotonic()) < end:
@@ -79,7 +81,7 @@ def measured(database: str, name: str, way: str, writers: int, seconds: float) -
         arguments = [(name, way, number, start, start + seconds) for number in range(writers)]
         told = [event for events in pool.starmap(append_until, arguments, chunksize=1) for event in events]
     ledger = open_to_read(parse_location(name))
-    stored = {str(row["hash"]) for row in ledger.rows()}
+    stored = {str(row["hash"]) for row in ledger.read_rows()}
     tenths = statistics.quantiles([1e3 * took for _, took in told], n=100)
     return {
         "database": database,

@@ -17,7 +17,7 @@ from operator_samples.observation import observe, sample_calls
 from operator_samples.sample import OperatorSample
 from operator_samples.verification import contradictions
 
-from frx_graph.rules.layout_operator import LayoutOperator, layout_operators
+from frx_graph.rules.layout_operator import LayoutOperator, load_layout_operators
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ def main(arguments: list[str] | None = None) -> int:
     samples = sample_calls(options.device)
     rows = [
         row
-        for row in layout_operators().values()
+        for row in load_layout_operators().values()
         if (options.operator is None or row.operator in options.operator)
         and (row.only_on is None or row.operator in samples)
     ]

@@ -26,15 +26,15 @@ from typing import Any
 
 import torch
 
-from frx_graph.autopilot.target_trial import TrialJob, matrix
+from frx_graph.autopilot.target_trial import TrialJob, build_matrix
 from frx_graph.engines.cluster import Cluster, Node
 from frx_graph.engines.engine import Holding
-from frx_graph.engines.ray_cluster import RayCluster, ray_cluster
+from frx_graph.engines.ray_cluster import RayCluster, connect_ray
 from frx_graph.engines.ray_engine import RayEngine
 from frx_graph.errors import FrxError
-from frx_graph.measure.machine.device_calibration import device_name
+from frx_graph.measure.machine.device_calibration import get_device_name
 from frx_graph.support.atomic_file import write_atomically
-from frx_graph.support.supervisor.process import cleaned_up_when_terminated, package_pythonpath
+from frx_graph.support.supervisor.process import extend_pythonpath, unwind_on_termination
 from frx_graph.trials.policy import TrialPolicy
 from frx_graph.version import __version__
 
@@ -56,8 +56,8 @@ class FirstNodes:
         self._cluster = cluster
         self._count = count
 
-    def nodes(self) -> tuple[Node, ...]:
-        return tuple(sorted(self._cluster.nodes(), key=lambda node: node.id)[: self._count])
+    def list_nodes(self) -> tuple[Node, ...]:
+        return tuple(sorted(self._cluster.list_nodes(), key=lambda node: node.id)[: self._count])
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._cluster, name)
@@ -66,7 +66,7 @@ class FirstNodes:
 @contextlib.contextmanager
 def two_nodes(processors: Sequence[int]) -> Iterator[str]:
     """The address of a cluster whose nodes are each held to one of `processors`."""
-    os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0", **package_pythonpath()}
+    os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0", **extend_pythonpath()}
     from ray.cluster_utils import Cluster as LocalCluster
 
     before = os.sched_getaffinity(0)
@@ -109,11 +109,11 @@ def main() -> int:
     policy = TrialPolicy(process_pairs=2, quads_per_pair=5, void_quads_allowed=2, steps_per_block=given.steps)
     rounds = []
     ended: Counter[str] = Counter()
-    with tempfile.TemporaryDirectory(prefix="frx-fleet-") as folder, cleaned_up_when_terminated():
+    with tempfile.TemporaryDirectory(prefix="frx-fleet-") as folder, unwind_on_termination():
         programs = [Path(folder) / f"program{number}.py" for number in range(given.trials)]
         for program in programs:
             program.write_text(_PROGRAM)
-        jobs = matrix(
+        jobs = build_matrix(
             [f"{program}:build" for program in programs],
             (),
             (),
@@ -124,7 +124,7 @@ def main() -> int:
             against_itself=True,
             policy=policy,
         )
-        with two_nodes(processors[:2]) as address, ray_cluster(address) as cluster:
+        with two_nodes(processors[:2]) as address, connect_ray(address) as cluster:
             both = {1: FirstNodes(cluster, 1), 2: FirstNodes(cluster, 2)}
             # What is read and imported first lies in the file system's cache afterwards.
             throughput(both[2], jobs[:2])
@@ -148,7 +148,7 @@ def main() -> int:
             "trials_per_second": [{"one_node": found[1], "two_nodes": found[2]} for found in rounds],
             "trials": given.trials,
             "verdicts": ended,
-            "machine": device_name(torch.device("cpu")),
+            "machine": get_device_name(torch.device("cpu")),
             "processors": os.cpu_count(),
             "load_average": os.getloadavg(),
             "versions": {

@@ -11,7 +11,7 @@ from frx_graph.trial_worker.launch import start_arm
 from frx_graph.trials.arm_messages import Load, TargetWorkload
 from frx_graph.trials.executor import Programs, run_trial
 from frx_graph.trials.policy import TrialPolicy
-from frx_graph.trials.protocol import protocol
+from frx_graph.trials.protocol import make_protocol
 from frx_graph.trials.verdict import Outcome
 
 ROOT = Path(__file__).parent.parent
@@ -57,7 +57,7 @@ def real_trials(count: int, policy: TrialPolicy) -> Iterator[RealTrial]:
         run = run_trial(Programs(base, base), rules, start_arm)
         stats = run.verdict.statistics
         measured = stats is not None and (
-            run.verdict.outcome is not Outcome.INCONCLUSIVE or stats.quads >= protocol(rules).quads
+            run.verdict.outcome is not Outcome.INCONCLUSIVE or stats.quads >= make_protocol(rules).quads
         )
         complete += measured
         yield RealTrial(

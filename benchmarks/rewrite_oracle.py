@@ -30,11 +30,11 @@ import frx_graph
 from frx_graph import backend
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.compiler import inner_compiler as compiler
-from frx_graph.compiler.plans import current_plan
+from frx_graph.compiler.plans import make_current_plan
 from frx_graph.compiler.rewrite_log import RewriteLog
 from frx_graph.compiler.rewrite_pipeline import RewrittenGraph
 from frx_graph.errors import RewriteError
-from frx_graph.options import backend_options
+from frx_graph.options import parse_backend_options
 from frx_graph.passes import inner_choice
 from frx_graph.records import Candidate, Refusal
 
@@ -270,19 +270,19 @@ def _chosen(
     model: nn.Module, program: RandomProgram, plan: str, told: list[RewrittenGraph], failures: list[str]
 ) -> Callable[..., Any]:
     choice = Candidate(inner_choice.NAME, inner_choice.EVERY_GRAPH, (), ("eager_freezing",))
-    rewrites = current_plan(plan)
+    rewrites = make_current_plan(plan)
     chosen = replace(rewrites, rewrites=(inner_choice.NAME, *rewrites.rewrites), candidates=(choice,))
 
     def compiled(dynamo: fx.GraphModule, example_inputs: Any) -> Any:
         with _listening(told, failures):
-            options = backend_options({"inner": backend_alone(CHOSEN)}, None)
-            return compiler.planned_backend(options, chosen, failed)(dynamo, example_inputs)
+            options = parse_backend_options({"inner": backend_alone(CHOSEN)}, None)
+            return compiler.make_planned_backend(options, chosen, failed)(dynamo, example_inputs)
 
     def failed(error: Exception) -> None:
         if isinstance(error, RewriteError):
             told.append(RewrittenGraph("", Phase.FORWARD, (), (Refusal(CHOSEN, str(error)),)))
         else:
-            backend._session.not_rewritten(error)
+            backend._session.warn_not_rewritten(error)
 
     return _run_twice(torch.compile(model, backend=compiled, dynamic=program.dynamic or None), model)
 

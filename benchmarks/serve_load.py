@@ -34,7 +34,7 @@ import psutil
 from tabulate import tabulate
 
 from frx_graph.reports.render.document import to_json
-from frx_graph.service.analysis import analyse
+from frx_graph.service.analysis import run_analysis
 from frx_graph.service.analysis_job import AnalysisJob, JobFile, Task
 
 DATA = Path(__file__).parents[1] / "tests" / "data"
@@ -63,7 +63,7 @@ def expected() -> dict[str, Any]:
             before = Path.cwd()
             os.chdir(folder)
             job = AnalysisJob(task=Task.FILE, folder=folder, files=(JobFile(name=path.name),))
-            found[name] = json.loads(json.dumps(to_json(analyse(job))))
+            found[name] = json.loads(json.dumps(to_json(run_analysis(job))))
             os.chdir(before)
     return found
 

@@ -95,7 +95,7 @@ def measured(form: str, operators: int, labels: int, rounds: int) -> Row:
         begun = time.perf_counter()
         answer = solve(asked)
         seconds.append(time.perf_counter() - begun)
-        left.append(answer.seconds / asked.seconds([0] * operators))
+        left.append(answer.seconds / asked.sum_seconds([0] * operators))
         exact = exact and answer.exact
     return Row(form, operators, labels, tuple(seconds), exact, statistics.median(left))
 

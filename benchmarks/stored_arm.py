@@ -20,9 +20,9 @@ import frx_graph
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.compiler.rewrite_pipeline import RewrittenGraph
 from frx_graph.errors import FrxError
-from frx_graph.facts.ordered_tensor import in_order
+from frx_graph.facts.ordered_tensor import store_in_order
 from frx_graph.passes.rewrites import preconvert_weights
-from frx_graph.passes.rewrites.layout.anchor_calls import anchor_orders
+from frx_graph.passes.rewrites.layout.anchor_calls import list_anchor_orders
 from frx_graph.passes.rewrites.rewrite import RewriteSubject
 from frx_graph.prepack import prepare
 from frx_graph.records import Candidate, Refusal
@@ -47,7 +47,7 @@ def stored(
         nonlocal prepared
         if not prepared:
             prepared = True
-            with listening(), patch.object(prepare, "with_measured_times", _everything):
+            with listening(), patch.object(prepare, "add_measured_times", _everything):
                 _prepare(model, inputs, told)
         return run_compiled(*inputs)
 
@@ -78,7 +78,7 @@ def _everything(subject: RewriteSubject, *, prepared: bool) -> RewriteSubject:  
     seconds = {
         member.op.node: {order: _CHANGED if order != member.current else 1.0 for order in orders}
         for member in subject.anchors
-        if (orders := anchor_orders(member))
+        if (orders := list_anchor_orders(member))
     }
     return replace(subject, seconds=seconds, bandwidth_bytes_per_s=1e18)
 
@@ -92,5 +92,5 @@ def stored_as(model: nn.Module, told: Sequence[RewrittenGraph]) -> nn.Module:
     for candidate in applied:
         if candidate.rewrite == preconvert_weights.NAME:
             weight = model.get_parameter(candidate.nodes[0])
-            weight.data = in_order(weight.data, tuple(map(int, candidate.choices)))
+            weight.data = store_in_order(weight.data, tuple(map(int, candidate.choices)))
     return model

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from frx_graph.analyze.layers import analyze_run
-from frx_graph.reports.runs.trace_document import trace_document
+from frx_graph.reports.runs.trace_document import build_trace_document
 from frx_graph.reports.runs.trace_parts import TraceResult
 
 Span = tuple[int, int]
@@ -48,7 +48,7 @@ def main() -> int:
     wrong = 0
     for path in paths:
         evidence = analyze_run(path)
-        result = trace_document(evidence.trace, evidence.run, evidence.findings, Path.cwd()).result
+        result = build_trace_document(evidence.trace, evidence.run, evidence.findings, Path.cwd()).result
         naive = Naive(path, [step.number for step in result.window.steps])
         print(f"\n{path.name}")
         for name, ours, theirs in figures(result, naive):

@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from frx_graph.analyze.layers import evidence_of
+from frx_graph.analyze.layers import analyze_parsed_trace
 from frx_graph.evidence.trace.torch_trace import read_torch_trace
 
 LEAST_MB_PER_S = 20.0
@@ -77,7 +77,7 @@ def child(path: Path) -> int:
     began = time.process_time()
     trace = read_torch_trace(path)
     read = time.process_time()
-    evidence_of(trace)
+    analyze_parsed_trace(trace)
     done = time.process_time()
     events = len(trace.operators) + len(trace.calls) + len(trace.activities) + len(trace.frames)
     said = {"seconds": done - began, "read_seconds": read - began, "events": events}

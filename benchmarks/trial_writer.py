@@ -12,11 +12,11 @@ from pathlib import Path
 
 import psutil
 
-from frx_graph.autopilot.trial_decisions import decisions_about
-from frx_graph.ledger.decision import Decision, this_process
+from frx_graph.autopilot.trial_decisions import decide_graph
+from frx_graph.ledger.decision import Decision, make_process_author
 from frx_graph.records import Candidate
 from frx_graph.reports.render.document import to_json
-from frx_graph.reports.trials.trial_document import trial_document
+from frx_graph.reports.trials.trial_document import build_trial_document
 from frx_graph.trial_worker.launch import start_arm
 from frx_graph.trials.arm_messages import Load, TargetWorkload
 from frx_graph.trials.executor import Programs, run_trial
@@ -48,7 +48,7 @@ def try_until_killed(mark: str, folder: Path, keep: Callable[[tuple[Decision, ..
     while True:
         run = run_trial(Programs(base, base), _POLICY, start_arm, pause=lambda _: None)
         assert run.environment is not None
-        document = trial_document(
+        document = build_trial_document(
             run,
             target="program.py:build",
             train=False,
@@ -58,14 +58,14 @@ def try_until_killed(mark: str, folder: Path, keep: Callable[[tuple[Decision, ..
             decision="recorded by the benchmark",
         )
         keep(
-            decisions_about(
+            decide_graph(
                 run.signatures[0],
                 (_CANDIDATE,),
                 run.verdict,
                 environment=run.environment,
                 policy=_POLICY,
                 document=json.dumps(to_json(document), allow_nan=False),
-                by=this_process("benchmark"),
+                by=make_process_author("benchmark"),
             )
         )
 

@@ -29,8 +29,8 @@ from tune_truth import SCRIPT, plain_run
 
 from frx_graph.runs.tune import live_arm
 from frx_graph.runs.tune.live_arm import ArmStart, LiveArm
-from frx_graph.runs.tune.step_stream import BlockLength, block_length
-from frx_graph.support.supervisor.process import cleaned_up_when_terminated
+from frx_graph.runs.tune.step_stream import BlockLength, compute_block_length
+from frx_graph.support.supervisor.process import unwind_on_termination
 from frx_graph.trials.schedule import ABBA, BAAB, Arm
 
 WAIT_MS = "24"
@@ -54,11 +54,11 @@ def interleaved(first: int, second: int, quads: int, steps: int) -> tuple[dict[A
             for arm in Arm:
                 start = ArmStart(command, {**os.environ, **variables(workers[arm])}, 600.0, ignore_load=True)
                 living[arm] = LiveArm(arm, start, Path(name) / arm)
-                living[arm].warm(10)
+                living[arm].warm_up(10)
             for quad in range(quads):
                 seconds: dict[Arm, list[float]] = {arm: [] for arm in Arm}
                 for arm in (ABBA, BAAB)[quad % 2]:
-                    seconds[arm].append(living[arm].block(steps).seconds)
+                    seconds[arm].append(living[arm].run_block(steps).seconds)
                 for arm in Arm:
                     times[arm] += seconds[arm]
                 ratios.append(
@@ -97,12 +97,12 @@ def main() -> None:
     options = parser.parse_args()
 
     def length(steps: int, workers: int | None) -> BlockLength:
-        found = block_length(steps, workers)
+        found = compute_block_length(steps, workers)
         return found if options.settle is None else BlockLength(options.settle, found.count)
 
     print(f"{'workers':>9} {'interleaved ms':>17} {'plain ms':>17} {'ratio':>7} {'sd':>6} {'plain':>7}")
     found = []
-    with cleaned_up_when_terminated(), mock.patch.object(live_arm, "block_length", length):
+    with unwind_on_termination(), mock.patch.object(live_arm, "compute_block_length", length):
         for row in rows(options):
             found.append(row)
             a, b = row["workers"]

@@ -37,11 +37,11 @@ from scipy.stats import t
 
 from frx_graph.reports.render.document import to_json
 from frx_graph.reports.trials.tune_document import TuneDocument
-from frx_graph.runs.tune.examination import diagnose
+from frx_graph.runs.tune.examination import find_bottleneck
 from frx_graph.runs.tune.settings import TuneSettings
-from frx_graph.runs.tune.tune_folder import new_folder
+from frx_graph.runs.tune.tune_folder import make_tune_folder
 from frx_graph.runs.tune.tune_run import TuneRun
-from frx_graph.support.supervisor.process import cleaned_up_when_terminated
+from frx_graph.support.supervisor.process import unwind_on_termination
 from frx_graph.trials.configuration_trial import Kind
 
 SCRIPT = Path(__file__).with_name("tuned_training.py")
@@ -113,8 +113,8 @@ def tuned(settings: TuneSettings, folder: Path, name: str, *, tell: bool) -> Tun
 
     # What was planted is a layout; a compiler that does something else about it is another matter.
     environment = {**os.environ, "FRX_TORCH_COMPILE": "unsupported"}
-    place = new_folder(folder, name, settings)
-    return TuneRun(settings, place, diagnose=diagnose, say=say, environment=environment).run()
+    place = make_tune_folder(folder, name, settings)
+    return TuneRun(settings, place, diagnose=find_bottleneck, say=say, environment=environment).run()
 
 
 def planted(folder: Path, *, rounds: int, ignore_load: bool) -> dict[str, Any]:
@@ -243,7 +243,7 @@ def main() -> int:
     parser.add_argument("--output", type=Path)
     options = parser.parse_args()
     results: dict[str, Any] = {"processors": os.cpu_count(), "ignore_load": options.ignore_load}
-    with cleaned_up_when_terminated(), tempfile.TemporaryDirectory(prefix="frx-tune-truth-") as name:
+    with unwind_on_termination(), tempfile.TemporaryDirectory(prefix="frx-tune-truth-") as name:
         folder = Path(name)
         if not options.no_planted:
             results["planted"] = planted(folder, rounds=options.rounds, ignore_load=options.ignore_load)

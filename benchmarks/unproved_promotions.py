@@ -10,15 +10,15 @@ from typing import Any
 import torch
 from torch import fx
 
-from frx_graph.capture.graph_signature import compiled_signature
-from frx_graph.compiler.code_fingerprint import environment_key
-from frx_graph.compiler.inner_compiler import planned_backend
-from frx_graph.compiler.plans import current_plan, recorded_plan
+from frx_graph.capture.graph_signature import hash_compilation
+from frx_graph.compiler.code_fingerprint import compute_environment_key
+from frx_graph.compiler.inner_compiler import make_planned_backend
+from frx_graph.compiler.plans import make_current_plan, make_recorded_plan
 from frx_graph.compiler.rewrite_log import LOG
 from frx_graph.ledger.decision import Decision, Kind
-from frx_graph.options import backend_options
+from frx_graph.options import parse_backend_options
 from frx_graph.records import Candidate
-from frx_graph.trials.environment import trial_setup
+from frx_graph.trials.environment import read_trial_setup
 
 Backend = Callable[..., Any]
 
@@ -31,16 +31,16 @@ def everything_made(inner: str, run: Callable[[Backend], object]) -> tuple[tuple
     def failed(error: Exception) -> None:
         raise error
 
-    planned = planned_backend(backend_options({"inner": inner}, None), current_plan("all"), failed)
+    planned = make_planned_backend(parse_backend_options({"inner": inner}, None), make_current_plan("all"), failed)
 
     def backend(dynamo: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-        signatures.append(compiled_signature(dynamo.graph, inner, None))
+        signatures.append(hash_compilation(dynamo.graph, inner, None))
         compiled: Callable[..., Any] = planned(dynamo, inputs)
         return compiled
 
     LOG.clear()
     run(backend)
-    made = tuple(replace(c, graph_id=done.signature) for done in LOG.all() for c in done.applied)
+    made = tuple(replace(c, graph_id=done.signature) for done in LOG.read_all() for c in done.applied)
     return tuple(dict.fromkeys(signatures)), made
 
 
@@ -49,8 +49,8 @@ def promotion(signature: str, candidates: tuple[Candidate, ...], /, **changes: A
     proposed = Decision(
         kind=Kind.PROPOSED,
         signature=signature,
-        environment=environment_key(trial_setup(torch.device("cpu"))),
-        plan=recorded_plan(candidates).hash,
+        environment=compute_environment_key(read_trial_setup(torch.device("cpu"))),
+        plan=make_recorded_plan(candidates).hash,
         reason="nothing was tried",
         decided_by="frx trial",
         host="here",

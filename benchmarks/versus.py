@@ -39,7 +39,7 @@ from zoo import ZOO, zoo_entry
 from zoo_entry import ZooEntry
 
 from frx_graph import __version__
-from frx_graph.measure.machine.measurement_environment import measurement_environment
+from frx_graph.measure.machine.measurement_environment import get_measurement_environment
 
 EVERYTHING = {"modes": tuple(Mode), "batches": ("1", "8"), "dtypes": ("fp32", "bf16"), "inners": tuple(Inner)}
 QUICK = EVERYTHING | {"batches": ("1",), "dtypes": ("fp32",)}
@@ -85,7 +85,7 @@ def document(results: Sequence[CaseResult], left_out: Sequence[str], device: str
     """All samples and figures, for machines."""
     return {
         "frx": __version__,
-        "environment": asdict(measurement_environment(device)),
+        "environment": asdict(get_measurement_environment(device)),
         "cases": [asdict(case) for case in results],
         "left_out": list(left_out),
         "verdicts": [asdict(verdict) for verdict in verdicts(results, torch.__version__, device)],
@@ -98,7 +98,7 @@ def measured_before(file: Path, device: str) -> list[CaseResult]:
     if not file.exists():
         return []
     found = json.loads(file.read_text())
-    if not isinstance(found, dict) or found.get("environment") != asdict(measurement_environment(device)):
+    if not isinstance(found, dict) or found.get("environment") != asdict(get_measurement_environment(device)):
         raise ValueError(f"{file} was not measured in this environment; choose another file")
     return TypeAdapter(list[CaseResult]).validate_python(found.get("cases"))
 

@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 import frx_graph
-from frx_graph.compiler.inner_compiler import planned_backend
-from frx_graph.compiler.plans import recorded_plan
-from frx_graph.options import backend_options
+from frx_graph.compiler.inner_compiler import make_planned_backend
+from frx_graph.compiler.plans import make_recorded_plan
+from frx_graph.options import parse_backend_options
 from frx_graph.passes import inner_choice
 from frx_graph.records import Candidate
 
@@ -118,8 +118,8 @@ def _frx(name: str, inner: str, *, prepared: bool = False, freeze: bool = False)
 
 def _chosen(choice: str, *, frozen: bool = False) -> Arm:
     """A program as it is once a trial has promoted this way to compile it, without the ledger."""
-    plan = recorded_plan((Candidate(inner_choice.NAME, inner_choice.EVERY_GRAPH, (), (choice,)),))
-    backend = planned_backend(backend_options(None, None), plan, _raise)
+    plan = make_recorded_plan((Candidate(inner_choice.NAME, inner_choice.EVERY_GRAPH, (), (choice,)),))
+    backend = make_planned_backend(parse_backend_options(None, None), plan, _raise)
     name = f"frx: {choice.replace('_', ' ')}"
     return Arm(name, Kind.FRX, lambda model: torch.compile(model, backend=backend, **_ISOLATED), frozen=frozen)
 

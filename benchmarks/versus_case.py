@@ -17,7 +17,7 @@ from torch.utils import _pytree as pytree
 from versus_arms import Call, Inner, Program, channels_last, channels_last_model
 from zoo_entry import ZooEntry
 
-from frx_graph.capture.aten_trace import backward_roots
+from frx_graph.capture.aten_trace import find_backward_roots
 
 Network: TypeAlias = tuple[nn.Module, tuple[Call, ...]]
 """A model, and the calls of it that make up one step."""
@@ -101,7 +101,7 @@ def forward_backward(program: Program, calls: Sequence[Call], train: bool) -> li
 def loss(outputs: Sequence[Tensor]) -> Tensor:
     """The scalar loss among the outputs, or half the sum of squares of all that need a gradient: what then comes back
     is dense, and different everywhere, as a gradient from a real loss is."""
-    roots = backward_roots(outputs)
+    roots = find_backward_roots(outputs)
     return torch.stack([root if root.dim() == 0 else root.square().sum() / 2 for root in roots]).sum()
 
 

@@ -22,9 +22,9 @@ from torch.profiler import ProfilerActivity, profile
 from versus_timing import Step
 
 from frx_graph.capture.captured_graph import Phase
-from frx_graph.measure.console_capture import STDERR, captured
+from frx_graph.measure.console_capture import STDERR, capture_output
 from frx_graph.measure.inductor.inductor_graph import read_schedule
-from frx_graph.measure.operators.copy_recorder import CopyRecorder, keeping_events
+from frx_graph.measure.operators.copy_recorder import CopyRecorder, keep_events_option
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +64,11 @@ class ScheduleReader:
         """Run `step`, which is compiled already, and count its layout copies; None if it runs a graph that was not
         compiled inside `compiling`. Raises `EvidenceError` if a profiler is running."""
         entered: list[str] = []
-        with (recorder := CopyRecorder()), recorder.region("step"), _graphs_entered(entered):
+        with (recorder := CopyRecorder()), recorder.open_region("step"), _graphs_entered(entered):
             step()
         if not self._copies.keys() >= set(entered):
             return None
-        seen = [copy.bytes for copy in recorder.copies("step")]
+        seen = [copy.bytes for copy in recorder.get_copies("step")]
         seen.extend(size for key in entered for size in self._copies[key])
         return Conversions(len(seen), sum(seen))
 
@@ -99,8 +99,8 @@ def peak_memory(step: Step, device: torch.device) -> int | None:
         step()
         torch.cuda.synchronize(device)
         return torch.cuda.max_memory_allocated(device) - before
-    profiler = profile(activities=[ProfilerActivity.CPU], profile_memory=True, **keeping_events(profile))
-    with captured(STDERR, lambda _line: ""), profiler:
+    profiler = profile(activities=[ProfilerActivity.CPU], profile_memory=True, **keep_events_option(profile))
+    with capture_output(STDERR, lambda _line: ""), profiler:
         step()
     results = None if profiler.profiler is None else profiler.profiler.kineto_results
     if results is None:

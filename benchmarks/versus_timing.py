@@ -20,7 +20,7 @@ from typing import Protocol
 import torch
 from scipy import stats
 
-from frx_graph.measure.machine.disturbance import disturbance
+from frx_graph.measure.machine.disturbance import watch_disturbance
 
 Step = Callable[[], object]
 
@@ -80,7 +80,7 @@ def interleave(
     block_seconds: float,
     clock: Clock,
     patience_s: float = 0.0,
-    watch: Callable[[], contextlib.AbstractContextManager[Callable[[], bool]]] = disturbance,
+    watch: Callable[[], contextlib.AbstractContextManager[Callable[[], bool]]] = watch_disturbance,
     now: Callable[[], float] = time.monotonic,
 ) -> Samples:
     """Seconds of every step in `rounds` rounds. All arms run blocks of one length, which the first arm's step decides.

@@ -56,7 +56,7 @@ def one_start(mode: str) -> dict[str, float]:
         torch.compile(model, backend="inductor")(x)
     torch._dynamo.reset()
     session = backend._session
-    look_up = session.promoted
+    look_up = session.find_promotion
     lookup = [0.0, 0.0]
 
     def timed(*args: Any) -> Any:
@@ -85,12 +85,12 @@ def write_ledger(file: Path, arm: str) -> None:
     was to be tried."""
     from unproved_promotions import everything_made, promotion
 
-    from frx_graph.autopilot.trial_decisions import decisions_without_trial
-    from frx_graph.compiler.code_fingerprint import environment_key
+    from frx_graph.autopilot.trial_decisions import decide_search
+    from frx_graph.compiler.code_fingerprint import compute_environment_key
     from frx_graph.ledger.database.opening import open_ledger
-    from frx_graph.ledger.decision import AUTOPILOT, Kind, this_process
+    from frx_graph.ledger.decision import AUTOPILOT, Kind, make_process_author
     from frx_graph.ledger.location import parse_location
-    from frx_graph.trials.environment import trial_setup
+    from frx_graph.trials.environment import read_trial_setup
     from frx_graph.trials.policy import TrialPolicy
 
     model, x = program()
@@ -102,11 +102,9 @@ def write_ledger(file: Path, arm: str) -> None:
     (signature,), made = everything_made("inductor", run)
     if not made:
         raise SystemExit("nothing can be made of the program: there is nothing to measure")
-    here = environment_key(trial_setup(torch.device("cpu")))
-    author = this_process(AUTOPILOT)
-    rejected = decisions_without_trial(
-        signature, here, TrialPolicy(), Kind.REJECTED, "nothing speaks for any", by=author
-    )
+    here = compute_environment_key(read_trial_setup(torch.device("cpu")))
+    author = make_process_author(AUTOPILOT)
+    rejected = decide_search(signature, here, TrialPolicy(), Kind.REJECTED, "nothing speaks for any", by=author)
     promoted = promotion(signature if arm == "promoted" else "0" * 16, made)
     open_ledger(parse_location(str(file))).append(rejected if arm == REJECTED else promoted)
 

@@ -11,11 +11,11 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 from frx_graph.analyzers.kernels.recommendations import LABEL_TITLES
-from frx_graph.cli.command_tree import DescribedArgument, DescribedCommand, DescribedOption, command_tree
+from frx_graph.cli.command_tree import DescribedArgument, DescribedCommand, DescribedOption, describe_commands
 from frx_graph.cli.commands import COMMANDS
-from frx_graph.rules.cuda_card import CudaCard, cuda_cards
-from frx_graph.rules.recommendation_card import RecommendationCard, all_recommendations, cards_by_label
-from frx_graph.rules.rule_card import RuleCard, all_cards
+from frx_graph.rules.cuda_card import CudaCard, load_cuda_cards
+from frx_graph.rules.recommendation_card import RecommendationCard, index_cards_by_label, load_recommendations
+from frx_graph.rules.rule_card import RuleCard, load_all_cards
 
 _SPECIAL = re.compile(r"([\\*_<>\[\]#|~])")
 _CODE = re.compile(r"(`[^`]*`)")
@@ -36,9 +36,9 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
             ]
         if "Rules" in section:
             section["Rules"] = [
-                {"Layout": [f"{_LAYOUT}/index.md", *({c.code: f"{_LAYOUT}/{c.code}.md"} for c in all_cards())]},
-                {"CUDA source": [f"{_CUDA}/index.md", *({c: f"{_CUDA}/{c}.md"} for c in sorted(cuda_cards()))]},
-                {"Advice": [f"{_ADVICE}/index.md", *({c.id: f"{_ADVICE}/{c.id}.md"} for c in all_recommendations())]},
+                {"Layout": [f"{_LAYOUT}/index.md", *({c.code: f"{_LAYOUT}/{c.code}.md"} for c in load_all_cards())]},
+                {"CUDA source": [f"{_CUDA}/index.md", *({c: f"{_CUDA}/{c}.md"} for c in sorted(load_cuda_cards()))]},
+                {"Advice": [f"{_ADVICE}/index.md", *({c.id: f"{_ADVICE}/{c.id}.md"} for c in load_recommendations())]},
                 *section["Rules"],
             ]
     return config
@@ -54,27 +54,27 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def generated_pages(docs: Path) -> Pages:
     """Text by path."""
     pages: Pages = {}
-    commands = list(command_tree())
+    commands = list(describe_commands())
     for name in COMMANDS:
         own = [each for each in commands if each.path[:1] == (name,)]
         pages[f"{_COMMANDS}/{name}.md"] = "\n".join(_command_page(own))
-    pages |= {f"{_LAYOUT}/{card.code}.md": _layout_page(card) for card in all_cards()}
-    pages |= {f"{_CUDA}/{card.id}.md": _cuda_page(card) for card in cuda_cards().values()}
-    pages |= {f"{_ADVICE}/{card.id}.md": _advice_page(card) for card in all_recommendations()}
+    pages |= {f"{_LAYOUT}/{card.code}.md": _layout_page(card) for card in load_all_cards()}
+    pages |= {f"{_CUDA}/{card.id}.md": _cuda_page(card) for card in load_cuda_cards().values()}
+    pages |= {f"{_ADVICE}/{card.id}.md": _advice_page(card) for card in load_recommendations()}
     pages[f"{_LAYOUT}/index.md"] = _index(
         "Layout rules",
         "What `frx advise` finds. `frx rules FRX001` prints a card on the terminal.",
-        ((card.code, f"{card.code} `{card.name}`", card.title) for card in all_cards()),
+        ((card.code, f"{card.code} `{card.name}`", card.title) for card in load_all_cards()),
     )
     pages[f"{_CUDA}/index.md"] = _index(
         "Rules of CUDA source",
         "What `frx analyze kernel.cu` finds, see [CUDA source](../../cuda_source.md).",
-        ((card.id, f"`{card.id}`", card.title) for card in sorted(cuda_cards().values(), key=lambda one: one.id)),
+        ((card.id, f"`{card.id}`", card.title) for card in sorted(load_cuda_cards().values(), key=lambda one: one.id)),
     )
     pages[f"{_ADVICE}/index.md"] = _index(
         "Advice",
         "What is recommended about a [label](../../labels.md), and how to see that it has helped.",
-        ((card.id, f"`{card.id}`", card.title) for card in all_recommendations()),
+        ((card.id, f"`{card.id}`", card.title) for card in load_recommendations()),
     )
     pages["labels.md"] = "\n".join(_labels_page(_definitions(docs)))
     return pages
@@ -252,7 +252,7 @@ def _labels_page(definitions: Mapping[str, list[tuple[str, str]]]) -> Iterator[s
         "What reports call the things that hold a program back. Labels are stable: they are the same on the terminal,"
         " in JSON, and from version to version.\n"
     )
-    advice = cards_by_label()
+    advice = index_cards_by_label()
     for label in sorted({*LABEL_TITLES, *advice}):
         yield f"## `{label}` {{ #{label} }}\n"
         if label in LABEL_TITLES:

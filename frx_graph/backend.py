@@ -16,19 +16,19 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, fx
 
-from frx_graph.capture.captured_graph import Capture, CaptureFailure, current_versions
+from frx_graph.capture.captured_graph import Capture, CaptureFailure, select_current_versions
 from frx_graph.capture.recorder import GraphRecorder
-from frx_graph.compiler.inner_compiler import frozen_planned_backend, planned_backend
-from frx_graph.compiler.plans import current_plan
+from frx_graph.compiler.inner_compiler import make_frozen_planned_backend, make_planned_backend
+from frx_graph.compiler.plans import make_current_plan
 from frx_graph.compiler.pre_autograd import Compiled
 from frx_graph.compiler.rewrite_log import LOG
 from frx_graph.compiler.rewrite_pipeline import RewrittenGraph
 from frx_graph.distributed.handshake import may_have_plans
-from frx_graph.errors import AgreementError, CaptureError, OptionError, TravelError, TrialError, first_line
+from frx_graph.errors import AgreementError, CaptureError, OptionError, TravelError, TrialError, summarize_error
 from frx_graph.monitor.monitored_program import make_monitored_backend
-from frx_graph.options import PLANNED, BackendOptions, backend_options, check_together
+from frx_graph.options import PLANNED, BackendOptions, check_together, parse_backend_options
 from frx_graph.plan import Plan
-from frx_graph.support.user_warning import WarnOnce, warn_and_go_on
+from frx_graph.support.user_warning import WarnOnce, warn_user
 
 if TYPE_CHECKING:
     from frx_graph.promotion.lookup import PromotedPlans
@@ -72,7 +72,7 @@ class _Session:
             "unproved", f"frx applies rewrites that no trial has proved (plan={plan!r}): meant for tests and benchmarks"
         )
 
-    def promoted(
+    def find_promotion(
         self, dynamo: fx.GraphModule, example_inputs: Sequence[Any], options: BackendOptions
     ) -> Promotion | None:
         """Return the plan that trials have proved for this graph; None, after a warning, if it cannot be looked up."""
@@ -112,18 +112,18 @@ class _Session:
             )
             return None
 
-    def applying(self, promotion: Promotion, options: BackendOptions) -> Compiled:
+    def make_monitored_compiler(self, promotion: Promotion, options: BackendOptions) -> Compiled:
         """Return a compiler that applies the promoted plan and monitors the program."""
 
         def roll_back(reason: str) -> None:
             self._roll_back(promotion, reason)
 
-        def failed(error: Exception) -> None:
-            roll_back(f"it failed where the baseline does not: {first_line(error)}")
+        def report_failure(error: Exception) -> None:
+            roll_back(f"it failed where the baseline does not: {summarize_error(error)}")
 
         return make_monitored_backend(
-            planned_backend(options, promotion.plan, failed),
-            planned_backend(options, None, failed),
+            make_planned_backend(options, promotion.plan, report_failure),
+            make_planned_backend(options, None, report_failure),
             policy=promotion.subject.policy,
             promise=promotion.read_promise,
             roll_back=roll_back,
@@ -140,7 +140,7 @@ class _Session:
         except Exception as error:  # noqa: BLE001 - the baseline runs already
             recorded = f"that could not be recorded ({error}), and is tried once more when the process ends"
             self._record_at_exit(promotion, reason)
-        warn_and_go_on(f"frx went back to the baseline for graph {promotion.subject.signature}: {reason}; {recorded}")
+        warn_user(f"frx went back to the baseline for graph {promotion.subject.signature}: {reason}; {recorded}")
 
     def _record_at_exit(self, promotion: Promotion, reason: str) -> None:
         if not self._unrecorded:
@@ -153,7 +153,7 @@ class _Session:
             with contextlib.suppress(Exception):
                 promotion.withdraw(reason)
 
-    def not_rewritten(self, error: Exception) -> None:
+    def warn_not_rewritten(self, error: Exception) -> None:
         self._warnings.warn(
             "rewriting",
             f"frx could not rewrite a graph ({type(error).__name__}: {error}); it runs as it was, and your program is "
@@ -164,7 +164,7 @@ class _Session:
         with self._lock:
             return self._recorder.capture()
 
-    def reported(self) -> None:
+    def cancel_exit_report(self) -> None:
         """Print no report at exit, since the user has got it."""
         if self._print_at_exit:
             self._print_at_exit = False
@@ -174,7 +174,7 @@ class _Session:
         with self._lock:
             self._recorder = GraphRecorder("process")
             self._warnings.clear()
-        self.reported()
+        self.cancel_exit_report()
 
     def _print(self) -> None:
         try:
@@ -196,16 +196,16 @@ def frx(
     **inner_arguments: Any,
 ) -> Compiled:
     """Compile a graph as the backend "frx". Raises `OptionError` for unknown options, and no other error itself."""
-    checked = backend_options(options, mode)
+    checked = parse_backend_options(options, mode)
     if checked.freeze:
         raise OptionError("a backend cannot freeze weights: it is called after tracing", "use frx_graph.compile")
     if checked.pin_strides:
         raise OptionError("a backend cannot pin strides: guards run before it is called", "use frx_graph.compile")
     check_together(checked)
-    promotion = _session.promoted(dynamo, example_inputs, checked) if checked.plan is None else None
-    inner = planned_backend(checked, _plan(checked), _session.not_rewritten)
+    promotion = _session.find_promotion(dynamo, example_inputs, checked) if checked.plan is None else None
+    inner = make_planned_backend(checked, _plan(checked), _session.warn_not_rewritten)
     if promotion is not None:
-        inner = _session.applying(promotion, checked)
+        inner = _session.make_monitored_compiler(promotion, checked)
     try:
         _session.record(dynamo, example_inputs, checked)
     except Exception as error:  # noqa: BLE001 - any failure of the advisor falls back to the inner compiler
@@ -227,11 +227,11 @@ def report(*, measure: bool = True) -> AdviceReport:
             "nothing has been compiled with backend='frx' yet",
             "call the compiled model once; compilation happens on the first call",
         )
-    _session.reported()
+    _session.cancel_exit_report()
     # Not at the top: this takes half a second to import.
     from frx_graph.advisor.advisor import advise_capture
 
-    current = current_versions(capture)
+    current = select_current_versions(capture)
     if len(current.graphs) > 1:
         current = replace(current, failures=(*current.failures, _CALLS_NOT_COUNTED))
     return advise_capture(current, target="process", measure=measure)
@@ -242,7 +242,7 @@ def rewritten() -> tuple[RewrittenGraph, ...]:
 
     If AOTAutograd's own cache is off, a backward from Inductor's cache has the id of the process that compiled it.
     """
-    return LOG.all()
+    return LOG.read_all()
 
 
 def clear() -> None:
@@ -251,16 +251,16 @@ def clear() -> None:
     LOG.clear()
 
 
-def frozen_backend(options: BackendOptions, constant: Callable[[Tensor], bool]) -> Compiled:
+def make_frozen_backend(options: BackendOptions, constant: Callable[[Tensor], bool]) -> Compiled:
     """Return a compiler of programs with frozen weights, which applies the plan of the options, if any.
 
     `constant` returns True for weights that are watched; Inductor freezes others as well.
     """
-    return frozen_planned_backend(options, _plan(options), constant, _session.not_rewritten)
+    return make_frozen_planned_backend(options, _plan(options), constant, _session.warn_not_rewritten)
 
 
 def _plan(options: BackendOptions) -> Plan | None:
     if options.plan is None:
         return None
     _session.warn_unproved(options.plan)
-    return current_plan(options.plan)
+    return make_current_plan(options.plan)

@@ -21,8 +21,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from frx_graph.errors import OptionError
 from frx_graph.reports.advice.terminal import Format
-from frx_graph.support.plain_text import one_line
-from frx_graph.trials.policy import TrialPolicy, policy_from_mapping
+from frx_graph.support.plain_text import clean_line
+from frx_graph.trials.policy import TrialPolicy, parse_policy
 
 PYPROJECT = "pyproject.toml"
 
@@ -51,7 +51,7 @@ class AdviseConfig(BaseModel):
     """The table `[tool.frx.policy]`, unchecked."""
 
 
-def advise_config(start: Path) -> AdviseConfig:
+def read_advise_config(start: Path) -> AdviseConfig:
     """Read the nearest pyproject.toml at or above `start`; return the defaults if there is none.
 
     Raises `OptionError`, with the file's name, for invalid TOML, an unknown key or a wrong value.
@@ -59,29 +59,29 @@ def advise_config(start: Path) -> AdviseConfig:
     file = find_pyproject(start)
     if file is None:
         return AdviseConfig()
-    name = one_line(str(file))
+    name = clean_line(str(file))
     try:
         document = tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise OptionError(f"{name} cannot be read: {one_line(str(error))}") from error
-    table = _table(document, name)
+        raise OptionError(f"{name} cannot be read: {clean_line(str(error))}") from error
+    table = _get_table(document, name)
     for key in table:
         if key not in AdviseConfig.model_fields:
             near = difflib.get_close_matches(key, AdviseConfig.model_fields, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(AdviseConfig.model_fields)}"
-            raise OptionError(f"{name}: unknown key {one_line(key, 60)!r} in [tool.frx]", hint)
+            raise OptionError(f"{name}: unknown key {clean_line(key, 60)!r} in [tool.frx]", hint)
     try:
         config = AdviseConfig.model_validate(table)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(str(part) for part in first["loc"])
-        raise OptionError(f"{name}: [tool.frx] {where}: {one_line(first['msg'])}") from error
-    return _absolute(config, file.parent)
+        raise OptionError(f"{name}: [tool.frx] {where}: {clean_line(first['msg'])}") from error
+    return _make_absolute(config, file.parent)
 
 
-def policy_of(config: AdviseConfig) -> TrialPolicy:
+def read_policy_table(config: AdviseConfig) -> TrialPolicy:
     """Return the policy of trials. Raises `PolicyError`."""
-    return policy_from_mapping(config.policy or {}, "[tool.frx.policy]")
+    return parse_policy(config.policy or {}, "[tool.frx.policy]")
 
 
 def find_pyproject(start: Path) -> Path | None:
@@ -90,7 +90,7 @@ def find_pyproject(start: Path) -> Path | None:
     return next((file for parent in (folder, *folder.parents) if (file := parent / PYPROJECT).is_file()), None)
 
 
-def _absolute(config: AdviseConfig, folder: Path) -> AdviseConfig:
+def _make_absolute(config: AdviseConfig, folder: Path) -> AdviseConfig:
     """Return the configuration with absolute paths; in the file they are relative to `folder`."""
     paths: dict[str, Path | str] = {}
     if config.baseline is not None:
@@ -100,7 +100,7 @@ def _absolute(config: AdviseConfig, folder: Path) -> AdviseConfig:
     return config.model_copy(update=paths)
 
 
-def _table(document: dict[str, Any], name: str) -> dict[str, Any]:
+def _get_table(document: dict[str, Any], name: str) -> dict[str, Any]:
     tool = document.get("tool", {})
     table = tool.get("frx", {}) if isinstance(tool, dict) else {}
     if not isinstance(table, dict):

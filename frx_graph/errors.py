@@ -23,7 +23,7 @@ NOT_THE_MODELS = (KeyboardInterrupt, SystemExit)
 """Exceptions that a model passes on, and does not cause: the user ends the program."""
 
 
-def first_line(error: BaseException) -> str:
+def summarize_error(error: BaseException) -> str:
     """Return the error's type and the first line of its text, if its text can be read."""
     try:
         text = next(iter(str(error).strip().splitlines()), "")
@@ -36,7 +36,7 @@ _OUT_OF_MEMORY = ("DefaultCPUAllocator: ", "out of memory", "std::bad_alloc", "_
 """Texts of torch's allocator for the CPU (`c10/core/impl/alloc_cpu.cpp`), of drivers, C++, and CUDA's libraries."""
 
 
-def out_of_memory(error: BaseException) -> bool:
+def is_out_of_memory(error: BaseException) -> bool:
     """Return True if memory did not suffice, of the processor or of a device."""
     # Torch has an exception of its own only for devices. This module does without torch.
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":

@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, ValidationError
 
-from frx_graph.errors import OptionError, first_line
+from frx_graph.errors import OptionError, summarize_error
 from frx_graph.support.torch_internals import InductorBackend, inductor_config, list_backends, list_mode_options
-from frx_graph.trials.policy import TrialPolicy, policy_from_mapping, read_policy
+from frx_graph.trials.policy import TrialPolicy, parse_policy, read_policy
 
 
 class BackendOptions(BaseModel):
@@ -60,7 +60,7 @@ def check_inner(name: str) -> None:
     known = [backend for backend in list_backends(None) if backend != "frx"]
     if name not in known:
         listed = [backend for backend in known if not backend.endswith("TESTING_ONLY")]
-        raise OptionError(f"{name!r} cannot be the inner backend", _nearest(name, listed, "known"))
+        raise OptionError(f"{name!r} cannot be the inner backend", _suggest_name(name, listed, "known"))
 
 
 def check_together(options: BackendOptions) -> None:
@@ -107,7 +107,7 @@ def _check_inductor(mode: str | None, options: Mapping[str, Any]) -> None:
     """Check them now: torch checks them only at the first call."""
     modes = list_mode_options()
     if mode and mode not in modes:
-        raise OptionError(f"unknown mode {mode!r} for Inductor", _nearest(mode, modes, "known"))
+        raise OptionError(f"unknown mode {mode!r} for Inductor", _suggest_name(mode, modes, "known"))
     for name, value in options.items():
         try:
             InductorBackend(None, {name: value}, None)
@@ -115,26 +115,26 @@ def _check_inductor(mode: str | None, options: Mapping[str, Any]) -> None:
             known = inductor_config.get_config_copy()
             plain = name.replace("-", "_")
             if plain in known:
-                raise OptionError(f"inner option {name!r} for Inductor: {first_line(error)}") from error
+                raise OptionError(f"inner option {name!r} for Inductor: {summarize_error(error)}") from error
             near = difflib.get_close_matches(plain, known, n=1)
             hint = f"did you mean {near[0]!r}?" if near else "torch._inductor.list_options() lists them"
             raise OptionError(f"unknown inner option {name!r} for Inductor", hint) from error
 
 
-def _nearest(name: str, known: Collection[str], are: str) -> str:
+def _suggest_name(name: str, known: Collection[str], are: str) -> str:
     """Return a hint: the nearest known name, or all of them."""
     near = difflib.get_close_matches(name, known, n=1)
     return f"did you mean {near[0]!r}?" if near else f"{are}: {', '.join(known)}"
 
 
-def _policy(given: object) -> object:
+def _resolve_policy(given: object) -> object:
     """Return the policy that a value of the option `policy` means. Raises `PolicyError`."""
     if isinstance(given, (str, Path)):
         return read_policy(Path(given))
-    return policy_from_mapping(given, "option 'policy'") if isinstance(given, Mapping) else given
+    return parse_policy(given, "option 'policy'") if isinstance(given, Mapping) else given
 
 
-def backend_options(options: Mapping[str, Any] | None, mode: str | None) -> BackendOptions:
+def parse_backend_options(options: Mapping[str, Any] | None, mode: str | None) -> BackendOptions:
     """Return the options, each checked by itself. `mode` is `torch.compile(mode=...)`, for the inner backend.
 
     Raises `OptionError` for what is no mapping, and one that names the nearest right key for an unknown one.
@@ -143,13 +143,15 @@ def backend_options(options: Mapping[str, Any] | None, mode: str | None) -> Back
         raise OptionError(f"options is a {type(options).__name__}, not a mapping", 'write options={"plan": "solved"}')
     given = dict(options or {})
     if (policy := given.get("policy")) is not None:
-        given["policy"] = _policy(policy)
+        given["policy"] = _resolve_policy(policy)
     if mode is not None:
         given["inner_mode"] = mode
     known = BackendOptions.model_fields
     for key in given:
         if key not in known:
-            raise OptionError(f"unknown option {key!r} for backend 'frx'", _nearest(str(key), known, "known options"))
+            raise OptionError(
+                f"unknown option {key!r} for backend 'frx'", _suggest_name(str(key), known, "known options")
+            )
     try:
         return BackendOptions(**given)
     except ValidationError as error:

@@ -43,14 +43,14 @@ class Plan:
         text = json.dumps([self.policy, self.rewrites, self.code, self.machine, self.graph, made])
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
-    def of_graph(self, graph: str, candidates: tuple[Candidate, ...]) -> Plan:
+    def bind_to_graph(self, graph: str, candidates: tuple[Candidate, ...]) -> Plan:
         """Return the plan for one graph."""
         return replace(self, graph=graph, candidates=candidates)
 
-    def may_make(self, rewrite: str) -> bool:
+    def can_make(self, rewrite: str) -> bool:
         """Return True for a rewrite that this plan allows."""
         return rewrite in self.rewrites
 
-    def recorded_for(self, graph: str, rewrite: str) -> tuple[Candidate, ...]:
+    def select_candidates(self, graph: str, rewrite: str) -> tuple[Candidate, ...]:
         """Return the candidates of one rewrite for the graph with this signature, in order."""
         return tuple(c for c in self.candidates if c.graph_id == graph and c.rewrite == rewrite)

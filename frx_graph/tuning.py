@@ -30,12 +30,12 @@ _DTYPES = ("bfloat16", "float16")
 
 def max_steps() -> int | None:
     """Return the number of steps after which the script should end normally; None for no limit."""
-    return _count("FRX_TUNE_MAX_STEPS") or None
+    return _read_count("FRX_TUNE_MAX_STEPS") or None
 
 
 def batch_size(default: int) -> int:
     """Return the samples in a batch: `FRX_BATCH_SIZE`, or else `default`."""
-    return _count("FRX_BATCH_SIZE") or default
+    return _read_count("FRX_BATCH_SIZE") or default
 
 
 def loader_options(
@@ -50,13 +50,13 @@ def loader_options(
     They are `FRX_NUM_WORKERS`, `FRX_PIN_MEMORY`, `FRX_PREFETCH_FACTOR` and `FRX_PERSISTENT_WORKERS`, or else the given
     values. Without workers, arguments that need them are left out.
     """
-    wanted = _count("FRX_NUM_WORKERS")
+    wanted = _read_count("FRX_NUM_WORKERS")
     workers = num_workers if wanted is None else wanted
-    options: dict[str, Any] = {"num_workers": workers, "pin_memory": _truth("FRX_PIN_MEMORY", pin_memory)}
+    options: dict[str, Any] = {"num_workers": workers, "pin_memory": _read_flag("FRX_PIN_MEMORY", pin_memory)}
     if workers:
-        ahead = _count("FRX_PREFETCH_FACTOR") or prefetch_factor
+        ahead = _read_count("FRX_PREFETCH_FACTOR") or prefetch_factor
         options |= {} if ahead is None else {"prefetch_factor": ahead}
-        options["persistent_workers"] = _truth("FRX_PERSISTENT_WORKERS", persistent_workers)
+        options["persistent_workers"] = _read_flag("FRX_PERSISTENT_WORKERS", persistent_workers)
     return options
 
 
@@ -97,9 +97,9 @@ def prepare(model: Model) -> Model:
     `FRX_BACKEND_MODE` the mode of the backend "frx". Call it once the model is on its device, before the optimizer is
     made.
     """
-    channels_last = _truth("FRX_CHANNELS_LAST", False)
+    channels_last = _read_flag("FRX_CHANNELS_LAST", False)
     graphs = os.environ.get("FRX_CUDA_GRAPHS") == "try_if_static_shapes"
-    compiled = graphs or _truth("FRX_TORCH_COMPILE", False)
+    compiled = graphs or _read_flag("FRX_TORCH_COMPILE", False)
     if not channels_last and not compiled:
         return model
     import torch
@@ -115,7 +115,7 @@ def prepare(model: Model) -> Model:
 def _compile_options(graphs: bool) -> dict[str, Any]:
     mode = os.environ.get("FRX_TORCH_COMPILE_MODE") or None
     if os.environ.get("FRX_TORCH_COMPILE_BACKEND") == "frx":
-        ours: Literal["apply", "autopilot"] = "autopilot" if _wanted_mode() == "autopilot" else "apply"
+        ours: Literal["apply", "autopilot"] = "autopilot" if _read_backend_mode() == "autopilot" else "apply"
         return {"backend": "frx", "options": {"mode": ours}}
     if graphs:
         # Inductor's mode that records CUDA graphs, for static shapes.
@@ -123,15 +123,15 @@ def _compile_options(graphs: bool) -> dict[str, Any]:
     return {} if mode is None else {"mode": mode}
 
 
-def _wanted_mode() -> str:
+def _read_backend_mode() -> str:
     return os.environ.get("FRX_BACKEND_MODE", "apply")
 
 
-def _count(name: str) -> int | None:
+def _read_count(name: str) -> int | None:
     given = os.environ.get(name, "").strip()
     return int(given) if given.isascii() and given.isdigit() and len(given) < 10 else None
 
 
-def _truth(name: str, default: bool) -> bool:
+def _read_flag(name: str, default: bool) -> bool:
     given = os.environ.get(name, "").strip().lower()
     return True if given in _TRUE else False if given in _FALSE else default

@@ -13,12 +13,12 @@ from frx_graph.facts.graph_facts import GraphFacts
 from frx_graph.measure.machine.device_profile import DeviceProfile
 from frx_graph.measure.operators.operator_contract import OperatorContract
 from frx_graph.measure.operators.operator_measurement import LayoutTimes, OperatorMeasurement
-from frx_graph.passes.attention_pattern import Attention, attentions
-from frx_graph.passes.costs.operator_costs import OpCost, op_costs
-from frx_graph.passes.fusion.fusion_groups import Kernels, kernels_of
-from frx_graph.passes.layouts.layout_choice import LayoutChange, layout_changes, steady_layouts
-from frx_graph.passes.layouts.layout_problem import layout_problem
-from frx_graph.passes.layouts.regions import LayoutGroup, layout_groups
+from frx_graph.passes.attention_pattern import Attention, find_attentions
+from frx_graph.passes.costs.operator_costs import OpCost, count_op_costs
+from frx_graph.passes.fusion.fusion_groups import Kernels, partition_kernels
+from frx_graph.passes.layouts.layout_choice import LayoutChange, find_steady_layouts, list_layout_changes
+from frx_graph.passes.layouts.layout_problem import build_layout_problem
+from frx_graph.passes.layouts.regions import LayoutGroup, find_layout_groups
 from frx_graph.records import Copy, Finding, Refusal
 
 
@@ -32,7 +32,7 @@ class PrecisionSettings:
     autocast: bool
 
     @staticmethod
-    def current(device: str) -> PrecisionSettings:
+    def read_current(device: str) -> PrecisionSettings:
         """Read the switches from torch now."""
         try:
             precision = torch.get_float32_matmul_precision()
@@ -78,7 +78,7 @@ class Analysis:
     @cached_property
     def layout_groups(self) -> tuple[LayoutGroup, ...]:
         """Convolution and pooling regions, forward and backward."""
-        return layout_groups(self.facts, self.inner)
+        return find_layout_groups(self.facts, self.inner)
 
     @cached_property
     def layout_changes(self) -> tuple[LayoutChange, ...]:
@@ -87,13 +87,15 @@ class Analysis:
         if self.device is None or not self.layout_times:
             return ()
         bandwidth = self.device.bandwidth_bytes_per_s
-        problems = [layout_problem(group, self.facts, self.layout_times, bandwidth) for group in self.layout_groups]
-        return tuple(change for p in problems for change in layout_changes(p, steady_layouts(p)))
+        problems = [
+            build_layout_problem(group, self.facts, self.layout_times, bandwidth) for group in self.layout_groups
+        ]
+        return tuple(change for p in problems for change in list_layout_changes(p, find_steady_layouts(p)))
 
     @cached_property
     def attentions(self) -> tuple[Attention, ...]:
         """Every attention of the forward that is written out as products, in execution order."""
-        return tuple(attentions(self.facts))
+        return tuple(find_attentions(self.facts))
 
     @cached_property
     def attention_operands(self) -> frozenset[str]:
@@ -116,12 +118,12 @@ class Analysis:
     @cached_property
     def costs(self) -> Mapping[str, OpCost]:
         """Bytes and FLOPs of every operator call, by node name."""
-        return op_costs(self.facts)
+        return count_op_costs(self.facts)
 
     @cached_property
     def kernels(self) -> Kernels:
         """Groups that a fusing compiler would make."""
-        return kernels_of(self.facts, self.costs)
+        return partition_kernels(self.facts, self.costs)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,15 @@ from dataclasses import dataclass
 
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts
-from frx_graph.passes.attention_walks import HIDDEN_FROM, SCALES, Before, BooleanMask, source_of, walk_back, walk_on
+from frx_graph.passes.attention_walks import (
+    HIDDEN_FROM,
+    SCALES,
+    BooleanMask,
+    ScoresPath,
+    trace_sources,
+    walk_back,
+    walk_forward,
+)
 from frx_graph.passes.causal_mask import is_causal, is_causal_bias
 
 SOFTMAX = frozenset({"aten._softmax", "aten.softmax", "aten._safe_softmax"})
@@ -43,7 +51,7 @@ class Attention:
     weights_used_by: tuple[str, ...]
 
 
-def attentions(facts: GraphFacts) -> Iterator[Attention]:
+def find_attentions(facts: GraphFacts) -> Iterator[Attention]:
     """Yield every attention of the forward, in execution order.
 
     Keys and values that are parameters make it a lookup in a learned table (a classifier's prototypes, a memory) and
@@ -65,16 +73,20 @@ def _match(facts: GraphFacts, softmax: OpFacts) -> Attention | None:
     before = walk_back(facts, scores)
     if before is None:
         return None
-    after = walk_on(facts, softmax)
+    after = walk_forward(facts, softmax)
     if after.product is None:
         return None
     first, second = before.ops[0], after.product
-    query, key = _factors(facts, first)
-    left, right = _factors(facts, second)
+    query, key = _get_factors(facts, first)
+    left, right = _get_factors(facts, second)
     value = right if left.name == after.operand else left
-    if scores.shape[-1] not in (value.shape[-1], value.shape[-2]) or _learned(facts, key) or _learned(facts, value):
+    if (
+        scores.shape[-1] not in (value.shape[-1], value.shape[-2])
+        or _is_learned(facts, key)
+        or _is_learned(facts, value)
+    ):
         return None
-    scaled_query = _query_scale(facts, query) if before.scale is None else None
+    scaled_query = _find_query_scale(facts, query) if before.scale is None else None
     return Attention(
         first=first,
         softmax=softmax,
@@ -88,26 +100,26 @@ def _match(facts: GraphFacts, softmax: OpFacts) -> Attention | None:
         scale_on_query=scaled_query is not None,
         biases=before.biases,
         masks=before.masks,
-        causal=_causal(facts, scores, before),
+        causal=_is_causal_mask(facts, scores, before),
         dropout=after.dropout,
         unsupported=before.unsupported,
         weights_used_by=after.elsewhere,
     )
 
 
-def _factors(facts: GraphFacts, product: OpFacts) -> tuple[ValueFacts, ValueFacts]:
+def _get_factors(facts: GraphFacts, product: OpFacts) -> tuple[ValueFacts, ValueFacts]:
     left, right = product.inputs[-2:]
     return facts.values[left], facts.values[right]
 
 
-def _learned(facts: GraphFacts, value: ValueFacts) -> bool:
-    return any(facts.values[name].is_parameter for name in source_of(facts, value.name))
+def _is_learned(facts: GraphFacts, value: ValueFacts) -> bool:
+    return any(facts.values[name].is_parameter for name in trace_sources(facts, value.name))
 
 
-def _query_scale(facts: GraphFacts, query: ValueFacts) -> float | None:
+def _find_query_scale(facts: GraphFacts, query: ValueFacts) -> float | None:
     """Return the constant that the query was multiplied with before the product, if any."""
-    *_, origin = source_of(facts, query.name)
-    op = facts.producer(origin)
+    *_, origin = trace_sources(facts, query.name)
+    op = facts.get_producer(origin)
     if op is None or op.operator not in SCALES:
         return None
     constant = next((a for a in op.args[1:] if isinstance(a, (int, float)) and not isinstance(a, bool)), None)
@@ -116,7 +128,7 @@ def _query_scale(facts: GraphFacts, query: ValueFacts) -> float | None:
     return 1 / constant if "div" in op.operator else float(constant)
 
 
-def _causal(facts: GraphFacts, scores: ValueFacts, before: Before) -> bool:
+def _is_causal_mask(facts: GraphFacts, scores: ValueFacts, before: ScoresPath) -> bool:
     """Return True if the only mask or bias on the scores is the causal one."""
     names = (*(mask.condition for mask in before.masks), *before.biases)
     if len(names) != 1 or facts.values[names[0]].shape[-2:] != scores.shape[-2:]:

@@ -37,7 +37,7 @@ class BooleanMask:
 
 
 @dataclass
-class Before:
+class ScoresPath:
     """Operators between the first product and the softmax, the last in the program first, and their effects."""
 
     ops: list[OpFacts]
@@ -48,7 +48,7 @@ class Before:
 
 
 @dataclass
-class After:
+class WeightsPath:
     """Operators between the softmax and the second product."""
 
     ops: list[OpFacts]
@@ -58,12 +58,12 @@ class After:
     elsewhere: tuple[str, ...] = ()
 
 
-def walk_back(facts: GraphFacts, scores: ValueFacts) -> Before | None:
+def walk_back(facts: GraphFacts, scores: ValueFacts) -> ScoresPath | None:
     """Walk from the softmax's operand to the product that made it; operators in execution order, the product first."""
-    met = Before([])
+    met = ScoresPath([])
     value = scores.name
     for _ in range(MAX_STEPS):
-        op = facts.producer(value)
+        op = facts.get_producer(value)
         if op is None:
             return None
         if op.operator in _PRODUCTS:
@@ -73,7 +73,7 @@ def walk_back(facts: GraphFacts, scores: ValueFacts) -> Before | None:
                 beta = op.kwargs.get("beta", 1)
                 if beta != 0:
                     _note_bias(op.inputs[0], beta, met)
-                met.scale = _times(met.scale, op.kwargs.get("alpha", 1))
+                met.scale = _multiply_scale(met.scale, op.kwargs.get("alpha", 1))
             met.ops.insert(0, op)
             return met
         if not is_view(op):
@@ -82,14 +82,14 @@ def walk_back(facts: GraphFacts, scores: ValueFacts) -> Before | None:
                 return None
             met.ops.insert(0, op)
             _note(facts, op, met)
-        operand = _scores_operand(facts, op)
+        operand = _find_scores_operand(facts, op)
         if operand is None:
             return None
         value = operand
     return None
 
 
-def _scores_operand(facts: GraphFacts, op: OpFacts) -> str | None:
+def _find_scores_operand(facts: GraphFacts, op: OpFacts) -> str | None:
     """Return the operand with the scores: of the result's size, and preferably made from a product."""
     numel = facts.values[op.outputs[0]].numel
     full = [v for v in op.inputs if facts.values[v].numel == numel and facts.values[v].dtype.is_floating_point]
@@ -100,7 +100,7 @@ def _scores_operand(facts: GraphFacts, op: OpFacts) -> str | None:
 
 def _reaches_product(facts: GraphFacts, value: str) -> bool:
     for _ in range(MAX_STEPS):
-        op = facts.producer(value)
+        op = facts.get_producer(value)
         if op is None:
             return False
         if op.operator in _PRODUCTS:
@@ -113,18 +113,18 @@ def _reaches_product(facts: GraphFacts, value: str) -> bool:
     return False
 
 
-def _note(facts: GraphFacts, op: OpFacts, met: Before) -> None:
+def _note(facts: GraphFacts, op: OpFacts, met: ScoresPath) -> None:
     """Note the effect of a pointwise operator between product and softmax."""
     others = [a for a in op.args[1:] if isinstance(a, ValueRef)]
     constant = next((a for a in op.args[1:] if isinstance(a, (int, float)) and not isinstance(a, bool)), None)
     if op.operator in _PASS_THROUGH:
         return
     if op.operator in SCALES and constant is not None and constant != 0:
-        met.scale = _times(met.scale, 1 / constant if "div" in op.operator else constant)
+        met.scale = _multiply_scale(met.scale, 1 / constant if "div" in op.operator else constant)
     elif op.operator in SCALES and others and all(facts.values[o.name].numel == 1 for o in others):
         met.unsupported += ("a scale that is a tensor",)
     elif op.operator in BIASES and op.inputs:
-        operand = _scores_operand(facts, op)
+        operand = _find_scores_operand(facts, op)
         bias = next((name for name in op.inputs if name != operand), None)
         if bias is None and not others:
             return  # a number added to every score changes no softmax
@@ -136,7 +136,7 @@ def _note(facts: GraphFacts, op: OpFacts, met: Before) -> None:
         met.unsupported += (op.operator.removeprefix("aten."),)
 
 
-def _note_bias(bias: str | None, factor: object, met: Before) -> None:
+def _note_bias(bias: str | None, factor: object, met: ScoresPath) -> None:
     """Note that `bias` times `factor` is added; what was noted before comes after it in the program."""
     if bias is None:
         met.unsupported += ("a sum of the scores with themselves",)
@@ -148,13 +148,13 @@ def _note_bias(bias: str | None, factor: object, met: Before) -> None:
     met.biases += (bias,)
 
 
-def _note_mask(facts: GraphFacts, op: OpFacts, met: Before) -> None:
+def _note_mask(facts: GraphFacts, op: OpFacts, met: ScoresPath) -> None:
     """Note a mask: `where(keep, scores, fill)`, `where(hide, fill, scores)` or `masked_fill(scores, hide, fill)`."""
     where = op.operator == "aten.where"
     condition, *branches = op.args if where else (op.args[1], op.args[0], *op.args[2:])
-    operand = _scores_operand(facts, op)
+    operand = _find_scores_operand(facts, op)
     keeps = where and isinstance(branches[0], ValueRef) and branches[0].name == operand
-    fill = number_in(facts, branches[1] if keeps or not where else branches[0])
+    fill = find_constant(facts, branches[1] if keeps or not where else branches[0])
     if fill is None or fill > HIDDEN_FROM:
         met.unsupported += (f"a mask that fills in {'an unknown value' if fill is None else fill}",)
     elif met.scale is not None and met.scale < 0:
@@ -163,25 +163,25 @@ def _note_mask(facts: GraphFacts, op: OpFacts, met: Before) -> None:
         met.masks += (BooleanMask(condition.name, keeps),)
 
 
-def number_in(facts: GraphFacts, argument: object) -> float | None:
+def find_constant(facts: GraphFacts, argument: object) -> float | None:
     """Return the number that `argument` is, or that a tensor is filled with; None if unknown."""
     if isinstance(argument, ValueRef):
-        *_, origin = source_of(facts, argument.name)
-        op = facts.producer(origin)
+        *_, origin = trace_sources(facts, argument.name)
+        op = facts.get_producer(origin)
         if op is None or op.operator not in FILLED or FILLED[op.operator] in op.symbolic:
             return None
         argument = op.args[FILLED[op.operator]]
     return float(argument) if isinstance(argument, (int, float)) else None
 
 
-def walk_on(facts: GraphFacts, softmax: OpFacts) -> After:
+def walk_forward(facts: GraphFacts, softmax: OpFacts) -> WeightsPath:
     """Walk from the softmax's result to the product that uses it. Uses in the backward do not count."""
-    met = After([])
+    met = WeightsPath([])
     value = softmax.outputs[0]
     for _ in range(MAX_STEPS):
         if value in facts.outputs:
             met.elsewhere += ("the program's output",)
-        users = [u for u in facts.users(value) if u.phase is Phase.FORWARD and not _leads_nowhere(facts, u)]
+        users = [u for u in facts.get_users(value) if u.phase is Phase.FORWARD and not _is_dead_end(facts, u)]
         going_on = [u for u in users if is_view(u) or u.operator in _PASS_THROUGH or _is_dropout(facts, u, value)]
         products = [u for u in users if u.operator in _PRODUCTS]
         if products:
@@ -194,27 +194,29 @@ def walk_on(facts: GraphFacts, softmax: OpFacts) -> After:
         chosen = going_on[0]
         if not is_view(chosen):
             met.ops.append(chosen)
-            met.dropout = max(met.dropout, _dropout_probability(facts, chosen, value))
+            met.dropout = max(met.dropout, _get_dropout_probability(facts, chosen, value))
         value = chosen.outputs[0]
     return met
 
 
-def _leads_nowhere(facts: GraphFacts, op: OpFacts) -> bool:
+def _is_dead_end(facts: GraphFacts, op: OpFacts) -> bool:
     """Return True for a view kept for the backward, or an operator that only reads the size, such as `empty_like`."""
     if op.operator in ("aten.empty_like", "aten.rand_like", "aten.ones_like", "aten.zeros_like"):
         return True
     if not is_view(op) or any(name in facts.outputs for name in op.outputs):
         return False
     return all(
-        user.phase is Phase.BACKWARD or _leads_nowhere(facts, user) for name in op.outputs for user in facts.users(name)
+        user.phase is Phase.BACKWARD or _is_dead_end(facts, user)
+        for name in op.outputs
+        for user in facts.get_users(name)
     )
 
 
 def _is_dropout(facts: GraphFacts, op: OpFacts, value: str) -> bool:
-    return _dropout_probability(facts, op, value) > 0.0
+    return _get_dropout_probability(facts, op, value) > 0.0
 
 
-def _dropout_probability(facts: GraphFacts, op: OpFacts, value: str) -> float:
+def _get_dropout_probability(facts: GraphFacts, op: OpFacts, value: str) -> float:
     """Return the probability of `native_dropout`, or of the product with scaled Bernoulli noise that `F.dropout` is on
     the CPU; else 0."""
     if op.operator in ("aten.native_dropout", "aten.dropout"):
@@ -226,24 +228,24 @@ def _dropout_probability(facts: GraphFacts, op: OpFacts, value: str) -> float:
         if name == value:
             continue
         for writer in facts.values_by_storage.get(noise.storage, ()):
-            made = facts.producer(writer.name)
+            made = facts.get_producer(writer.name)
             if made is not None and made.operator == "aten.bernoulli_":
                 kept = made.args[1] if len(made.args) > 1 else 0.5  # the schema's default, which the graph leaves out
                 return 1.0 - kept if isinstance(kept, float) else 0.0
     return 0.0
 
 
-def source_of(facts: GraphFacts, value: str) -> Iterator[str]:
+def trace_sources(facts: GraphFacts, value: str) -> Iterator[str]:
     """Yield `value` and its sources through views, copies and casts, up to an operator that computes."""
     for _ in range(MAX_STEPS):
         yield value
-        op = facts.producer(value)
+        op = facts.get_producer(value)
         if op is None or not (is_view(op) or op.operator in LAYOUT_COPIES):
             return
         value = op.inputs[0]
 
 
-def _times(scale: float | None, factor: object) -> float | None:
+def _multiply_scale(scale: float | None, factor: object) -> float | None:
     if not isinstance(factor, (int, float)) or factor == 1:
         return scale
     return float(factor) if scale is None else scale * factor

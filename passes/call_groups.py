@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from frx_graph.capture.call_site import CallSite, common_module_path
+from frx_graph.capture.call_site import CallSite, merge_module_paths
 from frx_graph.facts.graph_facts import OpFacts
 
 Item = TypeVar("Item")
 
 
-def by_place(items: Iterable[Item], site_of: Callable[[Item], CallSite]) -> list[list[Item]]:
+def group_by_place(items: Iterable[Item], site_of: Callable[[Item], CallSite]) -> list[list[Item]]:
     """Group items by the place of their call site (`CallSite.place`), in order of first appearance."""
     groups: dict[object, list[Item]] = {}
     for item in items:
@@ -20,24 +20,24 @@ def by_place(items: Iterable[Item], site_of: Callable[[Item], CallSite]) -> list
     return list(groups.values())
 
 
-def shared_site(ops: Sequence[OpFacts]) -> CallSite:
+def merge_sites(ops: Sequence[OpFacts]) -> CallSite:
     """Return the line of the first operator, with the module paths of all folded into one."""
-    return replace(ops[0].site, module_path=common_module_path(op.site.module_path for op in ops))
+    return replace(ops[0].site, module_path=merge_module_paths(op.site.module_path for op in ops))
 
 
-def module_paths(ops: Iterable[OpFacts]) -> tuple[str, ...]:
+def list_module_paths(ops: Iterable[OpFacts]) -> tuple[str, ...]:
     """Return module paths in order of appearance."""
     return tuple(dict.fromkeys(op.site.module_path for op in ops if op.site.module_path))
 
 
-def short_name(op: OpFacts) -> str:
+def shorten_operator_name(op: OpFacts) -> str:
     """Return the name that users know: `convolution`, `add`, `mylib.op`."""
     return op.operator.removeprefix("aten.").removesuffix("_").removeprefix("native_").lstrip("_")
 
 
-def names_text(ops: Iterable[OpFacts]) -> str:
+def format_operator_names(ops: Iterable[OpFacts]) -> str:
     """Join distinct names in order, with their count if above one: `batch_norm, relu ×2`."""
     counts: dict[str, int] = {}
     for op in ops:
-        counts[short_name(op)] = counts.get(short_name(op), 0) + 1
+        counts[shorten_operator_name(op)] = counts.get(shorten_operator_name(op), 0) + 1
     return ", ".join(name if count == 1 else f"{name} ×{count}" for name, count in counts.items())

@@ -46,59 +46,61 @@ _NOT = frozenset({"aten.logical_not", "aten.bitwise_not"})
 
 def is_causal(facts: GraphFacts, mask: str, keeps: bool) -> bool:
     """Return True if the boolean `mask` is causal, where True means "takes part" if `keeps`, else "is hidden"."""
-    return _square(facts, mask) and _parts(facts, mask, 0) == ((1, 0) if keeps else (0, 1))
+    return _is_square(facts, mask) and _find_parts(facts, mask, 0) == ((1, 0) if keeps else (0, 1))
 
 
 def is_causal_bias(facts: GraphFacts, bias: str, hidden_from: float) -> bool:
     """Return True if adding `bias` hides what the causal mask hides, by `hidden_from` or less, and does nothing
     else."""
-    parts = _parts(facts, bias, 0)
-    return _square(facts, bias) and parts is not None and parts[0] == 0 and parts[1] <= hidden_from
+    parts = _find_parts(facts, bias, 0)
+    return _is_square(facts, bias) and parts is not None and parts[0] == 0 and parts[1] <= hidden_from
 
 
-def _square(facts: GraphFacts, value: str) -> bool:
+def _is_square(facts: GraphFacts, value: str) -> bool:
     shape = facts.values[value].shape
     return len(shape) >= 2 and shape[-1] == shape[-2] > 1
 
 
-def _parts(facts: GraphFacts, value: str, depth: int) -> Parts | None:
+def _find_parts(facts: GraphFacts, value: str, depth: int) -> Parts | None:
     """Return the numbers that the two parts of `value` hold; None unless each is known to hold one number."""
-    op = facts.producer(value)
+    op = facts.get_producer(value)
     if op is None or depth > MAX_STEPS or facts.values[value].mutated:
         return None
     if op.kwargs.get("alpha", 1) != 1 or "alpha" in op.symbolic:
         return None
-    made = _made(facts, op, depth)
+    made = _evaluate_operator(facts, op, depth)
     if made is not None and facts.values[value].dtype is torch.bool:
         return bool(made[0]), bool(made[1])
     return made
 
 
-def _made(facts: GraphFacts, op: OpFacts, depth: int) -> Parts | None:
-    def parts_at(position: int) -> Parts | None:
+def _evaluate_operator(facts: GraphFacts, op: OpFacts, depth: int) -> Parts | None:
+    def find_parts_at(position: int) -> Parts | None:
         if position >= len(op.args) or position in op.symbolic:
             return None
-        parts = _argument_parts(facts, op.args[position], depth)
-        return parts if parts is not None and (parts[0] == parts[1] or _aligned(facts, op, op.args[position])) else None
+        parts = _find_argument_parts(facts, op.args[position], depth)
+        return (
+            parts if parts is not None and (parts[0] == parts[1] or _is_aligned(facts, op, op.args[position])) else None
+        )
 
     if op.operator in FILLED:
-        return parts_at(FILLED[op.operator])
+        return find_parts_at(FILLED[op.operator])
     if op.operator in _ONES or op.operator in _ZEROS:
         return (1, 1) if op.operator in _ONES else (0, 0)
-    first = parts_at(0)
+    first = find_parts_at(0)
     if op.operator in ("aten.triu", "aten.tril"):
         diagonal = op.args[1] if len(op.args) > 1 else op.kwargs.get("diagonal", 0)
         upper = op.operator == "aten.triu"
         if first is None or first[0] != first[1] or op.symbolic or diagonal != (1 if upper else 0):
             return None
         return (0, first[1]) if upper else (first[0], 0)
-    if op.operator in LAYOUT_COPIES or (is_view(op) and _keeps_place(facts, op)):
+    if op.operator in LAYOUT_COPIES or (is_view(op) and _keeps_diagonal(facts, op)):
         return first
     if op.operator in _NOT:
         return (not first[0], not first[1]) if first is not None and _is_bool(facts, op) else None
-    second = parts_at(1)
+    second = find_parts_at(1)
     if op.operator in ("aten.masked_fill", "aten.where"):
-        third = parts_at(2)
+        third = find_parts_at(2)
         if first is None or second is None or third is None:
             return None
         hide, fill, keep = (second, third, first) if op.operator == "aten.masked_fill" else (first, second, third)
@@ -109,13 +111,13 @@ def _made(facts: GraphFacts, op: OpFacts, depth: int) -> Parts | None:
     return None
 
 
-def _argument_parts(facts: GraphFacts, argument: Argument, depth: int) -> Parts | None:
+def _find_argument_parts(facts: GraphFacts, argument: Argument, depth: int) -> Parts | None:
     if isinstance(argument, ValueRef):
-        return _parts(facts, argument.name, depth + 1)
+        return _find_parts(facts, argument.name, depth + 1)
     return (argument, argument) if isinstance(argument, (int, float)) else None
 
 
-def _aligned(facts: GraphFacts, op: OpFacts, operand: Argument) -> bool:
+def _is_aligned(facts: GraphFacts, op: OpFacts, operand: Argument) -> bool:
     """Return False if `op` broadcasts the parts of `operand`; views are checked elsewhere."""
     if is_view(op) or not isinstance(operand, ValueRef):
         return True
@@ -127,7 +129,7 @@ def _is_bool(facts: GraphFacts, op: OpFacts) -> bool:
     return op.operator == "aten.logical_not" or facts.values[op.inputs[0]].dtype is torch.bool
 
 
-def _keeps_place(facts: GraphFacts, view: OpFacts) -> bool:
+def _keeps_diagonal(facts: GraphFacts, view: OpFacts) -> bool:
     """Return True if every element stays on its side of the diagonal."""
     if view.operator == "aten.slice":
         start, step = (view.args[position] if position < len(view.args) else None for position in (2, 4))

@@ -25,7 +25,7 @@ recorded may have been another version of the program, or another library."""
 _GRADES: Final = (ASSUMED, MODELLED, INFERRED, MEASURED)
 
 
-def seen_in_a_run(confidence: float, *, itself: bool) -> float:
+def raise_confidence(confidence: float, *, itself: bool) -> float:
     """Return the confidence of a finding after a recorded run showed something of it.
 
     `itself`: the copies or conversions themselves, in the advised setting (device, compiler), so the finding is
@@ -36,7 +36,7 @@ def seen_in_a_run(confidence: float, *, itself: bool) -> float:
     return next((grade for grade in _GRADES if grade > confidence), confidence)
 
 
-def not_seen_in_a_run(confidence: float, *, same_strides: bool) -> float:
+def lower_confidence(confidence: float, *, same_strides: bool) -> float:
     """Return the confidence of a finding whose operators ran, in the advised setting, without showing it. If their
     strides were not recorded, they may have been others: then it drops by one grade."""
     if same_strides:

@@ -47,37 +47,37 @@ CHOICES: tuple[InnerChoice, ...] = (
 _BY_NAME = {choice.name: choice for choice in CHOICES}
 
 
-def inner_choices(facts: GraphFacts, inner: str, *, channels_last: bool) -> Iterator[Candidate | Refusal]:
+def propose_inner_choices(facts: GraphFacts, inner: str, *, channels_last: bool) -> Iterator[Candidate | Refusal]:
     """Yield a candidate for each choice that could matter to a graph, and for the others the reason why they cannot.
 
     `inner` is to compile the graph; `channels_last` is true if it lays out the convolutions so by its own rules.
     """
     for choice in CHOICES:
-        reason = _reason_against(choice, facts, inner, channels_last)
+        reason = _explain_refusal(choice, facts, inner, channels_last)
         if reason is None:
             yield Candidate(NAME, EVERY_GRAPH, (), (choice.name,))
         else:
             yield Refusal(choice.name, reason)
 
 
-def options_of(candidate: Candidate) -> Mapping[str, Any]:
-    """Return the backend options of a candidate of `inner_choices`. Raises `KeyError` for another."""
+def get_choice_options(candidate: Candidate) -> Mapping[str, Any]:
+    """Return the backend options of a candidate of `propose_inner_choices`. Raises `KeyError` for another."""
     (name,) = candidate.choices
     return _BY_NAME[name].options
 
 
-def compiles_otherwise(candidate: Candidate) -> bool:
+def changes_compiler(candidate: Candidate) -> bool:
     """Return True if the candidate compiles with another compiler than Inductor, for which rewrites apply, too."""
-    return "inner" in options_of(candidate)
+    return "inner" in get_choice_options(candidate)
 
 
-def inner_with(candidates: Iterable[Candidate], inner: str) -> str:
+def resolve_inner(candidates: Iterable[Candidate], inner: str) -> str:
     """Return the compiler of a program that `inner` would compile, if these candidates are applied."""
-    options = (options_of(candidate) for candidate in candidates if candidate.rewrite == NAME)
+    options = (get_choice_options(candidate) for candidate in candidates if candidate.rewrite == NAME)
     return next((str(one["inner"]) for one in options if "inner" in one), inner)
 
 
-def _reason_against(choice: InnerChoice, facts: GraphFacts, inner: str, channels_last: bool) -> str | None:
+def _explain_refusal(choice: InnerChoice, facts: GraphFacts, inner: str, channels_last: bool) -> str | None:
     operators = {op.operator for op in facts.ops}
     if inner != "inductor":
         return "the program is not compiled by Inductor"
@@ -87,10 +87,10 @@ def _reason_against(choice: InnerChoice, facts: GraphFacts, inner: str, channels
         return "Inductor's own rules say the same"
     if not operators & (CONVOLUTIONS | MATRIX_PRODUCTS):
         return "nothing in the graph is computed by a library: loops that Inductor fuses are what is left"
-    return _reason_not_to_freeze(facts) if choice.options.get("freeze") else None
+    return _explain_no_freezing(facts) if choice.options.get("freeze") else None
 
 
-def _reason_not_to_freeze(facts: GraphFacts) -> str | None:
+def _explain_no_freezing(facts: GraphFacts) -> str | None:
     if facts.train:
         return "weights that are trained are no constants"
     if not any(facts.values[name].is_parameter for name in facts.inputs if name in facts.values):

@@ -10,8 +10,8 @@ import enum
 import re
 from dataclasses import dataclass
 
-from frx_graph.capture.call_site import UNKNOWN_SITE, CallSite, site_from_stack_trace
-from frx_graph.capture.captured_graph import GraphBreak, frame_of
+from frx_graph.capture.call_site import UNKNOWN_SITE, CallSite, parse_stack_trace
+from frx_graph.capture.captured_graph import GraphBreak, get_frame_id
 from frx_graph.facts.graph_facts import GraphFacts
 from frx_graph.passes.analysis import Analysis
 from frx_graph.support.torch_internals import dynamo_config
@@ -86,18 +86,18 @@ def parse_reason(reason: str) -> RecompileReason:
     """Return the first failed guard in `reason`."""
     guard, _, stack = reason.partition("\nUser stack trace:")
     text = _LOCAL.sub(r"\1", _COMMENT.sub("", _COMPILE_ID.sub("", guard))).strip()
-    found = site_from_stack_trace(stack)
+    found = parse_stack_trace(stack)
     site = found if found.line else None
     dimension = _DIMENSION.search(text)
     if dimension is not None:
         cause = RecompileCause.STRIDE if dimension["what"] == "stride" else RecompileCause.SIZE
         index, expected, actual = (int(dimension[group]) for group in ("dimension", "expected", "actual"))
         return RecompileReason(cause, text, dimension["source"], index, expected, actual, site)
-    cause, source = _cause(text)
+    cause, source = _classify_cause(text)
     return RecompileReason(cause, text, source, site=site)
 
 
-def _cause(text: str) -> tuple[RecompileCause, str]:
+def _classify_cause(text: str) -> tuple[RecompileCause, str]:
     for pattern, cause in _CAUSES:
         if (match := pattern.search(text)) is not None:
             return cause, match.groupdict().get("source", "")
@@ -107,24 +107,24 @@ def _cause(text: str) -> tuple[RecompileCause, str]:
     return RecompileCause.UNKNOWN, ""
 
 
-def recompile_limit() -> int:
+def get_recompile_limit() -> int:
     """Return the number of versions of a frame that Dynamo keeps, after which it runs the frame in eager."""
     return int(dynamo_config.recompile_limit)
 
 
-def recompiles_of_frame(analysis: Analysis) -> tuple[RecompileReason, ...]:
+def list_frame_recompiles(analysis: Analysis) -> tuple[RecompileReason, ...]:
     """Return the reasons for recompiling the frame of this graph, in order; other frames belong to other graphs."""
-    frame = frame_of(analysis.facts.graph_id)
-    return tuple(parse_reason(r.reason) for r in analysis.events.recompiles if frame_of(r.graph_id) == frame)
+    frame = get_frame_id(analysis.facts.graph_id)
+    return tuple(parse_reason(r.reason) for r in analysis.events.recompiles if get_frame_id(r.graph_id) == frame)
 
 
-def breaks_of_frame(analysis: Analysis) -> tuple[GraphBreak, ...]:
+def list_frame_breaks(analysis: Analysis) -> tuple[GraphBreak, ...]:
     """Return the breaks that ended graphs of this graph's frame."""
-    frame = frame_of(analysis.facts.graph_id)
-    return tuple(b for b in analysis.events.breaks if b.graph_id and frame_of(b.graph_id) == frame)
+    frame = get_frame_id(analysis.facts.graph_id)
+    return tuple(b for b in analysis.events.breaks if b.graph_id and get_frame_id(b.graph_id) == frame)
 
 
-def first_known_site(facts: GraphFacts) -> CallSite:
+def find_first_site(facts: GraphFacts) -> CallSite:
     """Return the first user line that the graph runs, else a site with at least a module path."""
     sites = [op.site for op in facts.ops]
     return next((site for site in sites if site.line), sites[0] if sites else UNKNOWN_SITE)

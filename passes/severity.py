@@ -11,12 +11,12 @@ HIGH_SHARE = 0.10
 MEDIUM_SHARE = 0.02
 
 
-def severity_of(wasted_bytes: int | None, step_bytes: int) -> Severity:
+def grade_bytes(wasted_bytes: int | None, step_bytes: int) -> Severity:
     """Return HIGH, MEDIUM or LOW by share of traffic; INFO if the waste is unknown or zero."""
-    return severity_of_share(wasted_bytes / step_bytes if wasted_bytes and step_bytes > 0 else None)
+    return grade_share(wasted_bytes / step_bytes if wasted_bytes and step_bytes > 0 else None)
 
 
-def severity_of_share(share: float | None) -> Severity:
+def grade_share(share: float | None) -> Severity:
     """Return the severity of a share from 0 to 1 of the step."""
     if not share:
         return Severity.INFO
@@ -25,7 +25,7 @@ def severity_of_share(share: float | None) -> Severity:
     return Severity.MEDIUM if share >= MEDIUM_SHARE else Severity.LOW
 
 
-def predicted_saving(min_bytes: int, max_bytes: int, step_bytes: int) -> Saving:
+def predict_saving(min_bytes: int, max_bytes: int, step_bytes: int) -> Saving:
     """Return the prediction in percent of the step's traffic, capped at 100."""
     if step_bytes <= 0:
         return Saving()
@@ -38,26 +38,26 @@ def predicted_saving(min_bytes: int, max_bytes: int, step_bytes: int) -> Saving:
 _SEVERITY_ORDER = {Severity.HIGH: 0, Severity.MEDIUM: 1, Severity.LOW: 2, Severity.INFO: 3}
 
 
-def rank(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+def rank_findings(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """Sort findings by severity, then by the traffic that the fix is expected to save, most first.
 
     Ties are broken by bytes and call site, so that the same program is always reported in the same order.
     """
 
-    def key(finding: Finding) -> tuple[int, float, int, str, int, str]:
+    def build_sort_key(finding: Finding) -> tuple[int, float, int, str, int, str]:
         return (
             _SEVERITY_ORDER[finding.severity],
-            -expected_saving_pct(finding),
+            -estimate_saving_pct(finding),
             -(finding.bytes_per_step or 0),
             finding.site.file,
             finding.site.line,
             finding.rule,
         )
 
-    return tuple(sorted(findings, key=key))
+    return tuple(sorted(findings, key=build_sort_key))
 
 
-def expected_saving_pct(finding: Finding) -> float:
+def estimate_saving_pct(finding: Finding) -> float:
     """Return the saving in percent of the step: as measured, else the middle of the predicted range, weighted by
     confidence; 0 if unknown."""
     if finding.saving.measured_pct is not None:

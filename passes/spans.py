@@ -10,8 +10,8 @@ from frx_graph.advice import LayoutSpan
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts
 from frx_graph.facts.layout import Layout, is_channels_last, is_contiguous
-from frx_graph.passes.costs.operator_costs import OpCost, op_costs
-from frx_graph.passes.costs.operator_traffic import fresh_outputs
+from frx_graph.passes.costs.operator_costs import OpCost, count_op_costs
+from frx_graph.passes.costs.operator_traffic import find_fresh_outputs
 from frx_graph.records import HIDDEN_KINDS, Copy
 
 MAX_SPANS = 60
@@ -21,7 +21,7 @@ _IMAGE_RANKS = (4, 5)
 
 
 @dataclass(frozen=True, slots=True)
-class _Step:
+class _OperatorTraffic:
     """One operator that moves memory. `module` is None where none below the root is known, `layout` where no output of
     rank 4 or 5 names one."""
 
@@ -35,15 +35,15 @@ class _Step:
 
 
 @dataclass(frozen=True, slots=True)
-class _Run:
+class _ModuleRun:
     """Consecutive steps of one module, its path cut to the depth of the picture."""
 
     module: tuple[str, ...]
     phase: Phase
-    steps: list[_Step]
+    steps: list[_OperatorTraffic]
 
 
-def layout_spans(
+def build_layout_spans(
     facts: GraphFacts, copies: Sequence[Copy], costs: Mapping[str, OpCost] | None = None
 ) -> tuple[LayoutSpan, ...]:
     """Return the operators of the step in execution order, in at most `MAX_SPANS` spans.
@@ -52,18 +52,18 @@ def layout_spans(
     the limit allows, where the layout does. Its layout is the one in which most bytes of rank 4 and 5 are written, or
     `-`. `costs` is `op_costs(facts)`, if known already.
     """
-    steps = _steps(facts, copies, op_costs(facts) if costs is None else costs)
+    steps = _collect_steps(facts, copies, count_op_costs(facts) if costs is None else costs)
     root = next((step.module[0] for step in steps if step.module), "")
     deepest = max((len(step.module) for step in steps if step.module), default=0)
     for depth in range(deepest, -1, -1):
         for by_layout in (True, False):
-            runs = _runs(steps, depth, by_layout=by_layout)
+            runs = _group_runs(steps, depth, by_layout=by_layout)
             if len(runs) <= MAX_SPANS or (depth == 0 and not by_layout):
-                return tuple(_span(run, root) for run in runs)
+                return tuple(_build_span(run, root) for run in runs)
     return ()
 
 
-def _steps(facts: GraphFacts, copies: Sequence[Copy], costs: Mapping[str, OpCost]) -> list[_Step]:
+def _collect_steps(facts: GraphFacts, copies: Sequence[Copy], costs: Mapping[str, OpCost]) -> list[_OperatorTraffic]:
     copies_at: dict[str, list[Copy]] = {}
     for copy in copies:
         copies_at.setdefault(copy.node, []).append(copy)
@@ -72,15 +72,15 @@ def _steps(facts: GraphFacts, copies: Sequence[Copy], costs: Mapping[str, OpCost
         own = copies_at.get(op.node, [])
         moved = facts.calls * costs[op.node].bytes + sum(c.bytes for c in own if c.kind in HIDDEN_KINDS)
         if moved:
-            steps.append(_step(op, facts, moved, own))
+            steps.append(_build_step(op, facts, moved, own))
     return steps
 
 
-def _step(op: OpFacts, facts: GraphFacts, moved: int, copies: Sequence[Copy]) -> _Step:
-    images = [value for value in fresh_outputs(op, facts) if _names_layout(value)]
+def _build_step(op: OpFacts, facts: GraphFacts, moved: int, copies: Sequence[Copy]) -> _OperatorTraffic:
+    images = [value for value in find_fresh_outputs(op, facts) if _has_distinct_layout(value)]
     largest = max(images, key=lambda value: value.bytes, default=None)
-    return _Step(
-        module=_module(op),
+    return _OperatorTraffic(
+        module=_get_module(op),
         phase=op.phase,
         layout=largest.layout if largest is not None else None,
         layout_bytes=largest.bytes if largest is not None else 0,
@@ -90,23 +90,23 @@ def _step(op: OpFacts, facts: GraphFacts, moved: int, copies: Sequence[Copy]) ->
     )
 
 
-def _module(op: OpFacts) -> tuple[str, ...] | None:
+def _get_module(op: OpFacts) -> tuple[str, ...] | None:
     """Return the module path; None for an operator without one, such as autograd's sums of gradients between
     modules."""
     parts = tuple(op.site.module_path.split("."))
     return None if not op.site.line or (op.phase is Phase.BACKWARD and len(parts) == 1) else parts
 
 
-def _names_layout(value: ValueFacts) -> bool:
+def _has_distinct_layout(value: ValueFacts) -> bool:
     """Return True for images with a distinct layout: not those that are plain and channels-last at once."""
     both = is_contiguous(value.shape, value.strides) and is_channels_last(value.shape, value.strides)
     return len(value.shape) in _IMAGE_RANKS and not both
 
 
-def _runs(steps: Sequence[_Step], depth: int, *, by_layout: bool) -> list[_Run]:
+def _group_runs(steps: Sequence[_OperatorTraffic], depth: int, *, by_layout: bool) -> list[_ModuleRun]:
     """Group consecutive steps of one module, phase and layout; a step without module or layout joins the run before
     it."""
-    runs: list[_Run] = []
+    runs: list[_ModuleRun] = []
     layout: Layout | None = None
     for step in steps:
         run = runs[-1] if runs else None
@@ -116,12 +116,12 @@ def _runs(steps: Sequence[_Step], depth: int, *, by_layout: bool) -> list[_Run]:
             run.steps.append(step)
             layout = step.layout or layout
         else:
-            runs.append(_Run(module, step.phase, [step]))
+            runs.append(_ModuleRun(module, step.phase, [step]))
             layout = step.layout
     return runs
 
 
-def _span(run: _Run, root: str) -> LayoutSpan:
+def _build_span(run: _ModuleRun, root: str) -> LayoutSpan:
     written: Counter[str] = Counter()
     for step in run.steps:
         if step.layout is not None:

@@ -46,10 +46,10 @@ def parse_card(text: str, source: str, model: type[Card], key: str) -> Card:
 
 def load_cards(folder: str, model: type[Card], key: str) -> tuple[Card, ...]:
     """Return the cards in a folder of the rules, by file name. Raises `ContractError` as `parse_card` does."""
-    return tuple(parse_card(text, name, model, key) for name, text in card_files(folder))
+    return tuple(parse_card(text, name, model, key) for name, text in list_card_files(folder))
 
 
-def card_files(folder: str) -> tuple[tuple[str, str], ...]:
+def list_card_files(folder: str) -> tuple[tuple[str, str], ...]:
     """Return name and text of each card in a folder of the rules, by name."""
     files = (entry for entry in (resources.files("frx_graph.rules") / folder).iterdir() if entry.name.endswith(".yaml"))
     return tuple((entry.name, entry.read_text(encoding="utf-8")) for entry in sorted(files, key=lambda one: one.name))

@@ -60,6 +60,6 @@ class CudaCard(StrictModel):
 
 
 @functools.cache
-def cuda_cards() -> Mapping[str, CudaCard]:
+def load_cuda_cards() -> Mapping[str, CudaCard]:
     """Return every card, by id."""
     return {card.id: card for card in load_cards("cuda", CudaCard, "id")}

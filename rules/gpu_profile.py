@@ -120,7 +120,7 @@ class GpuProfile:
     @property
     def bandwidth_bytes_per_s(self) -> float | None:
         """Bandwidth of DRAM."""
-        return _scaled(None if self.product is None else self.product.bandwidth_gb_per_s, 1e9)
+        return _scale_value(None if self.product is None else self.product.bandwidth_gb_per_s, 1e9)
 
     @property
     def l2_bytes(self) -> int | None:
@@ -128,97 +128,99 @@ class GpuProfile:
         known = None if self.product is None else self.product.l2_kib
         return None if known is None else known << 10
 
-    def peak_flops(self, of: str) -> float | None:
+    def get_peak_flops(self, of: str) -> float | None:
         """Return operations per second, counting a fused multiply-add as two: `float32`, or `fp16`, `bf16`, `tf32` of
         tensor cores that accumulate in float32."""
         product = self.product
-        return None if product is None else _scaled(getattr(product, _PEAKS[of]), 1e12)
+        return None if product is None else _scale_value(getattr(product, _PEAKS[of]), 1e12)
 
     @property
     def peaks(self) -> GpuPeaks | None:
         """Peaks for a roofline; None if one of them is unknown."""
         product, bandwidth = self.product, self.bandwidth_bytes_per_s
-        float32, tensor = self.peak_flops(FLOAT32), self.peak_flops("fp16")
+        float32, tensor = self.get_peak_flops(FLOAT32), self.get_peak_flops("fp16")
         if product is None or product.source is None or bandwidth is None or float32 is None or tensor is None:
             return None
-        return GpuPeaks(product.name, bandwidth, float32, tensor, self.peak_flops("tf32"), product.source)
+        return GpuPeaks(product.name, bandwidth, float32, tensor, self.get_peak_flops("tf32"), product.source)
 
 
-def _scaled(value: float | None, factor: float) -> float | None:
+def _scale_value(value: float | None, factor: float) -> float | None:
     return None if value is None else value * factor
 
 
 @functools.cache
-def all_architectures() -> Mapping[str, ArchitectureCard]:
+def load_architectures() -> Mapping[str, ArchitectureCard]:
     """Return every architecture, by its name."""
     return {card.architecture: card for card in load_cards("gpus", ArchitectureCard, "architecture")}
 
 
 def find_gpu(name: str) -> GpuProfile | None:
     """Return the GPU of this name, whether product or architecture (`sm_90`); None if unknown."""
-    return _by_key().get(_key(name))
+    return _index_gpus().get(_normalize_name(name))
 
 
-def gpu_named(name: str) -> GpuProfile:
+def require_gpu(name: str) -> GpuProfile:
     """Return the GPU of this name. Raises `OptionError`, with the nearest names, if unknown."""
     found = find_gpu(name)
     if found is None:
-        by_key = {key: profile.name for key, profile in _by_key().items()}
-        near = dict.fromkeys(by_key[key] for key in difflib.get_close_matches(_key(name), by_key, n=5, cutoff=0.5))
+        by_key = {key: profile.name for key, profile in _index_gpus().items()}
+        near = dict.fromkeys(
+            by_key[key] for key in difflib.get_close_matches(_normalize_name(name), by_key, n=5, cutoff=0.5)
+        )
         hint = f"nearest: {', '.join(near)}" if near else "give a product, such as H100, or an architecture, sm_90"
         raise OptionError(f"no GPU is known by the name {name!r}", hint)
     return found
 
 
-def cuda_gpu(name: str | None) -> GpuProfile | None:
+def require_cuda_gpu(name: str | None) -> GpuProfile | None:
     """Return the GPU of that name. Raises `OptionError` if it is unknown, or does not run CUDA kernels."""
     if name is None:
         return None
-    found = gpu_named(name)
+    found = require_gpu(name)
     if found.architecture.limits is None:
         raise OptionError(f"{found.name} is no GPU that CUDA kernels run on", "name one of NVIDIA's")
     return found
 
 
-def cuda_gpu_names() -> tuple[str, ...]:
-    """Return the products that `cuda_gpu` knows, as their makers call them."""
+def list_cuda_gpus() -> tuple[str, ...]:
+    """Return the products that `require_cuda_gpu` knows, as their makers call them."""
     return tuple(
-        product.name for card in all_architectures().values() if card.limits is not None for product in card.products
+        product.name for card in load_architectures().values() if card.limits is not None for product in card.products
     )
 
 
-def architecture_of(target: str) -> GpuProfile | None:
+def find_architecture(target: str) -> GpuProfile | None:
     """Return the architecture of a PTX `.target`, such as `sm_90a`; None if not listed."""
     found = _TARGET.search(target)
     return None if found is None else find_gpu(found[1])
 
 
-def architecture_of_capability(capability: str) -> GpuProfile | None:
+def find_architecture_by_capability(capability: str) -> GpuProfile | None:
     """Return the architecture of a compute capability, `9.0`; None if not listed."""
     major, point, minor = capability.partition(".")
     return find_gpu(f"sm_{major}{minor}") if point and major.isdecimal() and minor.isdecimal() else None
 
 
-def features_of(card: ArchitectureCard, target: str) -> tuple[str, ...]:
+def list_features(card: ArchitectureCard, target: str) -> tuple[str, ...]:
     """Return the features of the architecture that PTX of that `.target` can use."""
     found = _TARGET.search(target)
     specific = found is not None and found[2] != ""
     return card.features + (card.architecture_specific_features if specific else ())
 
 
-def _key(name: str) -> str:
+def _normalize_name(name: str) -> str:
     words = _WORD.findall(name.casefold())
     return "".join(word for word in words if word not in _MAKERS)
 
 
 @functools.cache
-def _by_key() -> Mapping[str, GpuProfile]:
+def _index_gpus() -> Mapping[str, GpuProfile]:
     found: dict[str, GpuProfile] = {}
-    for card in all_architectures().values():
+    for card in load_architectures().values():
         named = [(card.architecture, GpuProfile(card))]
         named += [(name, GpuProfile(card, one)) for one in card.products for name in (one.name, *one.names)]
         for name, profile in named:
-            other = found.setdefault(_key(name), profile)
+            other = found.setdefault(_normalize_name(name), profile)
             if other.name != profile.name:
                 raise ContractError(f"{name} is the name of {profile.name} and of {other.name}")
     return found

@@ -15,7 +15,7 @@ from typing import Annotated
 from pydantic import Field, model_validator
 
 from frx_graph.errors import ContractError
-from frx_graph.rules.card_file import StrictModel, card_files, parse_yaml
+from frx_graph.rules.card_file import StrictModel, list_card_files, parse_yaml
 
 
 class LayoutRole(enum.StrEnum):
@@ -117,13 +117,13 @@ class LayoutOperator(StrictModel):
             raise ValueError("channels-last is kept by operators that keep the dimensions")
         return self
 
-    def kept(self, device: str, inner: str) -> Keeps:
+    def get_kept_orders(self, device: str, inner: str) -> Keeps:
         """Return what is kept on `device` under the compiler `inner`; UNKNOWN if not measured."""
         if self.dimensions is DimensionMap.NONE:
-            return Keeps.NONE if self.keeps is Keeps.NONE and self._known_on(device) else Keeps.UNKNOWN
+            return Keeps.NONE if self.keeps is Keeps.NONE and self._is_known_on(device) else Keeps.UNKNOWN
         if inner == "inductor" and self.generated:
             return Keeps.ANY
-        return self.keeps if self._known_on(device) else Keeps.UNKNOWN
+        return self.keeps if self._is_known_on(device) else Keeps.UNKNOWN
 
     @property
     def joins_images(self) -> bool:
@@ -136,11 +136,11 @@ class LayoutOperator(StrictModel):
             and self.images
         )
 
-    def joins(self, device: str, inner: str) -> bool:
+    def is_region_member(self, device: str, inner: str) -> bool:
         """Return True if the operator passes on channels-last or plain, as given, on `device` under `inner`."""
-        return self.joins_images and self.kept(device, inner) in (Keeps.ANY, Keeps.CHANNELS_LAST)
+        return self.joins_images and self.get_kept_orders(device, inner) in (Keeps.ANY, Keeps.CHANNELS_LAST)
 
-    def _known_on(self, device: str) -> bool:
+    def _is_known_on(self, device: str) -> bool:
         return self.devices is None or device in self.devices
 
 
@@ -155,21 +155,21 @@ UNKNOWN = LayoutOperator(
 )
 
 
-class _Family(StrictModel):
+class _OperatorFamily(StrictModel):
     family: str
     operators: tuple[LayoutOperator, ...]
 
 
 def parse_rows(text: str, source: str) -> tuple[LayoutOperator, ...]:
     """Return the rows in `text`. Raises `ContractError`, naming `source`, for malformed YAML and wrong keys."""
-    return parse_yaml(text, source, _Family).operators
+    return parse_yaml(text, source, _OperatorFamily).operators
 
 
 @functools.cache
-def layout_operators() -> Mapping[str, LayoutOperator]:
+def load_layout_operators() -> Mapping[str, LayoutOperator]:
     """Return every row by its operator. Raises `ContractError` for a malformed file or an operator with two rows."""
     found: dict[str, LayoutOperator] = {}
-    for name, text in card_files("operators"):
+    for name, text in list_card_files("operators"):
         for row in parse_rows(text, name):
             if row.operator in found:
                 raise ContractError(f"{name}: {row.operator} has a row already")

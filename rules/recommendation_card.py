@@ -59,16 +59,16 @@ class RecommendationCard(StrictModel):
 
 
 @functools.cache
-def all_recommendations() -> tuple[RecommendationCard, ...]:
+def load_recommendations() -> tuple[RecommendationCard, ...]:
     """Return every card, ordered by id."""
     return load_cards("recommendations", RecommendationCard, "id")
 
 
 @functools.cache
-def cards_by_label() -> Mapping[str, tuple[RecommendationCard, ...]]:
+def index_cards_by_label() -> Mapping[str, tuple[RecommendationCard, ...]]:
     """Return the cards that each label calls for."""
     found: dict[str, tuple[RecommendationCard, ...]] = {}
-    for card in all_recommendations():
+    for card in load_recommendations():
         for label in card.triggered_by:
             found[label] = (*found.get(label, ()), card)
     return found

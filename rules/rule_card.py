@@ -46,7 +46,7 @@ class RuleCard(StrictModel):
 
 
 @functools.cache
-def all_cards() -> tuple[RuleCard, ...]:
+def load_all_cards() -> tuple[RuleCard, ...]:
     """Return every card, ordered by code."""
     return load_cards("layout", RuleCard, "code")
 
@@ -54,7 +54,7 @@ def all_cards() -> tuple[RuleCard, ...]:
 def load_card(code: str) -> RuleCard:
     """Return the card of a rule's code, in either case, or name. Raises `OptionError`, with the nearest code, if
     unknown."""
-    cards = {word: card for card in all_cards() for word in (card.code, card.name.upper())}
+    cards = {word: card for card in load_all_cards() for word in (card.code, card.name.upper())}
     wanted = code.strip().upper()
     if wanted in cards:
         return cards[wanted]

@@ -21,7 +21,7 @@ import hypothesis_profiles  # noqa: F401  # loads the profile of this tier
 import psutil
 import pytest
 
-from frx_graph.support.supervisor.process import package_pythonpath
+from frx_graph.support.supervisor.process import extend_pythonpath
 
 # Two workers on two cores: one thread for each, and one compiler. Inductor finds g++ in PATH, here behind ccache.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -86,27 +86,27 @@ def _restore_torch_settings() -> Iterator[None]:
     if "torch" not in sys.modules:
         yield
         return
-    from frx_graph.serialization.decisive_settings import decisive_settings
-    from frx_graph.serialization.torch_settings import put_settings, settings_in_force
+    from frx_graph.serialization.decisive_settings import collect_decisive_settings
+    from frx_graph.serialization.torch_settings import apply_torch_settings, read_torch_settings
 
-    before, decisive = settings_in_force(), decisive_settings()
+    before, decisive = read_torch_settings(), collect_decisive_settings()
     yield
-    put_settings(before)
-    assert decisive_settings() == decisive
+    apply_torch_settings(before)
+    assert collect_decisive_settings() == decisive
 
 
 @pytest.fixture
 def channels_last_is_fastest(monkeypatch: pytest.MonkeyPatch, nothing_compiled: None) -> None:
     """Make measured times favour channels-last for every convolution, on every machine."""
     from frx_graph.compiler import operator_times
-    from frx_graph.passes.rewrites.layout.anchor_calls import anchor_orders
+    from frx_graph.passes.rewrites.layout.anchor_calls import list_anchor_orders
 
     def seconds(subject: Any, *, prepared: bool) -> dict[str, dict[Any, float]]:
-        orders = {anchor.op.node: anchor_orders(anchor) for anchor in subject.anchors}
+        orders = {anchor.op.node: list_anchor_orders(anchor) for anchor in subject.anchors}
         return {node: dict(zip(both, (1.0, 0.1), strict=True)) for node, both in orders.items()}
 
-    monkeypatch.setattr(operator_times, "anchor_seconds", seconds)
-    monkeypatch.setattr(operator_times, "bandwidth_of", lambda _facts: 1e10)
+    monkeypatch.setattr(operator_times, "time_anchors", seconds)
+    monkeypatch.setattr(operator_times, "measure_bandwidth", lambda _facts: 1e10)
 
 
 @pytest.fixture(autouse=True)
@@ -161,7 +161,7 @@ def cluster(request: pytest.FixtureRequest, ray_node: Callable[..., dict[str, An
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("RAY_USAGE_STATS_ENABLED", "0")
         patched.setenv("RAY_worker_niceness", "0")
-        patched.setenv("PYTHONPATH", os.pathsep.join((str(request.path.parent), package_pythonpath()["PYTHONPATH"])))
+        patched.setenv("PYTHONPATH", os.pathsep.join((str(request.path.parent), extend_pythonpath()["PYTHONPATH"])))
         from ray.cluster_utils import Cluster
 
         made = Cluster(initialize_head=True, head_node_args=ray_node())
@@ -242,7 +242,7 @@ def _rewrites_do_not_fail(request: pytest.FixtureRequest, monkeypatch: pytest.Mo
     from frx_graph import backend
 
     seen: list[str] = []
-    not_rewritten, roll_back = backend._Session.not_rewritten, backend._Session._roll_back
+    not_rewritten, roll_back = backend._Session.warn_not_rewritten, backend._Session._roll_back
 
     def noted_failure(session: Any, error: Exception) -> None:
         seen.append(f"{type(error).__name__}: {error}")
@@ -253,7 +253,7 @@ def _rewrites_do_not_fail(request: pytest.FixtureRequest, monkeypatch: pytest.Mo
             seen.append(reason)
         roll_back(session, promotion, reason)
 
-    monkeypatch.setattr(backend._Session, "not_rewritten", noted_failure)
+    monkeypatch.setattr(backend._Session, "warn_not_rewritten", noted_failure)
     monkeypatch.setattr(backend._Session, "_roll_back", noted_rollback)
     yield
     assert bool(seen) is planted, f"fell back: {seen}"

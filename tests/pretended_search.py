@@ -17,17 +17,17 @@ from torch import fx, nn
 from frx_graph.autopilot import search, trial_decisions
 from frx_graph.errors import TrialError
 from frx_graph.ledger.decision import Decision, Kind
-from frx_graph.options import backend_options
+from frx_graph.options import parse_backend_options
 from frx_graph.records import Candidate
 from frx_graph.trials.arm_messages import Load, MadeGraph
-from frx_graph.trials.environment import trial_environment
+from frx_graph.trials.environment import read_trial_environment
 from frx_graph.trials.executor import Programs
 from frx_graph.trials.policy import TrialPolicy
 from frx_graph.trials.trial_run import TrialRun
 from frx_graph.trials.verdict import Outcome, TrialStatistics, Verdict
 
 SIGNATURE, HERE = "0" * 16, "e" * 16
-ENVIRONMENT = trial_environment(torch.device("cpu"))
+ENVIRONMENT = read_trial_environment(torch.device("cpu"))
 Rewrites = tuple[str, ...]
 
 
@@ -76,7 +76,7 @@ class PretendedSearch:
             return search.try_graph(
                 fx.symbolic_trace(nn.ReLU()),
                 [torch.ones(2)],
-                backend_options({}, None),
+                parse_backend_options({}, None),
                 self.policy,
                 signature=self.signature,
                 environment=self.environment,

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from frx_graph.capture.captured_graph import CapturedGraph
-from frx_graph.capture.model import parameter_paths
+from frx_graph.capture.model import map_parameter_paths
 from frx_graph.capture.recorder import GraphRecorder
 from frx_graph.facts.build import build_graph_facts
 from frx_graph.facts.graph_facts import GraphFacts
@@ -21,7 +21,7 @@ from frx_graph.records import Basis, Copy, CopyKind, OperandRole
 
 def graphs_of(model: nn.Module, *args: Any, train: bool = False, dynamic: bool | None = None) -> list[CapturedGraph]:
     """Every graph that Dynamo makes of `model(*args)`, traced to eager ATen; with `train` the backward too."""
-    recorder = GraphRecorder(type(model).__name__, parameter_paths(model))
+    recorder = GraphRecorder(type(model).__name__, map_parameter_paths(model))
 
     def backend(dynamo: fx.GraphModule, example_inputs: Sequence[Any]) -> Any:
         recorder.record(dynamo, example_inputs, "eager")

@@ -20,7 +20,7 @@ import frx_graph
 from frx_graph import backend
 from frx_graph.advisor import advisor
 from frx_graph.capture.recorder import GraphRecorder
-from frx_graph.compiler.inner_compiler import planned_backend
+from frx_graph.compiler.inner_compiler import make_planned_backend
 from frx_graph.errors import CaptureError
 
 _ROOT = Path(__file__).parent.parent
@@ -165,9 +165,9 @@ def test_of_the_versions_of_a_frame_one_counts_and_training_wins() -> None:
 
 
 def test_both_modes_together_are_forwarded_to_inductor() -> None:
-    checked = backend.backend_options({"inner_options": {"max_autotune": True}}, "max-autotune-no-cudagraphs")
+    checked = backend.parse_backend_options({"inner_options": {"max_autotune": True}}, "max-autotune-no-cudagraphs")
     assert checked.inner_mode == "max-autotune-no-cudagraphs"
-    inner = planned_backend(checked, None, pytest.fail)
+    inner = make_planned_backend(checked, None, pytest.fail)
     assert inner.config["max_autotune"] is True  # type: ignore[attr-defined]
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from frx_graph.config import AdviseConfig, advise_config, find_pyproject
+from frx_graph.config import AdviseConfig, find_pyproject, read_advise_config
 from frx_graph.errors import OptionError
 from frx_graph.reports.advice.terminal import Format
 
@@ -16,14 +16,14 @@ def test_nearest_file_counts(tmp_path):
     _project(tmp_path, "[tool.frx]\ntrain = true\n")
     below = tmp_path / "a" / "b"
     below.mkdir(parents=True)
-    assert advise_config(below).train is True
+    assert read_advise_config(below).train is True
     _project(tmp_path / "a", "[project]\nname = 'x'\n")
-    assert advise_config(below) == AdviseConfig()
+    assert read_advise_config(below) == AdviseConfig()
     assert find_pyproject(below) == tmp_path / "a" / "pyproject.toml"
 
 
 def test_all_keys(tmp_path):
-    config = advise_config(
+    config = read_advise_config(
         _project(
             tmp_path,
             """
@@ -76,7 +76,7 @@ def test_all_keys(tmp_path):
 )
 def test_mistakes_are_one_clear_line(tmp_path, text, message):
     with pytest.raises(OptionError, match=message) as error:
-        advise_config(_project(tmp_path, text))
+        read_advise_config(_project(tmp_path, text))
     assert "pyproject.toml" in str(error.value)
     assert "\n" not in str(error.value)
 
@@ -84,14 +84,14 @@ def test_mistakes_are_one_clear_line(tmp_path, text, message):
 def test_not_utf8(tmp_path):
     (tmp_path / "pyproject.toml").write_bytes(b"\xff\xfe")
     with pytest.raises(OptionError, match="cannot be read"):
-        advise_config(tmp_path)
+        read_advise_config(tmp_path)
 
 
 def test_no_file_is_all_defaults(tmp_path, monkeypatch):
     monkeypatch.setattr("frx_graph.config.find_pyproject", lambda start: None)
-    assert advise_config(tmp_path) == AdviseConfig()
+    assert read_advise_config(tmp_path) == AdviseConfig()
 
 
 @pytest.mark.parametrize("ledger", ["postgresql://host/x", "sqlite:////l.db", "~/l.db", "/l.db"])
 def test_a_ledger_that_is_nowhere_near_the_file_stays_as_it_is(tmp_path, ledger):
-    assert advise_config(_project(tmp_path, f"[tool.frx]\nledger = {ledger!r}\n")).ledger == ledger
+    assert read_advise_config(_project(tmp_path, f"[tool.frx]\nledger = {ledger!r}\n")).ledger == ledger

@@ -15,9 +15,9 @@ from typer.core import TyperOption
 
 from frx_graph.analyzers.kernels.recommendations import LABEL_TITLES
 from frx_graph.cli.commands import COMMANDS, load_command
-from frx_graph.rules.cuda_card import cuda_cards
-from frx_graph.rules.recommendation_card import all_recommendations
-from frx_graph.rules.rule_card import all_cards
+from frx_graph.rules.cuda_card import load_cuda_cards
+from frx_graph.rules.recommendation_card import load_recommendations
+from frx_graph.rules.rule_card import load_all_cards
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -61,9 +61,9 @@ def pages(generator: ModuleType) -> dict[str, str]:
 
 def test_there_is_a_page_for_every_command_and_card(pages: dict[str, str]) -> None:
     expected = {f"commands/{name}.md" for name in COMMANDS}
-    expected |= {f"rules/layout/{card.code}.md" for card in all_cards()}
-    expected |= {f"rules/cuda/{name}.md" for name in cuda_cards()}
-    expected |= {f"rules/advice/{card.id}.md" for card in all_recommendations()}
+    expected |= {f"rules/layout/{card.code}.md" for card in load_all_cards()}
+    expected |= {f"rules/cuda/{name}.md" for name in load_cuda_cards()}
+    expected |= {f"rules/advice/{card.id}.md" for card in load_recommendations()}
     indices = {f"rules/{folder}/index.md" for folder in ("layout", "cuda", "advice")}
     assert set(pages) == expected | indices | {"labels.md"}
     assert "## frx ledger rollback" in pages["commands/ledger.md"]
@@ -97,7 +97,7 @@ def test_it_builds_without_a_warning_and_loads_nothing_from_elsewhere(tmp_path: 
     )
     assert built.returncode == 0, built.stderr
     html = {path: path.read_text() for path in (tmp_path / "site").rglob("*.html")}
-    assert len(html) > len(COMMANDS) + len(all_cards()) + len(cuda_cards()) + len(all_recommendations())
+    assert len(html) > len(COMMANDS) + len(load_all_cards()) + len(load_cuda_cards()) + len(load_recommendations())
     loaded = re.compile(r"<(?:script|link|img|iframe|source)\b[^>]*\b(?:src|href)=[\"']?(?:https?:)?//[^>]*>")
     assert [match.group() for text in html.values() for match in loaded.finditer(text)] == []
     # Diagrams would be drawn by a script from elsewhere.

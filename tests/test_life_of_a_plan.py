@@ -30,14 +30,14 @@ from torch import Tensor, fx
 from torch import distributed as dist
 
 from frx_graph.compiler.fallback import LazyBaseline
-from frx_graph.compiler.plans import recorded_plan
+from frx_graph.compiler.plans import make_recorded_plan
 from frx_graph.distributed.consensus import Agreement, negotiate
 from frx_graph.distributed.plan_offer import PlanOffer
 from frx_graph.distributed.voting import Voter
 from frx_graph.errors import LedgerError
 from frx_graph.ledger.database.opening import open_ledger
-from frx_graph.ledger.decision import AUTOPILOT, Decision, Kind, rollbacks, this_process
-from frx_graph.ledger.fast_path import append
+from frx_graph.ledger.decision import AUTOPILOT, Decision, Kind, make_process_author, make_rollbacks
+from frx_graph.ledger.fast_path import append_decisions
 from frx_graph.ledger.location import parse_location
 from frx_graph.ledger.verification import verify
 from frx_graph.monitor.health_signals import CHECK_STEPS
@@ -254,7 +254,7 @@ class Lives(RuleBasedStateMachine):
 
     def catch_up(self) -> list[Decision]:
         """What processes have appended since."""
-        new = [event.decision for event in self.ledger.events()[len(self.events) :]]
+        new = [event.decision for event in self.ledger.read_events()[len(self.events) :]]
         self.events += new
         return new
 
@@ -285,7 +285,7 @@ class Lives(RuleBasedStateMachine):
     def try_a_plan(
         self, which: tuple[Candidate, ...], environment: str, verdict: Kind, days_ago: int, by: str, policy: str
     ) -> None:
-        plan = recorded_plan(which).hash
+        plan = make_recorded_plan(which).hash
         proposed = Decision(
             kind=Kind.PROPOSED,
             signature=SIGNATURE,
@@ -311,10 +311,10 @@ class Lives(RuleBasedStateMachine):
 
     @rule(environment=st.sampled_from(ENVIRONMENTS))
     def somebody_rolls_back(self, environment: str) -> None:
-        found = self.ledger.promotions(SIGNATURE, environment)
+        found = self.ledger.read_promotions(SIGNATURE, environment)
         if found:
-            author = this_process("somebody")
-            assert self.decide(list(rollbacks(found[:1], reason="no", by=author, now=datetime.now(UTC))))
+            author = make_process_author("somebody")
+            assert self.decide(list(make_rollbacks(found[:1], reason="no", by=author, now=datetime.now(UTC))))
             assert self.standing(environment) == []
 
     @rule(target=processes, environment=st.sampled_from(ENVIRONMENTS))
@@ -358,9 +358,9 @@ class Lives(RuleBasedStateMachine):
         )
         before = self.standing(environment)
         with suppress(Crashed):
-            search.try_graph(find_rejected(subject), record=lambda decisions: append(self.place, decisions))
+            search.try_graph(find_rejected(subject), record=lambda decisions: append_decisions(self.place, decisions))
         new = self.catch_up()
-        if any(one.plan == recorded_plan(()).hash for one in new):
+        if any(one.plan == make_recorded_plan(()).hash for one in new):
             self.searched[environment] = len(self.events)
             assert is_settled(subject)
         proved = [one for one in new if one.kind is Kind.PROMOTED]
@@ -376,7 +376,7 @@ class Lives(RuleBasedStateMachine):
         assert {names_of(one) for one in new if one.kind is Kind.TRIED} >= set(search.tried[:-1])
         # Nothing is taken for decided that was not tried.
         tried = {one.plan for one in self.events if one.environment == environment and one.kind is Kind.TRIED}
-        assert not is_settled(subject) or {recorded_plan((one,)).hash for one in SOUGHT} <= tried
+        assert not is_settled(subject) or {make_recorded_plan((one,)).hash for one in SOUGHT} <= tried
 
     def applied(self, environment: str, standing: Sequence[Decision]) -> str | None:
         """The plan that whoever has just started applies, of those that were `standing`; it has been recorded."""
@@ -435,7 +435,7 @@ class Lives(RuleBasedStateMachine):
         """What a rank knows when it starts to compile."""
         plans = PromotedPlans()
         if kind is Rank.WITHDREW and standing:
-            plans.record._withdrawn.add(Promotion(recorded_plan(standing[0].candidates), subject).key)
+            plans.record._withdrawn.add(Promotion(make_recorded_plan(standing[0].candidates), subject).key)
         return plans
 
     @rule(process=processes, harm=st.sampled_from(tuple(HARMS)))
@@ -470,7 +470,7 @@ class Lives(RuleBasedStateMachine):
     @invariant()
     def what_was_rolled_back_never_runs(self) -> None:
         for environment in ENVIRONMENTS:
-            found = self.ledger.promotions(SIGNATURE, environment)
+            found = self.ledger.read_promotions(SIGNATURE, environment)
             assert [event.decision.plan for event in found] == [event.plan for event in self.standing(environment)]
 
 

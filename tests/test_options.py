@@ -12,15 +12,15 @@ from torch import nn
 
 import frx_graph
 from frx_graph.errors import OptionError
-from frx_graph.options import BackendOptions, backend_options, check_inner, check_together
+from frx_graph.options import BackendOptions, check_inner, check_together, parse_backend_options
 
 
 def test_without_options_inductor_compiles_and_nothing_is_printed() -> None:
-    assert backend_options(None, None) == BackendOptions() == BackendOptions(mode="apply", inner="inductor")
+    assert parse_backend_options(None, None) == BackendOptions() == BackendOptions(mode="apply", inner="inductor")
 
 
 def test_torch_compiles_mode_is_the_inner_backends() -> None:
-    checked = backend_options({"mode": "advise"}, "max-autotune")
+    checked = parse_backend_options({"mode": "advise"}, "max-autotune")
     assert (checked.mode, checked.inner_mode) == ("advise", "max-autotune")
 
 
@@ -40,14 +40,14 @@ def test_torch_compiles_mode_is_the_inner_backends() -> None:
 )
 def test_a_wrong_option_names_itself_and_what_to_do(options: dict[Any, Any], message: str, hint: str) -> None:
     with pytest.raises(OptionError) as caught:
-        backend_options(options, None)
+        parse_backend_options(options, None)
     assert caught.value.message.startswith(message)
     assert caught.value.hint.startswith(hint)
 
 
 def test_checked_options_stay_as_they_are() -> None:
     with pytest.raises(ValidationError, match="frozen"):
-        backend_options({"inner": "eager"}, None).inner = "inductor"  # type: ignore[misc]
+        parse_backend_options({"inner": "eager"}, None).inner = "inductor"  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("name", ["eager", "aot_eager", "inductor"])
@@ -79,7 +79,7 @@ def test_another_inner_backend_is_refused_with_the_nearest_name(name: str, hint:
 )
 def test_options_that_do_not_go_together_are_refused(options: dict[str, Any], said: str) -> None:
     with pytest.raises(OptionError, match=said):
-        check_together(backend_options(options, None))
+        check_together(parse_backend_options(options, None))
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_what_inductor_does_not_know_is_refused_when_compiling_is_asked_for(
 
 @pytest.mark.parametrize("mode", [None, "", *torch._inductor.list_mode_options()])
 def test_every_mode_of_inductor_is_one(mode: str | None) -> None:
-    check_together(backend_options({"inner_options": {"triton.cudagraphs": False, "max-autotune": True}}, mode))
+    check_together(parse_backend_options({"inner_options": {"triton.cudagraphs": False, "max-autotune": True}}, mode))
 
 
 def test_options_that_are_no_mapping_are_refused() -> None:
@@ -124,4 +124,4 @@ def test_backends_that_fail_on_purpose_are_not_listed() -> None:
     "options", [{"inner": "aot_eager"}, {"inner_mode": "max-autotune", "inner_options": {"debug": True}}]
 )
 def test_options_that_go_together_are_not(options: dict[str, Any], plan: str | None) -> None:
-    check_together(backend_options({**options, "plan": plan}, None))
+    check_together(parse_backend_options({**options, "plan": plan}, None))

@@ -12,9 +12,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import frx_graph
-from frx_graph.capture.graph_signature import graph_signature
+from frx_graph.capture.graph_signature import hash_graph
 from frx_graph.compiler import inductor, plans
-from frx_graph.compiler.code_fingerprint import compiling_code
+from frx_graph.compiler.code_fingerprint import list_compiling_files
 from frx_graph.plan import Plan
 from frx_graph.records import Candidate
 
@@ -56,14 +56,14 @@ def test_the_hash_is_the_same_in_every_process() -> None:
 
 def test_what_is_compiled_under_another_plan_is_not_found_in_a_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     def uuid(policy: str = "all", own_choice: bool = True) -> object:
-        plan = plans.current_plan(policy)
+        plan = plans.make_current_plan(policy)
         return inductor.InductorPlan(plan, own_choice, lambda _done: None, lambda _error: None).uuid()
 
     before = uuid()
     assert uuid() == before
     assert uuid("solved") != before
     assert uuid(own_choice=False) != before
-    monkeypatch.setattr(plans, "code_hash", lambda: "other")
+    monkeypatch.setattr(plans, "compute_code_hash", lambda: "other")
     assert uuid() != before
 
 
@@ -89,7 +89,7 @@ def test_what_rewrites_a_graph_is_part_of_the_codes_hash() -> None:
     rooms = {name.split(".")[1] for name in json.loads(answer)}
     assert rooms <= {"trials", "reports"}
     root = Path(frx_graph.__file__).parents[1]
-    folders = {folder for path in compiling_code() for folder in Path(path).relative_to(root).parent.parts}
+    folders = {folder for path in list_compiling_files() for folder in Path(path).relative_to(root).parent.parts}
     assert not folders & {"ncu", "reconcile", "runs", "service"}
     assert folders >= {"capture", "rewrites", "solver", "operators"}
 
@@ -99,7 +99,7 @@ def test_a_graph_is_known_by_what_it_computes_on_what() -> None:
         traced = fx.symbolic_trace(model)
         for node in traced.graph.find_nodes(op="placeholder"):
             node.meta["val"] = torch.empty(shape)
-        return graph_signature(traced.graph)
+        return hash_graph(traced.graph)
 
     class Sum(nn.Module):
         def __init__(self, dim: int) -> None:
@@ -123,7 +123,7 @@ def test_a_graph_is_the_same_on_another_device_of_a_kind() -> None:
 
         with FakeTensorMode():
             made = make_fx(program)(torch.empty(2, device=first), torch.empty(2, device=second))
-        return graph_signature(made.graph)
+        return hash_graph(made.graph)
 
     assert signature("cuda:0", "cuda:0") == signature("cuda:1", "cuda:1")
     assert signature("cuda:0", "cuda:1") == signature("cuda:3", "cuda:0")
@@ -136,7 +136,7 @@ def test_a_device_that_a_program_names_is_one_too() -> None:
         graph = fx.Graph()
         x = graph.placeholder("x")
         graph.output(graph.call_method("to", (x, name)))
-        return graph_signature(graph)
+        return hash_graph(graph)
 
     assert signature("cuda:1") == signature("cuda:0")
     assert signature("cuda:1") != signature("cpu")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from frx_graph.cli.main import run
-from frx_graph.rules.rule_card import all_cards
+from frx_graph.rules.rule_card import load_all_cards
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -41,7 +41,7 @@ def test_make_target_exists(arguments: list[str]) -> None:
 
 def test_table_of_rules_is_that_of_the_cards() -> None:
     listed = re.findall(r"^\| (FRX\d{3}) \| `(\w+)` \|", README, re.MULTILINE)
-    assert listed == [(card.code, card.name) for card in all_cards()]
+    assert listed == [(card.code, card.name) for card in load_all_cards()]
 
 
 def test_files_that_are_mentioned_exist() -> None:

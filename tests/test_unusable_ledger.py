@@ -21,18 +21,18 @@ import torch
 from torch import Tensor, nn
 
 from frx_graph import backend
-from frx_graph.autopilot.target_trial import Tried
+from frx_graph.autopilot.target_trial import TargetTrial
 from frx_graph.cli.main import run
-from frx_graph.compiler.plans import recorded_plan
+from frx_graph.compiler.plans import make_recorded_plan
 from frx_graph.errors import LedgerUncertainError
 from frx_graph.ledger.database.opening import open_ledger, open_to_read
 from frx_graph.ledger.decision import Decision, Kind
-from frx_graph.ledger.fast_path import promotions
+from frx_graph.ledger.fast_path import read_promotions
 from frx_graph.ledger.location import parse_location
 from frx_graph.ledger.verification import verify
 from frx_graph.records import Candidate
 from frx_graph.trials.arm_messages import MadeGraph
-from frx_graph.trials.environment import trial_environment
+from frx_graph.trials.environment import read_trial_environment
 from frx_graph.trials.trial_run import TrialRun
 from frx_graph.trials.verdict import Outcome, Verdict
 
@@ -62,7 +62,7 @@ def decided(signature: str, kind: Kind = Kind.PROPOSED) -> Decision:
         kind=kind,
         signature=signature,
         environment="b" * 16,
-        plan=recorded_plan((CANDIDATE,)).hash,
+        plan=make_recorded_plan((CANDIDATE,)).hash,
         reason="a test",
         decided_by="frx trial",
         host="here",
@@ -162,8 +162,8 @@ def no_trial(monkeypatch: pytest.MonkeyPatch) -> None:
     def never(*_: Any, **__: Any) -> None:
         pytest.fail("a trial whose decision would be lost")
 
-    monkeypatch.setattr("frx_graph.promotion.promoted_plan.compiled_signature", lambda *_: HERE)
-    monkeypatch.setattr("frx_graph.promotion.promoted_plan.environment_key", lambda _: "b" * 16)
+    monkeypatch.setattr("frx_graph.promotion.promoted_plan.hash_compilation", lambda *_: HERE)
+    monkeypatch.setattr("frx_graph.promotion.promoted_plan.compute_environment_key", lambda _: "b" * 16)
     monkeypatch.setattr("frx_graph.autopilot.search.try_graph", never)
 
 
@@ -181,7 +181,7 @@ def test_a_program_runs_as_without_us_and_is_warned_once(
     assert str(file) in warned[0]
     ledger = open_to_read(parse_location(str(file)))
     assert verify(ledger).problem is None
-    assert len(ledger.events()) == 3
+    assert len(ledger.read_events()) == 3
 
 
 @TROUBLES
@@ -206,9 +206,9 @@ def test_a_server_that_cannot_be_reached_is_asked_once(
 
     def watched(place: Any, *given: str) -> Any:
         asked.append(place)
-        return promotions(place, *given)
+        return read_promotions(place, *given)
 
-    monkeypatch.setattr("frx_graph.promotion.active_plan.promotions", watched)
+    monkeypatch.setattr("frx_graph.promotion.active_plan.read_promotions", watched)
     runs_as_without_us("advise")
     (warned,) = runs_as_without_us(mode)
     assert "cannot be reached" in warned
@@ -226,7 +226,7 @@ def test_a_disk_that_is_full_when_a_trial_has_ended_leaves_the_baseline(
     fill(file, ELSEWHERE)
     (warned,) = runs_as_without_us("autopilot")
     assert "full" in warned
-    assert len(open_to_read(parse_location(str(file))).events()) == 3
+    assert len(open_to_read(parse_location(str(file))).read_events()) == 3
 
 
 def test_a_place_where_no_ledger_can_be_made(file: Path, no_trial: None) -> None:
@@ -257,9 +257,9 @@ def test_frx_trial_says_so_before_it_tries(
 def test_frx_trial_prints_what_it_could_not_record(
     file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    environment = trial_environment(torch.device("cpu"))
+    environment = read_trial_environment(torch.device("cpu"))
     verdict = Verdict(Outcome.PROMOTE, "faster", None, early=True)
-    tried = Tried(TrialRun((), verdict, (), environment, (HERE,)), (MadeGraph(HERE, (CANDIDATE,)),))
+    tried = TargetTrial(TrialRun((), verdict, (), environment, (HERE,)), (MadeGraph(HERE, (CANDIDATE,)),))
     monkeypatch.setattr("frx_graph.autopilot.target_trial.try_target", lambda *_: tried)
     check = open_ledger(parse_location(str(file)))
     monkeypatch.setattr("frx_graph.cli.trial.check_writable", lambda _: None)
@@ -269,9 +269,9 @@ def test_frx_trial_prints_what_it_could_not_record(
     assert code == 2
     assert "not recorded" in captured.out
     assert "full" in captured.err
-    assert check.events() == ()
+    assert check.read_events() == ()
     assert run(["trial", "model.py:build"]) == 0
-    assert [event.decision.kind for event in check.events()] == [Kind.PROPOSED, Kind.TRIED, Kind.PROMOTED]
+    assert [event.decision.kind for event in check.read_events()] == [Kind.PROPOSED, Kind.TRIED, Kind.PROMOTED]
 
     def lost(_place: object) -> None:
         raise LedgerUncertainError("the ledger cannot be reached")

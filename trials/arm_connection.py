@@ -17,7 +17,7 @@ PIPES = "FRX_ARM_PIPES"
 has started it."""
 
 
-class Connection:
+class ArmConnection:
     """The arm's side: questions to answer, one by one, until the trial is over."""
 
     def __init__(self, questions: BufferedReader, answers: BinaryIO) -> None:
@@ -28,7 +28,7 @@ class Connection:
         for line in self._questions:
             yield json.loads(line)
 
-    def comes_question(self) -> bool:
+    def wait_for_question(self) -> bool:
         """Wait for a question; return False if there will be none."""
         return bool(self._questions.peek(1))
 
@@ -38,7 +38,7 @@ class Connection:
         self._answers.flush()
 
 
-def connection() -> Connection:
+def connect_to_parent() -> ArmConnection:
     """Return the connection of this process, which was started as an arm. It ends when its parent dies. Raises
     `RuntimeError` in any other process."""
     try:
@@ -49,11 +49,11 @@ def connection() -> Connection:
         # What the arm starts does not keep the connection open.
         os.set_inheritable(descriptor, False)
     end_with_parent(parent)
-    _be_killed_first()
-    return Connection(os.fdopen(read, "rb"), os.fdopen(write, "wb"))
+    _prefer_oom_kill()
+    return ArmConnection(os.fdopen(read, "rb"), os.fdopen(write, "wb"))
 
 
-def _be_killed_first() -> None:
+def _prefer_oom_kill() -> None:
     """Let the kernel, if it runs out of memory, end this process and its children first."""
     # proc(5): from -1000, never, to 1000. It fails on another system, or in a sandbox.
     with contextlib.suppress(OSError):

@@ -172,14 +172,14 @@ Answer: TypeAlias = Loaded | Warmed | Examined | Judged | Measured
 Answered = TypeVar("Answered", Loaded, Warmed, Examined, Judged, Measured)
 
 
-class Answering(Protocol):
+class ArmClient(Protocol):
     """An arm's process, or a substitute."""
 
     def ask(self, message: Mapping[str, Any], *, seconds: float) -> dict[str, Any]:
         """Return its answer. Raises `ArmError`."""
 
 
-def ask(arm: Answering, question: Question, answered: type[Answered], seconds: float) -> Answered:
+def ask(arm: ArmClient, question: Question, answered: type[Answered], seconds: float) -> Answered:
     """Return the answer to `question`, of the kind `answered`. Raises `ArmError`."""
     message = TypeAdapter(type(question)).dump_python(question, mode="json")
     answer = arm.ask(message, seconds=seconds)

@@ -28,7 +28,7 @@ from frx_graph.errors import FrxError
 from frx_graph.support.supervisor.family import MARK, ProcessFamily
 from frx_graph.support.supervisor.lines import LineReader, LineTooLongError, OutputTail
 from frx_graph.support.supervisor.process import end_process, finish_ending
-from frx_graph.support.supervisor.run import signal_name
+from frx_graph.support.supervisor.run import get_signal_name
 from frx_graph.trials.arm_connection import PIPES
 
 _POLL_SECONDS = 0.05
@@ -78,13 +78,13 @@ class ArmError(FrxError):
     message quotes, unless the arm itself has said what is wrong."""
 
     def __init__(self, cause: Cause, message: str, output: str = "", hint: str = "") -> None:
-        last = "" if cause is Cause.RAISED else last_lines(output)
+        last = "" if cause is Cause.RAISED else quote_last_lines(output)
         super().__init__(f"{message}; it has printed last: {last}" if last else message, hint)
         self.cause = cause
         self.output = output
 
 
-def raised(answer: Mapping[str, Any], output: str = "") -> ArmError:
+def make_arm_error(answer: Mapping[str, Any], output: str = "") -> ArmError:
     """Return an arm's own error message as an error."""
     cause = Cause.OUT_OF_MEMORY if answer.get("out_of_memory") else Cause.RAISED
     return ArmError(cause, str(answer["error"]), output, str(answer.get("hint", "")))
@@ -135,7 +135,7 @@ class ArmProcess:
             self._ours = ours
             self._answers = LineReader(ours[1], self.limits.output_bytes)
             # Last: what comes before is ended here.
-            self._left = weakref.finalize(self, _end_what_is_left, os.getpid(), self._family, ours)
+            self._left = weakref.finalize(self, _end_unstopped_arm, os.getpid(), self._family, ours)
         except BaseException as error:
             # Also if Ctrl-C comes between: an arm whose connection is closed ends by itself.
             _close(ours)
@@ -162,7 +162,7 @@ class ArmProcess:
     @property
     def output(self) -> str:
         """The end of what it has printed."""
-        return self._output.text()
+        return self._output.get_tail()
 
     def ask(self, message: Mapping[str, Any], *, seconds: float) -> dict[str, Any]:
         """Return its answer to `message`. Raises `ArmError` if none comes within `seconds`, or the arm reports a
@@ -170,14 +170,14 @@ class ArmProcess:
         deadline = time.monotonic() + seconds
         try:
             self._send(message, deadline, seconds)
-            answer = self._answer(deadline, seconds)
+            answer = self._read_answer(deadline, seconds)
         except BaseException:
             # Ctrl-C, too: there is no telling which question the next answer would be to.
             self.stop()
             raise
         if "error" in answer:
             self.stop()
-            raise raised(answer, self.output)
+            raise make_arm_error(answer, self.output)
         return answer
 
     def stop(self) -> None:
@@ -201,7 +201,7 @@ class ArmProcess:
         ready.register(write, select.POLLOUT)
         while line:
             # An arm that does not read leaves the pipe full.
-            if not ready.poll(1000 * _until_look(deadline)):
+            if not ready.poll(1000 * _get_poll_seconds(deadline)):
                 self._check(deadline, seconds)
                 continue
             try:
@@ -212,14 +212,14 @@ class ArmProcess:
                 # It has gone: the next read finds out why.
                 return
 
-    def _answer(self, deadline: float, seconds: float) -> dict[str, Any]:
+    def _read_answer(self, deadline: float, seconds: float) -> dict[str, Any]:
         try:
-            while (line := self._answers.next_line(_until_look(deadline))) is None:
+            while (line := self._answers.read_line(_get_poll_seconds(deadline))) is None:
                 if self._answers.ended:
-                    raise self._ended()
+                    raise self._make_end_error()
                 self._check(deadline, seconds)
         except LineTooLongError:
-            raise self._flooded("answered with") from None
+            raise self._make_flood_error("answered with") from None
         try:
             found = json.loads(line)
         except (ValueError, RecursionError) as error:
@@ -228,14 +228,14 @@ class ArmProcess:
             raise ArmError(Cause.RAISED, NO_ANSWER, self.output)
         return found
 
-    def _ended(self) -> ArmError:
-        if not self._family.leader_ends(_ENDING_SECONDS):
+    def _make_end_error(self) -> ArmError:
+        if not self._family.wait_for_leader(_ENDING_SECONDS):
             return ArmError(Cause.EXITED, "an arm closed its connection", self.output)
-        code = self._family.exit_code()
+        code = self._family.reap_leader()
         self._output.join()
         if code < 0:
             cause = Cause.KILLED if -code == signal.SIGKILL else Cause.CRASHED
-            return ArmError(cause, f"an arm was ended by {signal_name(-code)}", self.output)
+            return ArmError(cause, f"an arm was ended by {get_signal_name(-code)}", self.output)
         return ArmError(Cause.EXITED, f"an arm ended with exit code {code} before it answered", self.output)
 
     def _check(self, deadline: float, seconds: float) -> None:
@@ -246,15 +246,15 @@ class ArmProcess:
 
     def _check_usage(self) -> None:
         if self._output.printed > self.limits.output_bytes:
-            raise self._flooded("printed")
+            raise self._make_flood_error("printed")
         allowed = self.limits.memory_bytes
         # What is resident is told at once, and is no less than what is used.
-        resident = self._family.memory_bytes()
+        resident = self._family.measure_memory()
         if allowed is None or resident <= allowed:
             return
         if resident <= self._resident_allowed and time.monotonic() < self._own_seen + _SHARED_SECONDS:
             return
-        used = self._family.own_bytes()
+        used = self._family.measure_own_memory()
         if used > allowed:
             raise ArmError(
                 Cause.OUT_OF_MEMORY,
@@ -266,15 +266,15 @@ class ArmProcess:
         self._resident_allowed = resident + allowed - used
         self._own_seen = time.monotonic()
 
-    def _flooded(self, how: str) -> ArmError:
+    def _make_flood_error(self, how: str) -> ArmError:
         return ArmError(Cause.FLOODED, f"an arm {how} more than {self.limits.output_bytes} bytes", self.output)
 
 
-def _until_look(deadline: float) -> float:
+def _get_poll_seconds(deadline: float) -> float:
     return min(_POLL_SECONDS, max(0.0, deadline - time.monotonic()))
 
 
-def last_lines(text: str) -> str:
+def quote_last_lines(text: str) -> str:
     """Return the last non-empty lines of an output, joined in one. Characters that do not print are left out."""
     printable = ("".join(c for c in line if c.isprintable()).strip() for line in _ESCAPE.sub("", text).splitlines())
     last = [line for line in printable if line][-_QUOTED_LINES:]
@@ -283,7 +283,7 @@ def last_lines(text: str) -> str:
     )
 
 
-def _end_what_is_left(owner: int, family: ProcessFamily, ours: list[int]) -> None:
+def _end_unstopped_arm(owner: int, family: ProcessFamily, ours: list[int]) -> None:
     """End an arm that was not stopped, unless this is a copy of its owner that `os.fork` has made."""
     if os.getpid() == owner:
         family.end(0.0)

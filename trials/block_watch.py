@@ -5,7 +5,7 @@ block void, the first that is found is told:
 
 - recompiled: torch compiled something in this process (`frx_graph.measure.inductor.compilations`);
 - throttled: the device ran too hot or its power was braked, or processors did, or the control group's processor time
-  was used up (`device_state`, `processor_state`);
+  was used up (`device_state`, `read_processor_state`);
 - loaded: other programs had `DISTURBED_SHARE` of all processors, or of the device, or under a quota this one waited for
   processors that long. The other arm's process waits meanwhile, for which it uses no processor; on the device, whose
   samples reach back to before the block, it has to be named.
@@ -22,11 +22,11 @@ from dataclasses import dataclass
 
 import torch
 
-from frx_graph.measure.inductor.compilations import compilations, compiled_between
+from frx_graph.measure.inductor.compilations import describe_compiled_between, read_compilations
 from frx_graph.measure.machine import device_state, processor_state
 from frx_graph.measure.machine.device_state import NvidiaDevice
-from frx_graph.measure.machine.disturbance import DISTURBED_SHARE, others_load, own_seconds
-from frx_graph.measure.machine.nvml_device import nvidia_device
+from frx_graph.measure.machine.disturbance import DISTURBED_SHARE, get_own_seconds, watch_others_load
+from frx_graph.measure.machine.nvml_device import find_nvidia_device
 from frx_graph.trials.samples import Cause, Disturbance, load_disturbance
 
 
@@ -39,30 +39,30 @@ class Watched:
     """Processes whose use of the device does not count: the other arm's."""
 
 
-def watched(device: torch.device, ours: Collection[int] = ()) -> Watched:
+def find_watched(device: torch.device, ours: Collection[int] = ()) -> Watched:
     """Return what can be watched for programs on `device`."""
-    return Watched(nvidia_device(device), frozenset(ours))
+    return Watched(find_nvidia_device(device), frozenset(ours))
 
 
 @contextlib.contextmanager
-def block_watch(what: Watched) -> Iterator[Callable[[], Disturbance | None]]:
+def watch_block(what: Watched) -> Iterator[Callable[[], Disturbance | None]]:
     """Yield a function that returns what has disturbed the block up to the call, or None. Call it right behind the last
     step, when the device has finished it."""
-    compiled = compilations()
-    held_back = processor_state.cpu_throttling()
+    compiled = read_compilations()
+    held_back = processor_state.read_cpu_throttling()
     throttled = what.device.throttling() if what.device is not None else None
     started = time.time_ns() // 1000
-    with others_load(own_clock=own_seconds) as load:
+    with watch_others_load(own_clock=get_own_seconds) as load:
 
-        def disturbance() -> Disturbance | None:
+        def get_disturbance() -> Disturbance | None:
             others = load()
-            if (phases := compiled_between(compiled, compilations())) is not None:
+            if (phases := describe_compiled_between(compiled, read_compilations())) is not None:
                 return Disturbance(Cause.RECOMPILED, phases)
             if what.device is not None and throttled is not None:
-                reasons = device_state.throttled_between(throttled, what.device.throttling())
+                reasons = device_state.get_throttling_between(throttled, what.device.throttling())
                 if reasons:
                     return Disturbance(Cause.THROTTLED, f"the device: {', '.join(reasons)}")
-            if slowed := processor_state.throttled_between(held_back, processor_state.cpu_throttling()):
+            if slowed := processor_state.describe_throttling_between(held_back, processor_state.read_cpu_throttling()):
                 return Disturbance(Cause.THROTTLED, slowed)
             if (loaded := load_disturbance(others)) is not None:
                 return loaded
@@ -72,4 +72,4 @@ def block_watch(what: Watched) -> Iterator[Callable[[], Disturbance | None]]:
                     return Disturbance(Cause.LOADED, f"other programs had {100 * share:.0f} % of the device")
             return None
 
-        yield disturbance
+        yield get_disturbance

@@ -91,7 +91,7 @@ _NOT_DECISIVE = frozenset(
 """Exceptions to those prefixes."""
 
 
-def decisive_variables(variables: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+def select_decisive_variables(variables: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     """Return those of `variables` that decide kernels, threads or memory."""
     return tuple(
         (name, value)

@@ -26,22 +26,22 @@ from frx_graph.trials.arm_messages import (
 )
 from frx_graph.trials.arm_process import ArmError
 from frx_graph.trials.environment_record import TrialEnvironment
-from frx_graph.trials.gates import Comparison, examine_gates, plan_fault
+from frx_graph.trials.gates import Comparison, examine_gates, find_plan_fault
 from frx_graph.trials.policy import TrialPolicy
 from frx_graph.trials.protocol import Protocol as Rule
-from frx_graph.trials.protocol import protocol
+from frx_graph.trials.protocol import make_protocol
 from frx_graph.trials.samples import Block, MeasuredQuad, count_quads, pause_seconds
-from frx_graph.trials.schedule import Arm, Quad, next_quad, schedule
+from frx_graph.trials.schedule import Arm, Quad, make_schedule, select_next_quad
 from frx_graph.trials.trial_run import Gate, GateResult, TrialRun
-from frx_graph.trials.verdict import Outcome, Verdict, early_verdict, final_verdict
+from frx_graph.trials.verdict import Outcome, Verdict, decide_early, decide_finally
 from frx_graph.trials.worker_client import (
-    Asking,
     BaselineError,
     BudgetEnded,
     CandidateFailed,
     RunningArm,
     RunningArms,
     StartArm,
+    WorkerClient,
 )
 
 DRAWS = 3
@@ -59,7 +59,7 @@ class Programs:
     baseline: Load
     candidate: Load
 
-    def of(self, arm: Arm) -> Load:
+    def get_program(self, arm: Arm) -> Load:
         """Return the program of an arm."""
         return self.baseline if arm is Arm.BASELINE else self.candidate
 
@@ -80,13 +80,13 @@ def run_trial(
     It ends, inconclusive, when the policy's time budget is used up. After a disturbed quad it waits for a while. With
     `in_process` what is started are no processes of their own.
     """
-    rule = protocol(policy, candidates, in_process=in_process)
-    run = _Run(programs, policy, rule, start, progress, clock, pause).all()
+    rule = make_protocol(policy, candidates, in_process=in_process)
+    run = _TrialRunner(programs, policy, rule, start, progress, clock, pause).run()
     return replace(run, in_process=in_process)
 
 
 @dataclass(slots=True)
-class _Run:
+class _TrialRunner:
     programs: Programs
     policy: TrialPolicy
     rule: Rule
@@ -98,72 +98,72 @@ class _Run:
     signatures: tuple[str, ...] = ()
     random: bool | None = None
     deadline: float = field(init=False)
-    asking: Asking = field(init=False)
+    asking: WorkerClient = field(init=False)
 
     def __post_init__(self) -> None:
         self.deadline = self.clock() + self.policy.time_budget_seconds
-        self.asking = Asking(self.policy, self.deadline, self.clock)
+        self.asking = WorkerClient(self.policy, self.deadline, self.clock)
 
-    def all(self) -> TrialRun:
+    def run(self) -> TrialRun:
         try:
-            gates = tuple(self._gates())
+            gates = tuple(self._check_gates())
         except BudgetEnded as ended:
             reason = f"the time budget ended before anything was measured, {ended}: raise time_budget_seconds"
-            return self._ended((), Verdict(Outcome.INCONCLUSIVE, reason, None, early=True), ())
+            return self._make_run((), Verdict(Outcome.INCONCLUSIVE, reason, None, early=True), ())
         except _NotRepeatable:
             gate = GateResult(Gate.NUMERICS, None, "there is nothing to compare with")
-            return self._ended((gate,), Verdict(Outcome.INCONCLUSIVE, _NOT_REPEATABLE, None, early=True), ())
+            return self._make_run((gate,), Verdict(Outcome.INCONCLUSIVE, _NOT_REPEATABLE, None, early=True), ())
         failed = next((gate for gate in gates if gate.passed is False), None)
         if failed is not None:
-            return self._ended(gates, _rejected(failed), ())
+            return self._make_run(gates, _make_rejection(failed), ())
         quads: list[MeasuredQuad] = []
         try:
-            verdict = self._measured(quads)
+            verdict = self._measure_quads(quads)
         except BudgetEnded:
             verdict = self._cut_short(quads)
         except CandidateFailed as failure:
-            failed = _failed(failure)
+            failed = _make_failed_gate(failure)
             seen = tuple(failed if gate.name is failed.name else gate for gate in gates)
-            return self._ended(seen, _rejected(failed), quads)
+            return self._make_run(seen, _make_rejection(failed), quads)
         known = verdict.outcome is not Outcome.INCONCLUSIVE
         passed = verdict.outcome is Outcome.PROMOTE if known else None
         throughput = GateResult(Gate.THROUGHPUT, passed, verdict.reason)
         # While it was timed it may have failed once, too.
-        return self._ended((self._ran(), *gates[1:], throughput), verdict, quads)
+        return self._make_run((self._make_process_gate(), *gates[1:], throughput), verdict, quads)
 
-    def _ended(self, gates: tuple[GateResult, ...], verdict: Verdict, quads: Sequence[MeasuredQuad]) -> TrialRun:
+    def _make_run(self, gates: tuple[GateResult, ...], verdict: Verdict, quads: Sequence[MeasuredQuad]) -> TrialRun:
         return TrialRun(gates, verdict, tuple(quads), self.environment, self.signatures)
 
-    def _gates(self) -> Iterator[GateResult]:
+    def _check_gates(self) -> Iterator[GateResult]:
         try:
-            seen = self._compared_at_last()
+            seen = self._compare_with_retry()
         except CandidateFailed as failure:
-            yield _failed(failure)
+            yield _make_failed_gate(failure)
             return
-        yield self._ran()
+        yield self._make_process_gate()
         yield from examine_gates(seen)
 
-    def _once_more(self, failure: CandidateFailed | BaselineError) -> None:
-        self.asking.forgive(failure)
+    def _retry_or_raise(self, failure: CandidateFailed | BaselineError) -> None:
+        self.asking.forgive_once(failure)
         arm = Arm.BASELINE if isinstance(failure, BaselineError) else Arm.CANDIDATE
         self.progress(f"once more, in fresh processes: the {arm} {failure.detail}")
 
-    def _ran(self) -> GateResult:
+    def _make_process_gate(self) -> GateResult:
         who = {Arm.CANDIDATE: "it", Arm.BASELINE: "the baseline"}
         once = (f"; once {who[arm]} did not: {how}" for arm, how in self.asking.forgiven.items())
         return GateResult(Gate.PROCESS, True, "".join(("ran to its end", *once)))
 
-    def _compared_at_last(self) -> Comparison:
+    def _compare_with_retry(self) -> Comparison:
         while True:
             try:
-                return self._compared()
+                return self._compare_arms()
             except (CandidateFailed, BaselineError) as failure:
-                self._once_more(failure)
+                self._retry_or_raise(failure)
 
-    def _compared(self) -> Comparison:
+    def _compare_arms(self) -> Comparison:
         """Examine both arms in a pair of processes that is not timed."""
         with tempfile.TemporaryDirectory(prefix="frx-trial-") as folder, RunningArms(self.start) as running:
-            arms = self._pair(running, tuple(Arm))
+            arms = self._start_pair(running, tuple(Arm))
             files = {arm: str(Path(folder) / f"{arm}.pt") for arm in Arm}
             seen = {}
             for arm in Arm:
@@ -183,21 +183,21 @@ class _Run:
         wanted = self.programs.candidate.candidates
         return Comparison(seen[Arm.BASELINE], seen[Arm.CANDIDATE], judged, wanted, policy)
 
-    def _measured(self, quads: list[MeasuredQuad]) -> Verdict:
-        plan = schedule(self.rule)
+    def _measure_quads(self, quads: list[MeasuredQuad]) -> Verdict:
+        plan = make_schedule(self.rule)
         pair: int | None = None
         with RunningArms(self.start) as running:
             arms: Mapping[Arm, RunningArm] = {}
-            while (quad := next_quad(plan, [q.void for q in quads], self.rule.void_quads_allowed)) is not None:
+            while (quad := select_next_quad(plan, [q.void for q in quads], self.rule.void_quads_allowed)) is not None:
                 try:
                     if quad.pair != pair:
                         running.stop()
-                        arms = self._pair(running, tuple(dict.fromkeys(quad.arms)))
+                        arms = self._start_pair(running, tuple(dict.fromkeys(quad.arms)))
                         pair = quad.pair
-                        self._warm(arms, quad)
-                    measured = self._quad(arms, quad)
+                        self._warm_up(arms, quad)
+                    measured = self._run_quad(arms, quad)
                 except (CandidateFailed, BaselineError) as failure:
-                    self._once_more(failure)
+                    self._retry_or_raise(failure)
                     # What its earlier quads have shown stays: two pairs that count as one claim less than they know.
                     pair = None
                     continue
@@ -207,27 +207,27 @@ class _Run:
                     break
                 if quads[-1].void:
                     self.pause(min(pause_seconds(quads), max(0.0, self.deadline - self.clock())))
-                if (verdict := early_verdict(quads, self.rule)) is not None:
+                if (verdict := decide_early(quads, self.rule)) is not None:
                     return verdict
         return self._cut_short(quads)
 
-    def _warm(self, arms: Mapping[Arm, RunningArm], quad: Quad) -> None:
+    def _warm_up(self, arms: Mapping[Arm, RunningArm], quad: Quad) -> None:
         # Of the first pair the baseline first, and a block of each that is not kept: they tell how long the candidate
         # is to be waited for.
-        first = not self.asking.knows(Measure)
+        first = not self.asking.has_baseline_time(Measure)
         for arm in Arm if first else dict.fromkeys(quad.arms):
             self.progress(f"process pair {quad.pair + 1} of {self.rule.process_pairs}: compiling the {arm}")
             warmed = self.asking.ask(arms, arm, Warm(_WARM_STEPS), Warmed)
             # Else the program without the plan would be timed as the candidate.
-            if fault := plan_fault(self.programs.of(arm).candidates, warmed.graphs, warmed.failures):
-                raise self.asking.not_made(fault)
+            if fault := find_plan_fault(self.programs.get_program(arm).candidates, warmed.graphs, warmed.failures):
+                raise self.asking.make_plan_failure(fault)
         if first:
             for arm in Arm:
-                self._block(arms, arm)
+                self._run_block(arms, arm)
 
     def _cut_short(self, quads: Sequence[MeasuredQuad]) -> Verdict:
         """Return the final verdict. If not all quads were measured it names the keys of the policy that ended it."""
-        verdict = final_verdict(quads, self.rule)
+        verdict = decide_finally(quads, self.rule)
         void = sum(quad.void for quad in quads)
         if len(quads) - void >= self.rule.quads:
             return verdict
@@ -238,16 +238,16 @@ class _Run:
             ends.append(f"no more than {self.rule.void_quads_allowed} may be void: raise void_quads_allowed")
         return replace(verdict, reason="; ".join((verdict.reason, *ends)))
 
-    def _quad(self, arms: Mapping[Arm, RunningArm], quad: Quad) -> MeasuredQuad:
-        first, second, third, fourth = (self._block(arms, arm) for arm in quad.arms)
+    def _run_quad(self, arms: Mapping[Arm, RunningArm], quad: Quad) -> MeasuredQuad:
+        first, second, third, fourth = (self._run_block(arms, arm) for arm in quad.arms)
         return MeasuredQuad(quad, (first, second, third, fourth))
 
-    def _block(self, arms: Mapping[Arm, RunningArm], arm: Arm) -> Block:
+    def _run_block(self, arms: Mapping[Arm, RunningArm], arm: Arm) -> Block:
         others = tuple(other.pid for name, other in arms.items() if name is not arm)
         found = self.asking.ask(arms, arm, Measure(self.rule.steps_per_block, others), Measured)
         return Block(arm, found.seconds, found.disturbance)
 
-    def _pair(self, running: RunningArms, order: Sequence[Arm]) -> Mapping[Arm, RunningArm]:
+    def _start_pair(self, running: RunningArms, order: Sequence[Arm]) -> Mapping[Arm, RunningArm]:
         """Start two fresh processes in this order, with their workloads loaded. Only the first pair finds out about
         random numbers: a program may keep a state that every run changes."""
         arms: dict[Arm, RunningArm] = {}
@@ -256,8 +256,8 @@ class _Run:
             try:
                 arms[arm] = running.start()
             except ArmError as error:
-                raise self.asking.failure(arm, error) from error
-            load = replace(self.programs.of(arm), random=self.random)
+                raise self.asking.make_failure(arm, error) from error
+            load = replace(self.programs.get_program(arm), random=self.random)
             loaded[arm] = self.asking.ask(arms, arm, load, Loaded)
             self.environment = self.environment or loaded[arm].environment
             if not loaded[arm].repeats:
@@ -272,9 +272,9 @@ class _NotRepeatable(Exception):  # noqa: N818 - not an error: the trial ends
     """Raised if an arm's results tell nothing about the other's."""
 
 
-def _failed(failure: CandidateFailed) -> GateResult:
+def _make_failed_gate(failure: CandidateFailed) -> GateResult:
     return GateResult(failure.gate, False, failure.detail)
 
 
-def _rejected(gate: GateResult) -> Verdict:
+def _make_rejection(gate: GateResult) -> Verdict:
     return Verdict(Outcome.REJECT, f"{gate.name}: {gate.detail}", None, early=True)

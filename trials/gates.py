@@ -9,14 +9,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from frx_graph.capture.capture_changes import CaptureChange, WorseCapture, worse_capture
+from frx_graph.capture.capture_changes import CaptureChange, CaptureRegression, find_regressions
 from frx_graph.capture.capture_facts import CaptureFacts
-from frx_graph.measure.memory_use import MemoryRecord, worse_memory
+from frx_graph.measure.memory_use import MemoryRecord, compare_memory
 from frx_graph.measure.operators.kernel_identities import KernelIdentities, Source
-from frx_graph.measure.operators.unexpected_dispatch import changed_kernels, unexpected_dispatch
+from frx_graph.measure.operators.unexpected_dispatch import find_unexpected_dispatch, list_changed_kernels
 from frx_graph.records import Candidate
 from frx_graph.trials.arm_messages import Examined, Judged, MadeGraph
-from frx_graph.trials.numerics import describe
+from frx_graph.trials.numerics import describe_differences
 from frx_graph.trials.policy import TrialPolicy
 from frx_graph.trials.trial_run import Gate, GateResult
 
@@ -47,11 +47,11 @@ def examine_gates(seen: Comparison) -> Iterator[GateResult]:
     yield GateResult(Gate.DISTRIBUTED, None, "one process: nothing to agree on")
 
 
-def plan_fault(wanted: Sequence[Candidate], graphs: Sequence[MadeGraph], failures: Sequence[str]) -> str:
+def find_plan_fault(wanted: Sequence[Candidate], graphs: Sequence[MadeGraph], failures: Sequence[str]) -> str:
     """Return what is missing of the `wanted` candidates in an arm's graphs, and why; empty if nothing is missing or has
     failed."""
-    made = {_named(candidate) for graph in graphs for candidate in graph.applied}
-    missing = [candidate for candidate in wanted if _named(candidate) not in made]
+    made = {_identify_candidate(candidate) for graph in graphs for candidate in graph.applied}
+    missing = [candidate for candidate in wanted if _identify_candidate(candidate) not in made]
     if not missing and not failures:
         return ""
     refused = [reason for graph in graphs for reason in graph.refused]
@@ -59,35 +59,35 @@ def plan_fault(wanted: Sequence[Candidate], graphs: Sequence[MadeGraph], failure
     return f"{missing[0].rewrite} was not made: {why}" if missing else why
 
 
-def _capture(seen: Comparison) -> str:
-    return _listed([change for change in _changes(seen) if change.kind not in _LATER])
+def _check_capture(seen: Comparison) -> str:
+    return _format_changes([change for change in _find_capture_changes(seen) if change.kind not in _LATER])
 
 
-def _recompiles(seen: Comparison) -> str:
-    return _listed([change for change in _changes(seen) if change.kind in _LATER])
+def _check_recompiles(seen: Comparison) -> str:
+    return _format_changes([change for change in _find_capture_changes(seen) if change.kind in _LATER])
 
 
-def _changes(seen: Comparison) -> tuple[WorseCapture, ...]:
-    return worse_capture(seen.baseline.capture, seen.candidate.capture)
+def _find_capture_changes(seen: Comparison) -> tuple[CaptureRegression, ...]:
+    return find_regressions(seen.baseline.capture, seen.candidate.capture)
 
 
-def _listed(changes: list[WorseCapture]) -> str:
+def _format_changes(changes: list[CaptureRegression]) -> str:
     return "; ".join(f"{change.kind}: {change.detail}" for change in changes)
 
 
-def _kernels(seen: Comparison) -> str:
-    return "; ".join(map(str, unexpected_dispatch(seen.baseline.kernels, seen.candidate.kernels)))
+def _check_kernels(seen: Comparison) -> str:
+    return "; ".join(map(str, find_unexpected_dispatch(seen.baseline.kernels, seen.candidate.kernels)))
 
 
-def _memory(seen: Comparison) -> str:
-    found = worse_memory(seen.baseline.memory, seen.candidate.memory, seen.policy.memory_headroom)
+def _check_memory(seen: Comparison) -> str:
+    found = compare_memory(seen.baseline.memory, seen.candidate.memory, seen.policy.memory_headroom)
     return "; ".join(
-        f"{one.fault} ({one.place}): {_mebibytes(one.candidate_bytes)}, the baseline's {_mebibytes(one.baseline_bytes)}"
+        f"{one.fault} ({one.place}): {_format_mebibytes(one.candidate_bytes)}, the baseline's {_format_mebibytes(one.baseline_bytes)}"
         for one in found
     )
 
 
-def _mebibytes(count: int) -> str:
+def _format_mebibytes(count: int) -> str:
     return f"{count / 2**20:.1f} MiB"
 
 
@@ -117,7 +117,7 @@ def describe_numerics(found: Judged) -> str:
 def describe_kernels(baseline: KernelIdentities, candidate: KernelIdentities) -> str:
     """Return the kernels that run more or less often in a step than in the baseline."""
     untold = sorted({*baseline.untold, *candidate.untold})
-    changes = sorted(changed_kernels(baseline, candidate), key=lambda one: _NAMED_FIRST.index(one.kernel.source))
+    changes = sorted(list_changed_kernels(baseline, candidate), key=lambda one: _NAMED_FIRST.index(one.kernel.source))
     told = sum(entry.kernel.source not in untold for entry in baseline.kernels)
     parts = [f"{len(changes)} changed, of {told} that the baseline has", *map(str, changes[:_MOST_CHANGES])]
     if len(changes) > _MOST_CHANGES:
@@ -160,22 +160,30 @@ _Describe = Callable[[Comparison], str]
 _CHECKS: tuple[tuple[Gate, _Describe, _Describe], ...] = (
     (
         Gate.PLAN,
-        lambda seen: plan_fault(seen.wanted, seen.candidate.graphs, seen.candidate.failures),
+        lambda seen: find_plan_fault(seen.wanted, seen.candidate.graphs, seen.candidate.failures),
         lambda seen: describe_plan(seen.wanted),
     ),
-    (Gate.CAPTURE, _capture, lambda seen: describe_capture(seen.baseline.capture, seen.candidate.capture)),
-    (Gate.NUMERICS, lambda seen: "; ".join(describe(seen.judged.values)), lambda seen: describe_numerics(seen.judged)),
+    (Gate.CAPTURE, _check_capture, lambda seen: describe_capture(seen.baseline.capture, seen.candidate.capture)),
+    (
+        Gate.NUMERICS,
+        lambda seen: "; ".join(describe_differences(seen.judged.values)),
+        lambda seen: describe_numerics(seen.judged),
+    ),
     (
         Gate.STRIDES,
-        lambda seen: "; ".join(describe(seen.judged.forms)),
+        lambda seen: "; ".join(describe_differences(seen.judged.forms)),
         lambda seen: f"{seen.judged.placed} outputs and gradients lie as the baseline's",
     ),
-    (Gate.KERNELS, _kernels, lambda seen: describe_kernels(seen.baseline.kernels, seen.candidate.kernels)),
-    (Gate.RECOMPILES, _recompiles, lambda seen: describe_recompiles(seen.baseline.capture, seen.candidate.capture)),
-    (Gate.MEMORY, _memory, lambda seen: describe_memory(seen.baseline.memory, seen.candidate.memory)),
+    (Gate.KERNELS, _check_kernels, lambda seen: describe_kernels(seen.baseline.kernels, seen.candidate.kernels)),
+    (
+        Gate.RECOMPILES,
+        _check_recompiles,
+        lambda seen: describe_recompiles(seen.baseline.capture, seen.candidate.capture),
+    ),
+    (Gate.MEMORY, _check_memory, lambda seen: describe_memory(seen.baseline.memory, seen.candidate.memory)),
 )
 """For each gate: the fault, empty if there is none, and the line to show if it is passed."""
 
 
-def _named(candidate: Candidate) -> tuple[str, str, tuple[str, ...], tuple[str, ...]]:
+def _identify_candidate(candidate: Candidate) -> tuple[str, str, tuple[str, ...], tuple[str, ...]]:
     return (candidate.graph_id, candidate.rewrite, candidate.nodes, candidate.choices)

@@ -61,7 +61,7 @@ class Multipliers:
     full: float
     half: float
 
-    def of(self, dtype: torch.dtype) -> float:
+    def get_multiple(self, dtype: torch.dtype) -> float:
         """Return the multiple for values of this type."""
         return self.half if dtype in _HALF else self.full
 
@@ -73,16 +73,16 @@ class Errors:
     mean: float
     largest: float
 
-    def at_least(self, other: Errors) -> Errors:
+    def take_larger(self, other: Errors) -> Errors:
         """Return the larger of each."""
         return Errors(max(self.mean, other.mean), max(self.largest, other.largest))
 
-    def times(self, factor: float) -> Errors:
+    def scale(self, factor: float) -> Errors:
         """Return the errors of values `factor` times as large."""
         return Errors(factor * self.mean, factor * self.largest)
 
 
-def rounding_noise(reference: Mapping[str, Tensor], runs: Iterable[Mapping[str, Tensor]]) -> dict[str, Errors]:
+def measure_rounding_noise(reference: Mapping[str, Tensor], runs: Iterable[Mapping[str, Tensor]]) -> dict[str, Errors]:
     """Return by how much rounding moves each result, in the worst of `runs` with noise; `reference` is without.
 
     Which input of a ReLU changes its sign is chance, and moves the gradients that depend on it alone. So of all
@@ -94,32 +94,32 @@ def rounding_noise(reference: Mapping[str, Tensor], runs: Iterable[Mapping[str, 
     for run in runs:
         for name in found:
             if name in run:
-                found[name] = found[name].at_least(_moved(reference[name].double(), run[name]))
+                found[name] = found[name].take_larger(_measure_move(reference[name].double(), run[name]))
         # Before the next one is made: each is as large as all parameters and gradients.
         del run
     gradients = [name for name in found if _is_gradient(name)]
-    sizes = {name: _size(reference[name].double()) for name in gradients}
+    sizes = {name: _compute_rms(reference[name].double()) for name in gradients}
     smallest = _NEGLIGIBLE * max(sizes.values(), default=0.0)
     worst = Errors(0.0, 0.0)
     for name in gradients:
         if sizes[name] > smallest:
-            worst = worst.at_least(found[name].times(1 / sizes[name]))
-    shared = worst.times(min(1.0, _MOST_SHARED / worst.mean)) if worst.mean else worst
+            worst = worst.take_larger(found[name].scale(1 / sizes[name]))
+    shared = worst.scale(min(1.0, _MOST_SHARED / worst.mean)) if worst.mean else worst
     for name in gradients:
-        found[name] = found[name].at_least(shared.times(max(sizes[name], smallest)))
+        found[name] = found[name].take_larger(shared.scale(max(sizes[name], smallest)))
     return found
 
 
-def _moved(reference: Tensor, value: Tensor) -> Errors:
+def _measure_move(reference: Tensor, value: Tensor) -> Errors:
     if value.shape == reference.shape and value.numel():
-        found = _errors(reference, value.double())
+        found = _compute_errors(reference, value.double())
         # What overflows by rounding alone says nothing of how far a value may be off.
         if math.isfinite(found.largest):
             return found
     return Errors(0.0, 0.0)
 
 
-def _size(value: Tensor) -> float:
+def _compute_rms(value: Tensor) -> float:
     finite = value[torch.isfinite(value)]
     return float(finite.square().mean().sqrt()) if finite.numel() else 0.0
 
@@ -147,7 +147,7 @@ def judge_value(
     a single run shows what rounding does. `least_size` is the size of results that this one is small beside, if it
     is."""
     if ours.dtype != theirs.dtype or ours.shape != theirs.shape:
-        return Judgement(f"{_form(theirs)} instead of {_form(ours)}")
+        return Judgement(f"{_format_shape(theirs)} instead of {_format_shape(ours)}")
     if not ours.dtype.is_floating_point and not ours.dtype.is_complex:
         equal = torch.equal(ours, theirs)
         return Judgement(None if equal else f"{int((ours != theirs).sum())} of {ours.numel()} values differ")
@@ -156,7 +156,7 @@ def judge_value(
         exact = None if exact is None else torch.view_as_real(exact.resolve_conj())
     if torch.equal(ours, theirs):
         return Judgement(None, 0.0)
-    if (found := _not_finite(ours, theirs)) is not None:
+    if (found := _find_not_finite(ours, theirs)) is not None:
         return Judgement(found)
     dtype = ours.dtype
     finite = torch.isfinite(ours)
@@ -167,19 +167,19 @@ def judge_value(
     reference = ours if exact is None else exact.double()[finite]
     if reference.numel() == 0:
         return Judgement(None)
-    times = allowed.of(dtype)
-    own = _errors(reference, ours)
-    if exact is not None and not _rounded(own, max(_size(reference), least_size), dtype, times, noise):
+    times = allowed.get_multiple(dtype)
+    own = _compute_errors(reference, ours)
+    if exact is not None and not _is_rounding(own, max(_compute_rms(reference), least_size), dtype, times, noise):
         doubt = f", whose own error of {own.mean:.2e} against float64 is more than rounding explains"
         exact, reference, own = None, ours, Errors(0.0, 0.0)
     if noise is not None and (exact is None or dtype not in _HALF):
-        own = own.at_least(noise)
-    other = _errors(reference, theirs)
-    tolerance = _TOLERANCE.get(dtype, _HALF_TOLERANCE) * min(1.0, _size(reference))
+        own = own.take_larger(noise)
+    other = _compute_errors(reference, theirs)
+    tolerance = _TOLERANCE.get(dtype, _HALF_TOLERANCE) * min(1.0, _compute_rms(reference))
     mean_allowed = times * own.mean + (tolerance / 10 if exact is not None else tolerance)
     largest_allowed = _LARGEST * (times * own.largest + tolerance)
     more, larger = other.mean > mean_allowed, other.largest > largest_allowed
-    share = max(_share(other.mean, mean_allowed), _share(other.largest, largest_allowed))
+    share = max(_compute_share(other.mean, mean_allowed), _compute_share(other.largest, largest_allowed))
     if doubt and (more or larger):
         found = f"{other.mean:.2e} (root mean square), at most {other.largest:.2e}, from the baseline's{doubt}"
     elif more:
@@ -189,19 +189,19 @@ def judge_value(
     return Judgement(found, share)
 
 
-def _share(error: float, allowed: float) -> float:
+def _compute_share(error: float, allowed: float) -> float:
     if not error:
         return 0.0
     return error / allowed if allowed else math.inf
 
 
-def _rounded(own: Errors, size: float, dtype: torch.dtype, times: float, noise: Errors | None) -> bool:
+def _is_rounding(own: Errors, size: float, dtype: torch.dtype, times: float, noise: Errors | None) -> bool:
     plain = _OWN.get(dtype, _HALF_OWN) * size
     moved = noise or Errors(0.0, 0.0)
     return own.mean <= max(plain, times * moved.mean) and own.largest <= _LARGEST * max(plain, times * moved.largest)
 
 
-def repeats(first: Tensor, again: Tensor, least_size: float = 0.0) -> bool:
+def is_repeated(first: Tensor, again: Tensor, least_size: float = 0.0) -> bool:
     """Return True if two runs of the same step from the same seed agree in this result, as far as any two do."""
     if first.dtype != again.dtype or first.shape != again.shape:
         return False
@@ -209,7 +209,7 @@ def repeats(first: Tensor, again: Tensor, least_size: float = 0.0) -> bool:
         return torch.equal(first, again)
     if first.dtype.is_complex:
         first, again = torch.view_as_real(first.resolve_conj()), torch.view_as_real(again.resolve_conj())
-    if _not_finite(first, again) is not None:
+    if _find_not_finite(first, again) is not None:
         return False
     finite = torch.isfinite(first)
     before, after = first.double()[finite], again.double()[finite]
@@ -218,16 +218,16 @@ def repeats(first: Tensor, again: Tensor, least_size: float = 0.0) -> bool:
     most = _HALF_REPEATED if first.dtype in _HALF else _REPEATED
     # What is nothing but the rest of a sum is nothing but rounding.
     rest = _TOLERANCE.get(first.dtype, _HALF_TOLERANCE) / 10
-    return _errors(before, after).mean <= most * max(_size(before), least_size) + rest
+    return _compute_errors(before, after).mean <= most * max(_compute_rms(before), least_size) + rest
 
 
-def least_sizes(values: Mapping[str, Tensor]) -> dict[str, float]:
+def compute_least_sizes(values: Mapping[str, Tensor]) -> dict[str, float]:
     """Return for each gradient the size of the largest one, and likewise for parameters after a step. Gradients that
     are small beside it may be nothing but rounding, as what a batch norm cancels."""
     found: dict[str, float] = {}
     for kind in (_is_gradient, _is_after_step):
         names = [name for name, value in values.items() if kind(name) and value.is_floating_point()]
-        largest = max((_size(values[name].double()) for name in names), default=0.0)
+        largest = max((_compute_rms(values[name].double()) for name in names), default=0.0)
         found |= dict.fromkeys(names, largest)
     return found
 
@@ -240,12 +240,12 @@ def _is_after_step(name: str) -> bool:
     return name.endswith(" after a step")
 
 
-def _errors(reference: Tensor, values: Tensor) -> Errors:
+def _compute_errors(reference: Tensor, values: Tensor) -> Errors:
     error = (values - reference).abs()
     return Errors(math.sqrt(float(error.square().mean())), float(error.max()))
 
 
-def _not_finite(ours: Tensor, theirs: Tensor) -> str | None:
+def _find_not_finite(ours: Tensor, theirs: Tensor) -> str | None:
     for kind, of in _KINDS:
         if not torch.equal(of(ours), of(theirs)):
             return f"{kind} in {int(of(theirs).sum())} values, not in {int(of(ours).sum())}"
@@ -255,11 +255,11 @@ def _not_finite(ours: Tensor, theirs: Tensor) -> str | None:
 _KINDS = (("NaN", torch.isnan), ("+Inf", torch.isposinf), ("-Inf", torch.isneginf))
 
 
-def _form(value: Tensor) -> str:
+def _format_shape(value: Tensor) -> str:
     return f"{tuple(value.shape)} {str(value.dtype).removeprefix('torch.')}"
 
 
-def describe(differences: tuple[Difference, ...], most: int = 3) -> Iterator[str]:
+def describe_differences(differences: tuple[Difference, ...], most: int = 3) -> Iterator[str]:
     """Yield a line for each of the first ones, and one that counts the rest."""
     for difference in differences[:most]:
         yield f"{difference.name}, draw {difference.draw}: {difference.detail}"

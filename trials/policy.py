@@ -18,7 +18,7 @@ from typing import Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from frx_graph.errors import PolicyError, first_line
+from frx_graph.errors import PolicyError, summarize_error
 from frx_graph.records import Risk
 
 FEWEST_QUADS = 5
@@ -118,7 +118,7 @@ class TrialPolicy(BaseModel):
 
     @field_validator("*", mode="before")
     @classmethod
-    def _no_truth_value(cls, given: object) -> object:
+    def _reject_bool(cls, given: object) -> object:
         # To Python True is the number 1.
         if isinstance(given, bool):
             raise ValueError("Input should not be true or false")
@@ -126,11 +126,11 @@ class TrialPolicy(BaseModel):
 
     @field_validator("risk", mode="before")
     @classmethod
-    def _tier_in_any_case(cls, given: object) -> object:
+    def _normalize_risk(cls, given: object) -> object:
         return given.upper() if isinstance(given, str) else given
 
     @model_validator(mode="after")
-    def _enough_quads(self) -> TrialPolicy:
+    def _check_quads(self) -> TrialPolicy:
         if self.process_pairs * self.quads_per_pair < FEWEST_QUADS:
             raise ValueError(f"process_pairs times quads_per_pair must be at least {FEWEST_QUADS}")
         return self
@@ -146,7 +146,7 @@ TUNE_POLICY = TrialPolicy(minimum_speedup=0.08, pair_agreement="direction")
 """For another setting of a whole program. From 8 % on it is enough that all process pairs lean the same way."""
 
 
-def policy_from_mapping(given: Mapping[str, Any], where: str) -> TrialPolicy:
+def parse_policy(given: Mapping[str, Any], where: str) -> TrialPolicy:
     """Check the policy. `where` names the place that `given` was read from.
 
     Raises `PolicyError` for an unknown key, with the nearest right one, and for a value that is out of range.
@@ -184,10 +184,10 @@ def read_policy(path: Path) -> TrialPolicy:
     except (AttributeError, LookupError, RecursionError, ValueError) as error:
         # Of a value that has the form, or the tag, of a time or a number, and is none: PyYAML lets through what Python
         # says of it.
-        message = f"policy {path} has a value that cannot be read: {first_line(error)}"
+        message = f"policy {path} has a value that cannot be read: {summarize_error(error)}"
         raise PolicyError(message, "write lines of 'key: value'") from error
     if given is None:
         return TrialPolicy()
     if not isinstance(given, dict):
         raise PolicyError(f"policy {path} holds a {type(given).__name__}, no keys", "write lines of 'key: value'")
-    return policy_from_mapping(given, f"policy {path}")
+    return parse_policy(given, f"policy {path}")

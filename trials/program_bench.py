@@ -13,10 +13,10 @@ from typing import Literal
 
 from frx_graph.errors import EvidenceError
 from frx_graph.measure.kernel_clock import KernelClock, KernelTime, build_kernel_clock
-from frx_graph.measure.nvcc import Compiled, Nvcc
+from frx_graph.measure.nvcc import CompiledSource, Nvcc
 from frx_graph.support.supervisor.run import ProgramRun, run_program
 from frx_graph.trials.program_outputs import OutputComparison, compare_outputs
-from frx_graph.trials.program_times import ProgramComparison, compare_programs, program_schedule
+from frx_graph.trials.program_times import ProgramComparison, compare_programs, make_program_schedule
 from frx_graph.trials.samples import Block, MeasuredQuad
 from frx_graph.trials.schedule import Arm
 
@@ -46,7 +46,7 @@ class BenchSide:
     """One of the two programs."""
 
     source: Path
-    compiled: Compiled
+    compiled: CompiledSource
     problem: str | None = None
     """The failure of one of its runs, which ended all."""
     errors: bytes = b""
@@ -103,14 +103,14 @@ def bench_programs(
         return replace(compiled, not_run_because=f"not compiled: {', '.join(map(str, failed))}")
     if not gpus:
         return replace(compiled, not_run_because=_NO_GPU)
-    programs = _Programs(dict(zip(Arm, sides, strict=True)), options.limit_seconds, nvcc.runtime_folders())
+    programs = _ProgramRunner(dict(zip(Arm, sides, strict=True)), options.limit_seconds, nvcc.find_runtime_folders())
     try:
-        wall, order = _wall_times(programs, options, progress)
+        wall, order = _measure_wall_times(programs, options, progress)
     except _RunError as error:
-        return _with_problem(compiled, error)
+        return _add_problem(compiled, error)
     progress("compiling the clock of kernels")
     clock = build_kernel_clock(nvcc, folder)
-    kernels = clock if isinstance(clock, str) else _kernel_times(programs, clock, options.runs, progress)
+    kernels = clock if isinstance(clock, str) else _measure_kernel_times(programs, clock, options.runs, progress)
     return replace(
         compiled,
         order=order,
@@ -122,7 +122,7 @@ def bench_programs(
     )
 
 
-class _Programs:
+class _ProgramRunner:
     """Runs both programs; remembers the first output of each, and if it changes."""
 
     def __init__(self, sides: Mapping[Arm, BenchSide], limit_seconds: float, libraries: Sequence[str]) -> None:
@@ -151,23 +151,25 @@ class _Programs:
         return ran.seconds
 
 
-def _wall_times(
-    programs: _Programs, options: BenchOptions, progress: Progress
+def _measure_wall_times(
+    programs: _ProgramRunner, options: BenchOptions, progress: Progress
 ) -> tuple[ProgramComparison, tuple[Arm, ...]]:
     for number in range(options.warmup):
         progress(f"warming up, {number + 1} of {options.warmup}")
         for arm in Arm:
             programs.run(arm)
-    quads = _measured(options.runs, programs.run, "timing programs", progress)
+    quads = _measure_quads(options.runs, programs.run, "timing programs", progress)
     return compare_programs(quads), tuple(arm for quad in quads for arm in quad.quad.arms)
 
 
-def _kernel_times(programs: _Programs, clock: KernelClock, runs: int, progress: Progress) -> KernelComparison | str:
+def _measure_kernel_times(
+    programs: _ProgramRunner, clock: KernelClock, runs: int, progress: Progress
+) -> KernelComparison | str:
     """Time the programs' kernels alone; return the comparison, or why there is none."""
-    environment = clock.environment(programs.environment)
+    environment = clock.make_environment(programs.environment)
     last: dict[Arm, KernelTime] = {}
 
-    def seconds(arm: Arm) -> float:
+    def time_kernels(arm: Arm) -> float:
         programs.run(arm, environment)
         found = clock.read()
         if found is None:
@@ -184,7 +186,7 @@ def _kernel_times(programs: _Programs, clock: KernelClock, runs: int, progress: 
         return found.seconds
 
     try:
-        quads = _measured(runs, seconds, "timing kernels", progress)
+        quads = _measure_quads(runs, time_kernels, "timing kernels", progress)
     except _RunError as error:
         return f"with the clock {WORDS[error.arm]} fails: {error}"
     except EvidenceError as error:
@@ -192,8 +194,8 @@ def _kernel_times(programs: _Programs, clock: KernelClock, runs: int, progress: 
     return KernelComparison(compare_programs(quads), last[Arm.BASELINE], last[Arm.CANDIDATE])
 
 
-def _measured(runs: int, seconds: Callable[[Arm], float], what: str, progress: Progress) -> list[MeasuredQuad]:
-    plan = program_schedule(runs)
+def _measure_quads(runs: int, seconds: Callable[[Arm], float], what: str, progress: Progress) -> list[MeasuredQuad]:
+    plan = make_program_schedule(runs)
     found = []
     for number, quad in enumerate(plan, start=1):
         progress(f"{what}, quad {number} of {len(plan)}")
@@ -202,7 +204,7 @@ def _measured(runs: int, seconds: Callable[[Arm], float], what: str, progress: P
     return found
 
 
-def _with_problem(run: BenchRun, error: _RunError) -> BenchRun:
+def _add_problem(run: BenchRun, error: _RunError) -> BenchRun:
     failed = run.before if error.arm is Arm.BASELINE else run.after
     side = replace(failed, problem=error.ran.problem, errors=error.ran.errors)
     reason = f"{side.source}: {side.problem}"

@@ -52,7 +52,7 @@ def compare_outputs(before: bytes, after: bytes) -> OutputComparison:
     """Compare two outputs."""
     if before == after:
         return OutputComparison(Agreement.IDENTICAL if before else Agreement.NOTHING_PRINTED)
-    line, first, second = next(_differing_lines(before, after))
+    line, first, second = next(_find_differing_lines(before, after))
     if _NUMBER.sub(b"0", before) != _NUMBER.sub(b"0", after):
         return OutputComparison(Agreement.DIFFERENT, first_line=line, before_line=first, after_line=second)
     numbers = off = 0
@@ -61,9 +61,9 @@ def compare_outputs(before: bytes, after: bytes) -> OutputComparison:
         numbers += 1
         if one[0] == other[0]:
             continue
-        distance, share = _distance(float(one[0]), float(other[0]))
+        distance, share = _compute_distance(float(one[0]), float(other[0]))
         absolute, relative = max(absolute, distance), max(relative, share)
-        off += not _close(one[0], other[0], distance)
+        off += not _is_close(one[0], other[0], distance)
     return OutputComparison(
         Agreement.DIFFERENT if off else Agreement.WITHIN_TOLERANCE,
         numbers=numbers,
@@ -76,14 +76,14 @@ def compare_outputs(before: bytes, after: bytes) -> OutputComparison:
     )
 
 
-def _differing_lines(before: bytes, after: bytes) -> Iterator[tuple[int, bytes | None, bytes | None]]:
+def _find_differing_lines(before: bytes, after: bytes) -> Iterator[tuple[int, bytes | None, bytes | None]]:
     lines = zip_longest(before.splitlines(keepends=True), after.splitlines(keepends=True))
     for number, (one, other) in enumerate(lines, start=1):
         if one != other:
             yield number, one and one[:_SHOWN_BYTES], other and other[:_SHOWN_BYTES]
 
 
-def _distance(one: float, other: float) -> tuple[float, float]:
+def _compute_distance(one: float, other: float) -> tuple[float, float]:
     """Return the absolute distance, and its share of the greater; infinite if either is."""
     if math.isinf(one) or math.isinf(other):
         return (0.0, 0.0) if one == other else (math.inf, math.inf)
@@ -91,7 +91,7 @@ def _distance(one: float, other: float) -> tuple[float, float]:
     return distance, distance / max(abs(one), abs(other)) if distance else 0.0
 
 
-def _close(one: bytes, other: bytes, distance: float) -> bool:
+def _is_close(one: bytes, other: bytes, distance: float) -> bool:
     if _COUNT.fullmatch(one) and _COUNT.fullmatch(other):
         return False
     return math.isfinite(distance) and distance <= ABSOLUTE + RELATIVE * abs(float(one))

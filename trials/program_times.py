@@ -16,8 +16,8 @@ from dataclasses import dataclass
 
 from frx_graph.trials.protocol import Protocol
 from frx_graph.trials.samples import MeasuredQuad
-from frx_graph.trials.schedule import Arm, Quad, schedule
-from frx_graph.trials.statistics import trimmed_interval
+from frx_graph.trials.schedule import Arm, Quad, make_schedule
+from frx_graph.trials.statistics import compute_trimmed_interval
 
 RUNS_PER_QUAD = 2
 """Runs of each program."""
@@ -64,7 +64,7 @@ class ProgramComparison:
         return Direction.SLOWER if self.ci_high < 1 else Direction.NO_DIFFERENCE_SHOWN
 
 
-def program_schedule(runs: int) -> tuple[Quad, ...]:
+def make_program_schedule(runs: int) -> tuple[Quad, ...]:
     """Return the quads in which each program is run `runs` times. Raises `ValueError` for an odd number, or one below
     `FEWEST_RUNS`."""
     if runs < FEWEST_RUNS or runs % RUNS_PER_QUAD:
@@ -81,13 +81,13 @@ def program_schedule(runs: int) -> tuple[Quad, ...]:
         pairs_alpha=(1 - CONFIDENCE) / 2,
         process_bias=0.0,
     )
-    return schedule(protocol)
+    return make_schedule(protocol)
 
 
 def compare_programs(quads: Sequence[MeasuredQuad]) -> ProgramComparison:
     """Compare the programs by at least two quads."""
     log_ratios = [quad.log_ratio for quad in quads]
-    low, high = trimmed_interval(log_ratios, (1 - CONFIDENCE) / 2)
+    low, high = compute_trimmed_interval(log_ratios, (1 - CONFIDENCE) / 2)
     seconds: dict[Arm, list[float]] = {arm: [] for arm in Arm}
     for quad in quads:
         for block in quad.blocks:

@@ -46,7 +46,7 @@ class Protocol:
         return self.quads * BLOCKS_PER_QUAD * self.steps_per_block
 
 
-def protocol(policy: TrialPolicy, candidates: int = 1, *, in_process: bool = False) -> Protocol:
+def make_protocol(policy: TrialPolicy, candidates: int = 1, *, in_process: bool = False) -> Protocol:
     """Return the protocol of one of `candidates` trials, whose best will be used.
 
     If arms cannot run in processes of their own, one process runs as many quads as all pairs would. What is

@@ -24,10 +24,10 @@ from frx_graph.trials.numerics import (
     Difference,
     Errors,
     Multipliers,
+    compute_least_sizes,
+    is_repeated,
     judge_value,
-    least_sizes,
-    repeats,
-    rounding_noise,
+    measure_rounding_noise,
 )
 
 LEARNING_RATE = 0.01
@@ -75,29 +75,29 @@ class Program:
     def leaves(self) -> Iterator[Tensor]:
         """Parameters and inputs that get gradients."""
         yield from () if self.model is None else self.model.parameters()
-        yield from (t for t in pytree.tree_leaves((self.args, dict(self.kwargs))) if _takes_gradient(t))
+        yield from (t for t in pytree.tree_leaves((self.args, dict(self.kwargs))) if _is_gradient_leaf(t))
 
 
 def observe_step(program: Program, seed: int, within: AbstractContextManager[object] | None = None) -> StepResults:
     """Run one step `within` something, from a seed, and put parameters, buffers and gradients back as they were."""
     program.forget_gradients()
     inputs = [t for t in pytree.tree_leaves((program.args, dict(program.kwargs))) if isinstance(t, Tensor)]
-    with _values_kept((*inputs, *_tensors_of(program.model))):
+    with _restore_values((*inputs, *_list_model_tensors(program.model))):
         seed_everything(seed)
         with within or contextlib.nullcontext():
             made = program.step()
         outputs = [t for t in pytree.tree_leaves(made) if isinstance(t, Tensor)]
         named: Tensors = {f"output {index}": tensor for index, tensor in enumerate(outputs)}
         memories: dict[int, int] = {}
-        for tensor in (*inputs, *_tensors_of(program.model)):
+        for tensor in (*inputs, *_list_model_tensors(program.model)):
             memories.setdefault(tensor.untyped_storage()._cdata, len(memories))
-        forms = {name: _form(tensor, memories) for name, tensor in named.items()}
+        forms = {name: _format_layout(tensor, memories) for name, tensor in named.items()}
         for index, tensor in enumerate(inputs):
             named[f"input {index} afterwards"] = tensor.detach()
             if tensor.grad is not None:
                 named[f"gradient of input {index}"] = tensor.grad
         if program.model is not None:
-            named |= _of_model(program.model, program)
+            named |= _collect_model_results(program.model, program)
         forms |= {name: str(tuple(t.stride())) for name, t in named.items() if name.startswith("gradient of")}
         # On the CPU, as what another process has left: all that is compared is on one device.
         results = StepResults({name: tensor.detach().to("cpu", copy=True) for name, tensor in named.items()}, forms)
@@ -112,34 +112,34 @@ def seed_everything(seed: int) -> None:
     torch.manual_seed(seed)
 
 
-def same_results(one: StepResults, other: StepResults) -> bool:
+def are_results_equal(one: StepResults, other: StepResults) -> bool:
     """Return True if all are equal bit for bit; NaN equals NaN."""
     return one.values.keys() == other.values.keys() and all(
-        _same(value, other.values[name]) for name, value in one.values.items()
+        _are_equal(value, other.values[name]) for name, value in one.values.items()
     )
 
 
-def same_step(first: StepResults, again: StepResults) -> bool:
+def is_same_step(first: StepResults, again: StepResults) -> bool:
     """Return True if a step that was run again from the same seed has the same results, but for sums in another
     order."""
-    sizes = least_sizes(first.values)
+    sizes = compute_least_sizes(first.values)
     return first.values.keys() == again.values.keys() and all(
-        repeats(value, again.values[name], sizes.get(name, 0.0)) for name, value in first.values.items()
+        is_repeated(value, again.values[name], sizes.get(name, 0.0)) for name, value in first.values.items()
     )
 
 
-def _same(one: Tensor, other: Tensor) -> bool:
+def _are_equal(one: Tensor, other: Tensor) -> bool:
     return one.shape == other.shape and bool(((one == other) | ((one != one) & (other != other))).all())
 
 
-def redrawn(values: Any, draw: int) -> Any:
+def permute_inputs(values: Any, draw: int) -> Any:
     """Return other inputs of the same kind: the floating-point values of each tensor in another order. Draw 0 returns
     `values`; integers and booleans, which may index something, stay."""
     if draw == 0:
         return values
     generator = torch.Generator().manual_seed(draw)
 
-    def shuffled(value: Any) -> Any:
+    def permute(value: Any) -> Any:
         if not isinstance(value, Tensor) or not value.is_floating_point() or value.layout is not torch.strided:
             return value
         with torch.no_grad():
@@ -151,11 +151,11 @@ def redrawn(values: Any, draw: int) -> Any:
             other.copy_(value.reshape(-1)[order].reshape(value.shape))
         return other.requires_grad_(value.requires_grad)
 
-    return pytree.tree_map(shuffled, values)
+    return pytree.tree_map(permute, values)
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class ResultComparison:
     """The comparison of a candidate's results with the baseline's: those with other `values`, those with other `forms`
     among `placed` ones, of `compared` results. `exact`: compared with float64. `share` is the largest part of its
     allowed error that any other result takes, or None."""
@@ -168,21 +168,21 @@ class Compared:
     share: float | None
 
 
-def compare(
+def compare_results(
     draw: int,
     own: StepResults,
     other: StepResults,
     exact: StepResults | None,
     allowed: Multipliers,
     noisy: Callable[[], Mapping[str, Errors]] = dict,
-) -> Compared:
+) -> ResultComparison:
     """Compare one draw's results, `own` being the baseline's. Where there are differences, `noisy` tells what rounding
     makes of each result."""
     values: list[Difference] = []
     shares: list[float] = []
     reference = {} if exact is None else exact.values
     noise: Mapping[str, Errors] | None = None
-    sizes = least_sizes(own.values)
+    sizes = compute_least_sizes(own.values)
     for name in (*own.values, *(name for name in other.values if name not in own.values)):
         if name not in own.values or name not in other.values:
             detail = "only the candidate has it" if name in other.values else "the candidate has none"
@@ -205,46 +205,46 @@ def compare(
         if other.forms[name] != form
     )
     share = max(shares, default=None)
-    return Compared(tuple(values), forms, len(own.values), len(placed), exact is not None, share)
+    return ResultComparison(tuple(values), forms, len(own.values), len(placed), exact is not None, share)
 
 
-def noise_of(runs: Iterator[Tensors]) -> dict[str, Errors]:
+def estimate_noise(runs: Iterator[Tensors]) -> dict[str, Errors]:
     """Return what rounding makes of each result. `runs` are a plain step and then steps with noise, from one state."""
     plain = next(runs)
-    found = rounding_noise(plain, runs)
+    found = measure_rounding_noise(plain, runs)
     for name in plain:
         parameter, after, _ = name.partition(" after a step")
         gradient = found.get(f"gradient of {parameter}")
         if after and gradient is not None:
-            found[name] = found[name].at_least(gradient.times(LEARNING_RATE))
+            found[name] = found[name].take_larger(gradient.scale(LEARNING_RATE))
     return found
 
 
-def write_result(file: Path, draw: int, one: StepResults) -> None:
+def write_results(file: Path, draw: int, one: StepResults) -> None:
     """Keep the results of a draw for another process, in a file of its own."""
-    torch.save({"values": one.values, "forms": dict(one.forms)}, _of_draw(file, draw))
+    torch.save({"values": one.values, "forms": dict(one.forms)}, _get_draw_file(file, draw))
 
 
-def read_result(file: Path, draw: int) -> StepResults:
+def read_results(file: Path, draw: int) -> StepResults:
     """Read the results of another process, from the disk as they are used. Raises `TrialError` if they cannot be
     read."""
     try:
-        one = torch.load(_of_draw(file, draw), weights_only=True, mmap=True)
+        one = torch.load(_get_draw_file(file, draw), weights_only=True, mmap=True)
         return StepResults({**one["values"]}, {**one["forms"]})
     except Exception as error:
         raise TrialError(f"an arm's results cannot be read: {error}") from error
 
 
-def _of_draw(file: Path, draw: int) -> Path:
+def _get_draw_file(file: Path, draw: int) -> Path:
     return file.with_name(f"{file.name}.{draw}")
 
 
-def _of_model(model: nn.Module, program: Program) -> Tensors:
+def _collect_model_results(model: nn.Module, program: Program) -> Tensors:
     named = {f"buffer {name}": buffer for name, buffer in model.named_buffers()}
     if program.train:
         parameters = dict(model.named_parameters())
         named |= {f"gradient of {name}": p.grad for name, p in parameters.items() if p.grad is not None}
-        with _optimizer_kept(program.optimizer) as own:
+        with _restore_optimizer(program.optimizer) as own:
             optimizer = own or torch.optim.SGD(parameters.values(), lr=LEARNING_RATE)
             optimizer.step()
         named |= {f"{name} after a step": parameter for name, parameter in parameters.items()}
@@ -252,14 +252,14 @@ def _of_model(model: nn.Module, program: Program) -> Tensors:
 
 
 @contextlib.contextmanager
-def _optimizer_kept(optimizer: torch.optim.Optimizer | None) -> Iterator[torch.optim.Optimizer | None]:
+def _restore_optimizer(optimizer: torch.optim.Optimizer | None) -> Iterator[torch.optim.Optimizer | None]:
     before = None if optimizer is None else copy.deepcopy(optimizer.state_dict())
     yield optimizer
     if optimizer is not None and before is not None:
         optimizer.load_state_dict(before)
 
 
-def _form(tensor: Tensor, memories: dict[int, int]) -> str:
+def _format_layout(tensor: Tensor, memories: dict[int, int]) -> str:
     if tensor.layout is not torch.strided:
         return str(tensor.layout)
     memory = memories.setdefault(tensor.untyped_storage()._cdata, len(memories))
@@ -267,16 +267,16 @@ def _form(tensor: Tensor, memories: dict[int, int]) -> str:
     return f"strides {tuple(tensor.stride())}, memory {memory} from {tensor.storage_offset()}{needs}"
 
 
-def _takes_gradient(value: Any) -> bool:
+def _is_gradient_leaf(value: Any) -> bool:
     return isinstance(value, Tensor) and value.requires_grad and value.is_leaf
 
 
-def _tensors_of(model: nn.Module | None) -> list[Tensor]:
+def _list_model_tensors(model: nn.Module | None) -> list[Tensor]:
     return [] if model is None else [*model.parameters(), *model.buffers()]
 
 
 @contextlib.contextmanager
-def _values_kept(tensors: Sequence[Tensor]) -> Iterator[None]:
+def _restore_values(tensors: Sequence[Tensor]) -> Iterator[None]:
     before = [tensor.detach().clone() for tensor in tensors]
     try:
         yield

@@ -46,10 +46,10 @@ class RoundingNoise(TorchDispatchMode):
             return result
         for value in pytree.tree_leaves(result):
             if isinstance(value, Tensor) and value.dtype in _MOVED and value.layout is torch.strided:
-                value.mul_(1 + self._moves(value))
+                value.mul_(1 + self._draw_factors(value))
         return result
 
-    def _moves(self, value: Tensor) -> Tensor:
+    def _draw_factors(self, value: Tensor) -> Tensor:
         generator = self._generators.get(value.device)
         if generator is None:
             generator = torch.Generator(value.device).manual_seed(self._seed)

@@ -39,7 +39,7 @@ ABBA = (Arm.BASELINE, Arm.CANDIDATE, Arm.CANDIDATE, Arm.BASELINE)
 BAAB = (Arm.CANDIDATE, Arm.BASELINE, Arm.BASELINE, Arm.CANDIDATE)
 
 
-def schedule(protocol: Protocol) -> tuple[Quad, ...]:
+def make_schedule(protocol: Protocol) -> tuple[Quad, ...]:
     """Return all quads of a trial in order; the same for the same seed.
 
     Within a pair the two orders alternate. Which of them a pair begins with, and so which arm's process is started
@@ -56,7 +56,7 @@ def schedule(protocol: Protocol) -> tuple[Quad, ...]:
     )
 
 
-def next_quad(plan: Sequence[Quad], voids: Sequence[bool], void_quads_allowed: int) -> Quad | None:
+def select_next_quad(plan: Sequence[Quad], voids: Sequence[bool], void_quads_allowed: int) -> Quad | None:
     """Return the quad to run next. `voids` says for each quad run so far, in order, if it was void.
 
     A void quad is run again at once, in the same processes and order; None when all of the plan has been measured, or

@@ -24,7 +24,7 @@ PRIOR_DEGREES = 1
 """Degrees of freedom that an assumed deviation of process pairs is worth: that of one more pair."""
 
 
-def trimmed_interval(log_ratios: Sequence[float], alpha: float) -> tuple[float, float]:
+def compute_trimmed_interval(log_ratios: Sequence[float], alpha: float) -> tuple[float, float]:
     """Bounds of the mean, each of which it exceeds with probability `alpha`: Tukey and McLaughlin's trimmed t (1963).
 
     The mean of what trimming leaves, plus or minus Student's t, with one degree of freedom less than values left, times
@@ -37,7 +37,7 @@ def trimmed_interval(log_ratios: Sequence[float], alpha: float) -> tuple[float, 
     return float(low), float(high)
 
 
-def safe_t(log_ratios: Sequence[float], above: float = 0.0) -> float:
+def compute_safe_t(log_ratios: Sequence[float], above: float = 0.0) -> float:
     """Logarithm of the e-value against the mean being at most `above`: evidence that may be looked at any time.
 
     If the mean is at most `above`, the probability that the e-value ever reaches `1 / alpha`, for any number of values,
@@ -72,7 +72,7 @@ def safe_t(log_ratios: Sequence[float], above: float = 0.0) -> float:
     return math.log(2 * positive) - 0.5 * math.log(shrink) + n / 2 * math.log(total / shrunk)
 
 
-def safe_interval(log_ratios: Sequence[float], alpha: float) -> tuple[float, float]:
+def compute_safe_interval(log_ratios: Sequence[float], alpha: float) -> tuple[float, float]:
     """Bounds between which the mean is, at all times at once, with probability `1 - 2 * alpha`.
 
     All means against which the two-sided e-value, averaged over a normal distribution of effects, is below
@@ -93,7 +93,7 @@ def safe_interval(log_ratios: Sequence[float], alpha: float) -> tuple[float, flo
     return mean - radius, mean + radius
 
 
-def pairs_bound(log_ratios: Sequence[float], assumed_deviation: float, alpha: float) -> float:
+def compute_pairs_bound(log_ratios: Sequence[float], assumed_deviation: float, alpha: float) -> float:
     """Bound that the mean of a few process pairs' log ratios exceeds with probability `alpha`: a moderated t (Smyth,
     Linear Models and Empirical Bayes Methods, 2004).
 

@@ -27,7 +27,12 @@ from dataclasses import dataclass
 
 from frx_graph.trials.protocol import Protocol
 from frx_graph.trials.samples import MeasuredQuad
-from frx_graph.trials.statistics import pairs_bound, safe_interval, safe_t, trimmed_interval
+from frx_graph.trials.statistics import (
+    compute_pairs_bound,
+    compute_safe_interval,
+    compute_safe_t,
+    compute_trimmed_interval,
+)
 
 FEWEST_PAIRS = 2
 """Pairs that a trial needs to be rejected early: one cannot disagree with itself."""
@@ -74,42 +79,46 @@ class Verdict:
     """True if it ended before all quads had been measured."""
 
 
-def early_verdict(quads: Sequence[MeasuredQuad], protocol: Protocol) -> Verdict | None:
+def decide_early(quads: Sequence[MeasuredQuad], protocol: Protocol) -> Verdict | None:
     """Return the verdict that the quads so far settle, or None if the trial has to go on. Safe to call after every
     quad.
 
-    When all have been measured it is `final_verdict` that decides.
+    When all have been measured it is `decide_finally` that decides.
     """
-    pairs = _log_ratios(quads)
+    pairs = _group_log_ratios(quads)
     every = [ratio for pair in pairs for ratio in pair]
     if len(pairs) < min(FEWEST_PAIRS, protocol.process_pairs) or len(every) >= protocol.quads:
         return None
     enough = -math.log(protocol.alpha)
     all_run = len(pairs) == protocol.process_pairs
-    if all_run and _prove(_medians(pairs), protocol) and safe_t(every, protocol.minimum) >= enough:
+    if (
+        all_run
+        and _do_pairs_prove(_compute_medians(pairs), protocol)
+        and compute_safe_t(every, protocol.minimum) >= enough
+    ):
         outcome = Outcome.PROMOTE
-    elif safe_t([-ratio for ratio in every], -protocol.minimum) >= enough:
-        within = safe_t(every, -protocol.minimum) >= enough
+    elif compute_safe_t([-ratio for ratio in every], -protocol.minimum) >= enough:
+        within = compute_safe_t(every, -protocol.minimum) >= enough
         outcome = Outcome.EQUIVALENT if within else Outcome.REJECT
     else:
         return None
-    return _verdict(outcome, quads, pairs, safe_interval(every, protocol.alpha), protocol, early=True)
+    return _make_verdict(outcome, quads, pairs, compute_safe_interval(every, protocol.alpha), protocol, early=True)
 
 
-def final_verdict(quads: Sequence[MeasuredQuad], protocol: Protocol) -> Verdict:
+def decide_finally(quads: Sequence[MeasuredQuad], protocol: Protocol) -> Verdict:
     """Return the verdict of all quads. A trial that could not measure all it should have is inconclusive."""
-    pairs = _log_ratios(quads)
+    pairs = _group_log_ratios(quads)
     every = [ratio for pair in pairs for ratio in pair]
     if len(every) < protocol.quads:
         causes = Counter(block.disturbance.cause for quad in quads for block in quad.blocks if block.disturbance)
         seen = ", ".join(f"{cause} {count}" for cause, count in sorted(causes.items()))
         void = f", {sum(measured.void for measured in quads)} were void (blocks: {seen})" if seen else ""
         reason = f"only {len(every)} of {protocol.quads} quads were measured{void}"
-        interval = trimmed_interval(every, protocol.alpha) if len(every) > 1 else (-math.inf, math.inf)
-        stats = _statistics(quads, pairs, interval) if every else None
+        interval = compute_trimmed_interval(every, protocol.alpha) if len(every) > 1 else (-math.inf, math.inf)
+        stats = _compute_statistics(quads, pairs, interval) if every else None
         return Verdict(Outcome.INCONCLUSIVE, reason, stats, early=False)
-    low, high = trimmed_interval(every, protocol.alpha)
-    if low > 0 and statistics.median(every) >= protocol.minimum and _prove(_medians(pairs), protocol):
+    low, high = compute_trimmed_interval(every, protocol.alpha)
+    if low > 0 and statistics.median(every) >= protocol.minimum and _do_pairs_prove(_compute_medians(pairs), protocol):
         outcome = Outcome.PROMOTE
     elif -protocol.minimum < low and high < protocol.minimum:
         outcome = Outcome.EQUIVALENT
@@ -117,10 +126,10 @@ def final_verdict(quads: Sequence[MeasuredQuad], protocol: Protocol) -> Verdict:
         outcome = Outcome.REJECT
     else:
         outcome = Outcome.INCONCLUSIVE
-    return _verdict(outcome, quads, pairs, (low, high), protocol, early=False)
+    return _make_verdict(outcome, quads, pairs, (low, high), protocol, early=False)
 
 
-def _log_ratios(quads: Sequence[MeasuredQuad]) -> list[list[float]]:
+def _group_log_ratios(quads: Sequence[MeasuredQuad]) -> list[list[float]]:
     """Return the log ratios of undisturbed quads, a list for each pair of processes that has any."""
     pairs: dict[int, list[float]] = {}
     for measured in quads:
@@ -129,39 +138,42 @@ def _log_ratios(quads: Sequence[MeasuredQuad]) -> list[list[float]]:
     return [pairs[pair] for pair in sorted(pairs)]
 
 
-def _medians(pairs: Sequence[Sequence[float]]) -> list[float]:
+def _compute_medians(pairs: Sequence[Sequence[float]]) -> list[float]:
     return [statistics.median(pair) for pair in pairs]
 
 
-def _agree(medians: Sequence[float], protocol: Protocol) -> bool:
+def _do_pairs_agree(medians: Sequence[float], protocol: Protocol) -> bool:
     return all(median > 0 and median >= protocol.agreement for median in medians)
 
 
-def _prove(medians: Sequence[float], protocol: Protocol) -> bool:
-    return _agree(medians, protocol) and pairs_bound(medians, protocol.process_bias, protocol.pairs_alpha) > 0
+def _do_pairs_prove(medians: Sequence[float], protocol: Protocol) -> bool:
+    return (
+        _do_pairs_agree(medians, protocol)
+        and compute_pairs_bound(medians, protocol.process_bias, protocol.pairs_alpha) > 0
+    )
 
 
-def _statistics(
+def _compute_statistics(
     quads: Sequence[MeasuredQuad], pairs: Sequence[Sequence[float]], interval: tuple[float, float]
 ) -> TrialStatistics:
     every = [ratio for pair in pairs for ratio in pair]
     return TrialStatistics(
         ratio_median=math.exp(statistics.median(every)),
         ci_low=math.exp(interval[0]),
-        ci_high=_bound(interval[1]),
+        ci_high=_convert_to_ratio(interval[1]),
         quads=len(every),
         processes=len(pairs),
-        pair_medians=tuple(map(math.exp, _medians(pairs))),
+        pair_medians=tuple(map(math.exp, _compute_medians(pairs))),
         void=sum(measured.void for measured in quads),
     )
 
 
-def _bound(log_ratio: float) -> float:
+def _convert_to_ratio(log_ratio: float) -> float:
     """Return its ratio; infinite for one that no float holds: two quads that are far apart bound nothing."""
     return math.exp(log_ratio) if log_ratio <= _LARGEST else math.inf
 
 
-def _verdict(
+def _make_verdict(
     outcome: Outcome,
     quads: Sequence[MeasuredQuad],
     pairs: Sequence[Sequence[float]],
@@ -170,14 +182,14 @@ def _verdict(
     *,
     early: bool,
 ) -> Verdict:
-    stats = _statistics(quads, pairs, interval)
-    return Verdict(outcome, _reason(outcome, stats, protocol), stats, early)
+    stats = _compute_statistics(quads, pairs, interval)
+    return Verdict(outcome, _explain_outcome(outcome, stats, protocol), stats, early)
 
 
-def _reason(outcome: Outcome, stats: TrialStatistics, protocol: Protocol) -> str:
+def _explain_outcome(outcome: Outcome, stats: TrialStatistics, protocol: Protocol) -> str:
     """Return one line: how fast, how sure, and what decided."""
     minimum = f"{100 * math.expm1(protocol.minimum):.3g} %"
-    seen = f"{_gain(stats.ratio_median)} ({_percent(stats.ci_low)} to {_percent(stats.ci_high)} %)"
+    seen = f"{_format_gain(stats.ratio_median)} ({_format_percent(stats.ci_low)} to {_format_percent(stats.ci_high)} %)"
     if outcome is Outcome.PROMOTE:
         count = "both" if stats.processes == FEWEST_PAIRS else f"all {stats.processes}"
         pairs = "in one process" if protocol.process_pairs == 1 else f"and {count} process pairs agree"
@@ -190,15 +202,15 @@ def _reason(outcome: Outcome, stats: TrialStatistics, protocol: Protocol) -> str
         return f"{seen}: it may be no faster at all"
     if math.log(stats.ratio_median) < protocol.minimum:
         return f"{seen}: it may or may not reach the {minimum} asked for"
-    medians = ", ".join(_percent(ratio) for ratio in stats.pair_medians)
-    if _agree([math.log(ratio) for ratio in stats.pair_medians], protocol):
+    medians = ", ".join(_format_percent(ratio) for ratio in stats.pair_medians)
+    if _do_pairs_agree([math.log(ratio) for ratio in stats.pair_medians], protocol):
         return f"{seen}: the process pairs ({medians} %) are too few, or differ too much, to prove it"
     return f"{seen}: the process pairs disagree ({medians} %)"
 
 
-def _gain(ratio: float) -> str:
+def _format_gain(ratio: float) -> str:
     return f"{100 * (ratio - 1):.1f} % faster" if ratio >= 1 else f"{100 * (1 - ratio):.1f} % slower"
 
 
-def _percent(ratio: float) -> str:
+def _format_percent(ratio: float) -> str:
     return f"{100 * (ratio - 1):+.1f}"

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from frx_graph.errors import TrialError
-from frx_graph.trials.arm_messages import Answered, Answering, Judge, Question, ask
+from frx_graph.trials.arm_messages import Answered, ArmClient, Judge, Question, ask
 from frx_graph.trials.arm_process import ArmError, Cause, Limits
 from frx_graph.trials.policy import TrialPolicy
 from frx_graph.trials.schedule import Arm
@@ -26,7 +26,7 @@ _MUCH_MEMORY = "to compare takes up to 20 bytes for each parameter, in training 
 """Measured: see docs/internals/trials.md."""
 
 
-class RunningArm(Answering, Protocol):
+class RunningArm(ArmClient, Protocol):
     """A process, or a substitute, that answers."""
 
     @property
@@ -95,7 +95,7 @@ class BaselineError(TrialError):
         self.of_the_moment = of_the_moment
 
 
-class Asking:
+class WorkerClient:
     """Asks the arms of one trial, which ends at `deadline` by `clock`."""
 
     def __init__(self, policy: TrialPolicy, deadline: float, clock: Callable[[], float]) -> None:
@@ -110,11 +110,11 @@ class Asking:
         """The failure of each arm that was forgiven one."""
         return self._forgiven
 
-    def knows(self, question: type[Question]) -> bool:
+    def has_baseline_time(self, question: type[Question]) -> bool:
         """Return True if the baseline has answered such a question, which tells how long to wait for the candidate."""
         return question in self._took
 
-    def ask(self, arms: Mapping[Arm, Answering], arm: Arm, question: Question, answered: type[Answered]) -> Answered:
+    def ask(self, arms: Mapping[Arm, ArmClient], arm: Arm, question: Question, answered: type[Answered]) -> Answered:
         """Return the answer of `arm`. Raises what `failure` says, and `BudgetEnded` if there is no time to wait for
         it.
 
@@ -132,44 +132,48 @@ class Asking:
             if late and left <= patience:
                 raise BudgetEnded(f"while the {arm} was asked to {question.ask}") from error
             if arm is Arm.BASELINE and isinstance(question, Judge):
-                raise self._not_compared(error) from error
+                raise self._make_comparison_error(error) from error
             why = f"; the baseline took {took:.0f} s, and patience_seconds is {self._policy.patience_seconds:g}"
-            raise self.failure(arm, error, why if late else "") from error
+            raise self.make_failure(arm, error, why if late else "") from error
         if arm is Arm.BASELINE:
             self._took[type(question)] = max(self._clock() - began, self._took.get(type(question), 0.0))
         return answer
 
-    def failure(self, arm: Arm, error: ArmError, why: str = "") -> BaselineError | CandidateFailed:
+    def make_failure(self, arm: Arm, error: ArmError, why: str = "") -> BaselineError | CandidateFailed:
         """Return an arm's failure as the trial's: without a baseline there is no trial."""
         if arm is Arm.BASELINE:
             hint = error.hint or "run the program by itself first"
-            return self._baseline_failed(f"the baseline does not run: {error.cause}: {error.message}", hint, error)
+            return self._make_baseline_error(f"the baseline does not run: {error.cause}: {error.message}", hint, error)
         of_the_moment = error.cause in _OF_THE_MOMENT
-        return CandidateFailed(f"{error.cause}: {error}{why}{self._before(arm)}", of_the_moment=of_the_moment)
+        return CandidateFailed(
+            f"{error.cause}: {error}{why}{self._describe_forgiven(arm)}", of_the_moment=of_the_moment
+        )
 
-    def not_made(self, fault: str) -> CandidateFailed:
+    def make_plan_failure(self, fault: str) -> CandidateFailed:
         """Return the failure of a candidate that has made its plan in other processes, but not in this one."""
-        detail = f"{fault}, in a process that was to be timed{self._before(Arm.CANDIDATE)}"
+        detail = f"{fault}, in a process that was to be timed{self._describe_forgiven(Arm.CANDIDATE)}"
         return CandidateFailed(detail, of_the_moment=True, gate=Gate.PLAN)
 
-    def forgive(self, failure: CandidateFailed | BaselineError) -> None:
+    def forgive_once(self, failure: CandidateFailed | BaselineError) -> None:
         """Forgive each arm once. Raises `failure` if its cause may last, or if it is the second."""
         arm = Arm.BASELINE if isinstance(failure, BaselineError) else Arm.CANDIDATE
         if arm in self._forgiven or not failure.of_the_moment:
             raise failure
         self._forgiven[arm] = failure.detail
 
-    def _not_compared(self, error: ArmError) -> BaselineError:
+    def _make_comparison_error(self, error: ArmError) -> BaselineError:
         """The baseline has run by then; it is the comparison that has failed."""
         hint = error.hint
         if error.cause in (Cause.OUT_OF_MEMORY, Cause.KILLED):
             hint = f"{_MUCH_MEMORY}: end other programs, or try it where there is more memory"
-        return self._baseline_failed(f"the results cannot be compared: {error.cause}: {error.message}", hint, error)
+        return self._make_baseline_error(f"the results cannot be compared: {error.cause}: {error.message}", hint, error)
 
-    def _baseline_failed(self, message: str, hint: str, error: ArmError) -> BaselineError:
+    def _make_baseline_error(self, message: str, hint: str, error: ArmError) -> BaselineError:
         detail = f"{error.cause}: {error.message}"
         of_the_moment = error.cause in _OF_THE_MOMENT
-        return BaselineError(detail, f"{message}{self._before(Arm.BASELINE)}", hint, of_the_moment=of_the_moment)
+        return BaselineError(
+            detail, f"{message}{self._describe_forgiven(Arm.BASELINE)}", hint, of_the_moment=of_the_moment
+        )
 
-    def _before(self, arm: Arm) -> str:
+    def _describe_forgiven(self, arm: Arm) -> str:
         return f"; before, in other processes: {self._forgiven[arm]}" if arm in self._forgiven else ""

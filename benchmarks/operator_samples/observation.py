@@ -16,10 +16,10 @@ from torch.utils.flop_counter import FlopCounterMode
 from frx_graph.capture.call_site import UNKNOWN_SITE
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.facts.graph_facts import Argument, OpFacts, ValueRef
-from frx_graph.facts.layout import dimension_order, is_expanded, strides_for_order
+from frx_graph.facts.layout import get_dimension_order, is_expanded, make_ordered_strides
 from frx_graph.facts.operator_overload import find_overload
-from frx_graph.passes.layouts.dimension_map import Order, Shape, canonical, named_order
-from frx_graph.passes.layouts.operator_layout import layout_results
+from frx_graph.passes.layouts.dimension_map import Order, Shape, canonicalize_order, match_memory_format
+from frx_graph.passes.layouts.operator_layout import list_layout_results
 from frx_graph.rules.layout_operator import LayoutOperator
 from operator_samples.contractions import CONTRACTION_SAMPLES
 from operator_samples.images import IMAGE_SAMPLES
@@ -93,7 +93,7 @@ def observe(row: LayoutOperator, samples: Iterable[OperatorSample]) -> tuple[Obs
         arithmetic = counter.get_total_flops() > 0
         op, outputs = _facts(sample, overload, expected)
         plain = _carrying(row, op, outputs, expected)
-        for order in dict.fromkeys(canonical(shape, order) for order in orders_to_try(len(shape))):
+        for order in dict.fromkeys(canonicalize_order(shape, order) for order in orders_to_try(len(shape))):
             args = _relaid(sample.args, row.operands, order)
             try:
                 with torch.no_grad():
@@ -112,7 +112,7 @@ def observe(row: LayoutOperator, samples: Iterable[OperatorSample]) -> tuple[Obs
 
 def _seen(result: Tensor, reference: Tensor | None, memory: Set[int]) -> SeenResult:
     shape, strides = tuple(result.shape), tuple(result.stride())
-    order = None if is_expanded(shape, strides) else dimension_order(shape, strides)
+    order = None if is_expanded(shape, strides) else get_dimension_order(shape, strides)
     values = None if reference is None else _equal(result, reference)
     return SeenResult(shape, order, values, result.untyped_storage().data_ptr() in memory)
 
@@ -127,7 +127,7 @@ def _equal(result: Tensor, reference: Tensor) -> bool:
 
 def _carrying(row: LayoutOperator, op: OpFacts, outputs: Sequence[int], results: tuple[Any, ...]) -> list[Tensor]:
     tensors = {name: results[position] for name, position in zip(op.outputs, outputs, strict=True)}
-    return [tensors[name] for name in layout_results(op, row)]
+    return [tensors[name] for name in list_layout_results(op, row)]
 
 
 def _facts(sample: OperatorSample, overload: OpOverload, results: tuple[Any, ...]) -> tuple[OpFacts, tuple[int, ...]]:
@@ -175,7 +175,7 @@ def _relaid(args: tuple[Any, ...], positions: tuple[int, ...] | None, order: Ord
 def _laid_out(value: Any, order: Order) -> Any:
     if isinstance(value, Tensor) and value.dim() == len(order):
         shape = tuple(value.shape)
-        strides = strides_for_order(shape, named_order(shape, order))
+        strides = make_ordered_strides(shape, match_memory_format(shape, order))
         return torch.empty_strided(shape, strides, dtype=value.dtype, device=value.device).copy_(value)
     if isinstance(value, (list, tuple)):
         return tuple(_laid_out(item, order) for item in value)

@@ -12,11 +12,11 @@ from collections.abc import Iterator, Sequence
 from frx_graph.facts.layout import CHANNELS_LAST_ORDER
 from frx_graph.passes.layouts.dimension_map import (
     Shape,
-    canonical,
-    computes_right,
-    dimension_sources,
-    mapped_order,
-    plain_order,
+    canonicalize_order,
+    find_dimension_sources,
+    make_plain_order,
+    map_order,
+    supports_order,
 )
 from frx_graph.rules.layout_operator import DimensionMap, Keeps, LayoutOperator, LayoutRole, Needs
 from operator_samples.observation import Observation
@@ -65,7 +65,7 @@ def _dimension_contradictions(row: LayoutOperator, observations: Sequence[Observ
             continue
         rank = len(seen.shape)
         for result in seen.results:
-            sources = dimension_sources(row.dimensions, seen.op, seen.shape, len(result.shape))
+            sources = find_dimension_sources(row.dimensions, seen.op, seen.shape, len(result.shape))
             if sources is None or len(sources) != len(result.shape):
                 yield f"`{row.dimensions}` does not turn {seen.shape} into {result.shape}"
                 return
@@ -97,7 +97,7 @@ def _order_contradictions(row: LayoutOperator, observations: Sequence[Observatio
         # What a view refuses is seen by the sizes of the same call on another order.
         shapes = _result_shapes(seen, observations)
         said = stored_orders(row, seen.op, seen.shape, seen.order, shapes, device=device)
-        right = computes_right(row, seen.shape, seen.order)
+        right = supports_order(row, seen.shape, seen.order)
         if seen.refused:
             if any(order is not None for order in said):
                 yield f"{call}: {said} is said, and it does not run"
@@ -123,7 +123,7 @@ def _unsaid(row: LayoutOperator, observations: Sequence[Observation], device: st
     if row.needs is Needs.LAST_INNERMOST and not any(
         result.values is False
         for seen in observations
-        if not computes_right(row, seen.shape, seen.order)
+        if not supports_order(row, seen.shape, seen.order)
         for result in seen.results
     ):
         yield "the last dimension need not be innermost"
@@ -174,11 +174,11 @@ def _all_kept(row: LayoutOperator, keeps: Keeps, observations: Sequence[Observat
     """True if every result of another than the plain order lies in the mapped one; for channels-last, of that order."""
     told = 0
     for seen in observations:
-        if seen.order == plain_order(seen.shape) or (keeps is Keeps.CHANNELS_LAST and not _is_channels_last(seen)):
+        if seen.order == make_plain_order(seen.shape) or (keeps is Keeps.CHANNELS_LAST and not _is_channels_last(seen)):
             continue
         for result in seen.results:
-            mapped = mapped_order(row.dimensions, seen.op, seen.shape, seen.order, result.shape)
-            if mapped is None or mapped == plain_order(result.shape):
+            mapped = map_order(row.dimensions, seen.op, seen.shape, seen.order, result.shape)
+            if mapped is None or mapped == make_plain_order(result.shape):
                 continue
             if mapped != result.order:
                 return False
@@ -190,7 +190,7 @@ def _is_channels_last(seen: Observation) -> bool:
     rank = len(seen.shape)
     if rank not in (4, 5):
         return False
-    return seen.order == canonical(seen.shape, CHANNELS_LAST_ORDER[rank]) != plain_order(seen.shape)
+    return seen.order == canonicalize_order(seen.shape, CHANNELS_LAST_ORDER[rank]) != make_plain_order(seen.shape)
 
 
 def _result_shapes(seen: Observation, observations: Sequence[Observation]) -> tuple[Shape, ...]:

@@ -15,37 +15,37 @@ from frx_graph.advice import Advice, Timings
 from frx_graph.advisor.evidence_files import read_run_file
 from frx_graph.advisor.observe import check_observable, observe_step
 from frx_graph.advisor.summary import (
-    environment_of,
+    describe_environment,
     refuse_breaks,
     refuse_unknown,
     refuse_unmeasured,
+    sum_copies,
     summarize_graph,
-    total_copies,
 )
-from frx_graph.analyzers.observations.corroboration import corroborated
-from frx_graph.analyzers.observations.observation import RunFile, Setting
-from frx_graph.capture.captured_graph import Capture, CapturedGraph, frame_of
+from frx_graph.analyzers.observations.corroboration import corroborate_findings
+from frx_graph.analyzers.observations.observation import RunFile, RunSetting
+from frx_graph.capture.captured_graph import Capture, CapturedGraph, get_frame_id
 from frx_graph.capture.dynamo_events import count_cudagraph_skips
 from frx_graph.capture.model import capture_model
 from frx_graph.capture.model_call import check_call
-from frx_graph.errors import NOT_THE_MODELS, FrxError, first_line
+from frx_graph.errors import NOT_THE_MODELS, FrxError, summarize_error
 from frx_graph.facts.build import build_graph_facts
 from frx_graph.facts.graph_facts import GraphFacts
 from frx_graph.facts.operator_signature import OperatorSignature
-from frx_graph.measure.machine.device_calibration import device_profile
+from frx_graph.measure.machine.device_calibration import get_device_profile
 from frx_graph.measure.machine.device_profile import DeviceProfile
 from frx_graph.measure.measurement_cache import MeasuredOperators
 from frx_graph.measure.operators.operator_contract import OperatorContract, load_contract
 from frx_graph.options import check_inner
 from frx_graph.passes.analysis import Analysis, CompileEvents, PrecisionSettings
-from frx_graph.passes.copies.prediction import predict_copies, signatures_to_measure
-from frx_graph.passes.costs.operator_costs import step_traffic
+from frx_graph.passes.copies.prediction import list_signatures_to_measure, predict_copies
+from frx_graph.passes.costs.operator_costs import count_step_traffic
 from frx_graph.passes.detectors import DETECTORS
-from frx_graph.passes.layouts.regions import anchor_signatures
-from frx_graph.passes.severity import rank
+from frx_graph.passes.layouts.regions import list_anchor_signatures
+from frx_graph.passes.severity import rank_findings
 from frx_graph.records import HIDDEN_KINDS, Finding, Refusal
 from frx_graph.reports.advice.render import AdviceReport
-from frx_graph.support.garbage_collection import uncollected
+from frx_graph.support.garbage_collection import pause_gc
 
 _Known = TypeVar("_Known")
 
@@ -54,7 +54,7 @@ Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class _Subject:
+class _PreparedGraph:
     """One graph, prepared for analysis. `calls` and `anchors` are the operator calls to measure, by node: those whose
     inner copies must be known, and those that are timed in both layouts."""
 
@@ -97,7 +97,7 @@ def advise(
     check_call(model, args, kwargs)
     name = target or type(model).__name__
     seen = []
-    for path in _distinct(evidence):
+    for path in _drop_duplicate_paths(evidence):
         progress(f"reading {path}")
         seen.append(read_run_file(path))
     started = time.perf_counter()
@@ -116,7 +116,7 @@ def advise(
         except NOT_THE_MODELS:
             raise
         except BaseException as error:  # noqa: BLE001 - the advice is valid without it, and says what is missing
-            unseen = Refusal("observation", f"the step could not be watched: {first_line(error)}")
+            unseen = Refusal("observation", f"the step could not be watched: {summarize_error(error)}")
             advice = replace(advice, refusals=(*advice.refusals, unseen))
         else:
             advice = replace(advice, observed=observed)
@@ -124,7 +124,7 @@ def advise(
     return AdviceReport(advice)
 
 
-def _distinct(files: Sequence[str | Path]) -> list[Path]:
+def _drop_duplicate_paths(files: Sequence[str | Path]) -> list[Path]:
     """Return each file once, under the first name given, however its path is spelled."""
     by_place: dict[str, Path] = {}
     for file in files:
@@ -147,9 +147,9 @@ def advise_capture(
     """
     started = time.perf_counter()
     # Facts and findings are millions of small objects without cycles: searching them takes a third of the time.
-    with uncollected():
-        subjects = [_subject(graph, inner) for graph in capture.graphs]
-    device = _device(subject.facts for subject in subjects)
+    with pause_gc():
+        subjects = [_prepare_graph(graph, inner) for graph in capture.graphs]
+    device = _choose_device(subject.facts for subject in subjects)
     measured, measure_s = MeasuredOperators(device.type), None
     if measure:
         progress("measuring operators")
@@ -159,17 +159,19 @@ def advise_capture(
             (signature for subject in subjects for signature in subject.anchors.values()),
         )
         measure_s = time.perf_counter() - begin
-    profile, no_profile = _profile(device, measure=measure)
+    profile, no_profile = _load_device_profile(device, measure=measure)
     contract = load_contract(device.type, torch.__version__)
 
     progress("looking for layout problems")
-    with uncollected():
-        analyses = _analyses(subjects, capture, measured, profile, contract)
-        outcomes = [outcome for analysis in analyses for outcome in _outcomes(analysis)]
+    with pause_gc():
+        analyses = _analyze_graphs(subjects, capture, measured, profile, contract)
+        outcomes = [outcome for analysis in analyses for outcome in _run_detectors(analysis)]
         summaries = tuple(map(summarize_graph, analyses))
     findings = [outcome for outcome in outcomes if isinstance(outcome, Finding)]
     graphs = {subject.facts.graph_id: subject.facts for subject in subjects}
-    findings, belonging_to_none = corroborated(findings, graphs, evidence, Setting(device.type, inner == "inductor"))
+    findings, belonging_to_none = corroborate_findings(
+        findings, graphs, evidence, RunSetting(device.type, inner == "inductor")
+    )
     refusals = [
         *(Refusal(failure.subject, failure.reason, site=failure.site) for failure in capture.failures),
         *refuse_breaks(capture),
@@ -183,39 +185,41 @@ def advise_capture(
     return AdviceReport(
         Advice(
             target=target,
-            environment=environment_of(device, profile, inner=inners, contract=contract.name if contract else None),
+            environment=describe_environment(
+                device, profile, inner=inners, contract=contract.name if contract else None
+            ),
             graphs=summaries,
-            findings=rank(findings),
+            findings=rank_findings(findings),
             refusals=tuple(dict.fromkeys(refusals)),
             copies=tuple(copy for analysis in analyses for copy in analysis.copies),
-            totals=total_copies(analyses, findings),
+            totals=sum_copies(analyses, findings),
             timings=Timings(capture_s=None, analysis_s=elapsed - (measure_s or 0.0), measure_s=measure_s),
         )
     )
 
 
-def _device(graphs: Iterable[GraphFacts]) -> torch.device:
+def _choose_device(graphs: Iterable[GraphFacts]) -> torch.device:
     """Return the accelerator if any value is on one, else the CPU."""
     devices = {value.device for facts in graphs for value in facts.values.values()}
     accelerators = sorted((d for d in devices if d.type not in ("cpu", "meta")), key=str)
     return accelerators[0] if accelerators else torch.device("cpu")
 
 
-def _profile(device: torch.device, *, measure: bool) -> tuple[DeviceProfile | None, list[Refusal]]:
+def _load_device_profile(device: torch.device, *, measure: bool) -> tuple[DeviceProfile | None, list[Refusal]]:
     try:
-        return device_profile(device, measure=measure), []
+        return get_device_profile(device, measure=measure), []
     except FrxError as error:
         return None, [Refusal("device profile", str(error))]
 
 
-def _subject(graph: CapturedGraph, inner: str) -> _Subject:
+def _prepare_graph(graph: CapturedGraph, inner: str) -> _PreparedGraph:
     facts = build_graph_facts(graph)
     compiler = graph.inner or inner
-    return _Subject(facts, compiler, signatures_to_measure(facts, compiler), anchor_signatures(facts))
+    return _PreparedGraph(facts, compiler, list_signatures_to_measure(facts, compiler), list_anchor_signatures(facts))
 
 
-def _analyses(
-    subjects: Sequence[_Subject],
+def _analyze_graphs(
+    subjects: Sequence[_PreparedGraph],
     capture: Capture,
     measured: MeasuredOperators,
     profile: DeviceProfile | None,
@@ -224,14 +228,14 @@ def _analyses(
     skips = count_cudagraph_skips() if any(subject.inner == "inductor" for subject in subjects) else 0
     events = CompileEvents(breaks=capture.breaks, recompiles=capture.recompiles, cudagraph_skips=skips)
     # Events of a frame are reported once, with the last of its versions.
-    last_version = {frame_of(subject.facts.graph_id): subject for subject in subjects}
-    measurements = [_known(subject.calls, measured.measurement) for subject in subjects]
+    last_version = {get_frame_id(subject.facts.graph_id): subject for subject in subjects}
+    measurements = [_look_up_known(subject.calls, measured.measurement) for subject in subjects]
     copies = [
         predict_copies(subject.facts, known, contract, subject.inner)
         for subject, known in zip(subjects, measurements, strict=True)
     ]
     step_bytes = sum(
-        subject.facts.calls * step_traffic(subject.facts)
+        subject.facts.calls * count_step_traffic(subject.facts)
         + sum(copy.bytes for copy in predicted if copy.kind in HIDDEN_KINDS)
         for subject, predicted in zip(subjects, copies, strict=True)
     )
@@ -242,24 +246,24 @@ def _analyses(
             step_bytes=step_bytes,
             inner=subject.inner,
             device=profile,
-            layout_times=_known(subject.anchors, measured.layout_times),
+            layout_times=_look_up_known(subject.anchors, measured.layout_times),
             measurements=known,
-            events=events if last_version[frame_of(subject.facts.graph_id)] is subject else CompileEvents(),
-            precision=PrecisionSettings.current(_device([subject.facts]).type),
+            events=events if last_version[get_frame_id(subject.facts.graph_id)] is subject else CompileEvents(),
+            precision=PrecisionSettings.read_current(_choose_device([subject.facts]).type),
             contract=contract,
         )
         for subject, known, predicted in zip(subjects, measurements, copies, strict=True)
     ]
 
 
-def _known(
+def _look_up_known(
     calls: Mapping[str, OperatorSignature], lookup: Callable[[OperatorSignature], _Known | None]
 ) -> dict[str, _Known]:
     found = {node: lookup(signature) for node, signature in calls.items()}
     return {node: known for node, known in found.items() if known is not None}
 
 
-def _outcomes(analysis: Analysis) -> Iterator[Finding | Refusal]:
+def _run_detectors(analysis: Analysis) -> Iterator[Finding | Refusal]:
     yield from refuse_unknown(analysis)
     for detector in DETECTORS:
         for outcome in detector.detect(analysis):

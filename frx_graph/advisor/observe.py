@@ -30,21 +30,21 @@ def observe_step(
     """Return the layout copies of one real step of `model` under `inner`. Raises `OptionError` for an inner compiler
     whose copies cannot be observed, and whatever the model raises."""
     check_observable(inner)
-    args, kwargs = pytree.tree_map_only(Tensor, _own_leaf, (tuple(args), dict(kwargs)))
+    args, kwargs = pytree.tree_map_only(Tensor, _detach_from_caller, (tuple(args), dict(kwargs)))
     if inner == "eager":
         module = model if isinstance(model, nn.Module) else None
         seen = observe_eager(lambda: run_step(model, args, kwargs, train=train), module)
     else:
         seen = observe_inductor(model, lambda program: run_step(program, args, kwargs, train=train))
-    return tuple(observed_record(copy) for copy in seen)
+    return tuple(convert_observed_copy(copy) for copy in seen)
 
 
-def _own_leaf(tensor: Tensor) -> Tensor:
+def _detach_from_caller(tensor: Tensor) -> Tensor:
     """Detach the tensor from the caller's graph, so that the backward of the step ends where the step began."""
     return tensor if tensor.is_leaf else tensor.detach().requires_grad_()
 
 
-def observed_record(copy: ObservedCopy) -> Copy:
+def convert_observed_copy(copy: ObservedCopy) -> Copy:
     """Return an observed copy as a record; it has no node, because no graph was captured."""
     return Copy(
         node="",

@@ -9,18 +9,18 @@ import torch
 
 from frx_graph.advice import Environment, GraphSummary, PeakFlops, Totals, is_quick_win
 from frx_graph.capture.captured_graph import Capture
-from frx_graph.capture.dynamo_events import short_reason
+from frx_graph.capture.dynamo_events import shorten_reason
 from frx_graph.measure.machine.device_profile import DeviceProfile
 from frx_graph.measure.measurement_cache import MeasuredOperators
 from frx_graph.passes.analysis import Analysis
-from frx_graph.passes.copies.prediction import unknown_operators
-from frx_graph.passes.costs.operator_costs import roofline_points
-from frx_graph.passes.spans import layout_spans
+from frx_graph.passes.copies.prediction import find_unknown_operators
+from frx_graph.passes.costs.operator_costs import list_roofline_points
+from frx_graph.passes.spans import build_layout_spans
 from frx_graph.records import Finding, Refusal
 from frx_graph.version import __version__
 
 
-def environment_of(
+def describe_environment(
     device: torch.device, profile: DeviceProfile | None, *, inner: str, contract: str | None
 ) -> Environment:
     """Return the versions and the device; bandwidth and peaks only if the device was calibrated."""
@@ -48,12 +48,12 @@ def summarize_graph(analysis: Analysis) -> GraphSummary:
         origin=facts.origin,
         train=facts.train,
         ops=len(facts.ops),
-        spans=layout_spans(facts, analysis.copies, analysis.costs),
-        roofline=roofline_points(facts, costs=analysis.costs),
+        spans=build_layout_spans(facts, analysis.copies, analysis.costs),
+        roofline=list_roofline_points(facts, costs=analysis.costs),
     )
 
 
-def total_copies(analyses: Sequence[Analysis], findings: Sequence[Finding]) -> Totals:
+def sum_copies(analyses: Sequence[Analysis], findings: Sequence[Finding]) -> Totals:
     """Return the copies per step of all graphs, and their share of the step's traffic."""
     copies = [copy for analysis in analyses for copy in analysis.copies]
     copy_bytes = sum(copy.bytes for copy in copies)
@@ -71,7 +71,7 @@ def refuse_breaks(capture: Capture) -> list[Refusal]:
     """Return one refusal for each graph break; breaks without a known line are distinguished by reason."""
     places: dict[tuple[object, ...], Refusal] = {}
     for found in capture.breaks:
-        reason = short_reason(found.reason)
+        reason = shorten_reason(found.reason)
         refusal = Refusal("graph break", f"what runs between the graphs is not seen: {reason}", site=found.site)
         places.setdefault(found.site.location if found.site.line else (reason,), refusal)
     return list(places.values())
@@ -88,7 +88,7 @@ def refuse_unknown(analysis: Analysis) -> list[Refusal]:
     strides = "whether it copies such strides is not known here: it is counted as no copy"
     inside = "what it copies inside is not known: it is counted as no copy"
     by_operator: dict[tuple[str, str], list[str]] = {}
-    for op in unknown_operators(analysis.facts, analysis.measurements, analysis.contract, analysis.inner):
+    for op in find_unknown_operators(analysis.facts, analysis.measurements, analysis.contract, analysis.inner):
         by_operator.setdefault((op.operator, strides), []).append(op.node)
     for op in analysis.facts.ops:
         if op.opaque:

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from frx_graph.errors import TargetError, first_line
+from frx_graph.errors import TargetError, summarize_error
 from frx_graph.support.torch_internals import pytree
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
@@ -52,14 +52,14 @@ def load_target(target: str, sizes: Mapping[str, int] | None = None) -> Workload
         raise TargetError(f"{location} has no {name!r}", f"did you mean {near[0]!r}?" if near else "check the name")
     if not callable(factory):
         raise TargetError(f"{target} is a {type(factory).__name__}, not a callable", _RETURNS)
-    _check_takes(target, factory, sizes or {})
+    _check_sizes(target, factory, sizes or {})
     try:
         made = factory(**(sizes or {}))
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        raise TargetError(f"{target} raised {_where(error)}", "call it by itself until it works") from error
-    return _checked(target, made)
+        raise TargetError(f"{target} raised {_format_error(error)}", "call it by itself until it works") from error
+    return _validate_workload(target, made)
 
 
 def place(workload: Workload, device: str | None, dtype: torch.dtype | None) -> Workload:
@@ -68,7 +68,7 @@ def place(workload: Workload, device: str | None, dtype: torch.dtype | None) -> 
     if device is None and dtype is None:
         return workload
 
-    def moved(value: Any) -> Any:
+    def move_value(value: Any) -> Any:
         if not isinstance(value, Tensor):
             return value
         return value.to(device=device, dtype=dtype if value.is_floating_point() else None)
@@ -77,16 +77,16 @@ def place(workload: Workload, device: str | None, dtype: torch.dtype | None) -> 
         model = workload.model
         if isinstance(model, nn.Module):
             model = model.to(device=device, dtype=dtype)
-        args, kwargs = pytree.tree_map(moved, (workload.args, dict(workload.kwargs)))
+        args, kwargs = pytree.tree_map(move_value, (workload.args, dict(workload.kwargs)))
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         raise TargetError(
-            f"{workload.name} cannot be moved to device={device} dtype={dtype}: {first_line(error)}",
+            f"{workload.name} cannot be moved to device={device} dtype={dtype}: {summarize_error(error)}",
             "frx doctor shows which devices this torch can use",
         ) from error
     return Workload(workload.name, model, args, kwargs, workload.optimizer)
 
 
-def _check_takes(target: str, factory: Callable[..., object], sizes: Mapping[str, int]) -> None:
+def _check_sizes(target: str, factory: Callable[..., object], sizes: Mapping[str, int]) -> None:
     if not sizes:
         return
     try:
@@ -97,11 +97,11 @@ def _check_takes(target: str, factory: Callable[..., object], sizes: Mapping[str
     try:
         signature.bind(**sizes)
     except TypeError as error:
-        said = f"{target} does not take {', '.join(sizes)}: {first_line(error)}"
+        said = f"{target} does not take {', '.join(sizes)}: {summarize_error(error)}"
         raise TargetError(said, f"it takes {', '.join(signature.parameters) or 'nothing'}") from error
 
 
-def _checked(target: str, made: object) -> Workload:
+def _validate_workload(target: str, made: object) -> Workload:
     if not isinstance(made, tuple) or not 2 <= len(made) <= 4:
         raise TargetError(f"{target} returned {_describe(made)}", _RETURNS)
     model, args = made[0], made[1]
@@ -135,7 +135,7 @@ def _import_file(location: str) -> ModuleType:
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        raise TargetError(f"importing {location} raised {_where(error)}", "run it with python first") from error
+        raise TargetError(f"importing {location} raised {_format_error(error)}", "run it with python first") from error
     return module
 
 
@@ -144,24 +144,26 @@ def _import_module(location: str) -> ModuleType:
     try:
         return importlib.import_module(location)
     except SystemExit as error:
-        raise TargetError(f"importing {location} ended the program: {_where(error)}", "guard its main") from error
+        raise TargetError(
+            f"importing {location} ended the program: {_format_error(error)}", "guard its main"
+        ) from error
     except ModuleNotFoundError as error:
         if error.name is not None and (location == error.name or location.startswith(f"{error.name}.")):
             raise TargetError(
                 f"no module named {location!r}", "for a file, give its path ending in .py, e.g. model.py:build"
             ) from error
-        raise TargetError(f"importing {location} raised {_where(error)}", "install what it needs") from error
+        raise TargetError(f"importing {location} raised {_format_error(error)}", "install what it needs") from error
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        raise TargetError(f"importing {location} raised {_where(error)}", "import it in python first") from error
+        raise TargetError(f"importing {location} raised {_format_error(error)}", "import it in python first") from error
 
 
-def _where(error: BaseException) -> str:
+def _format_error(error: BaseException) -> str:
     """Return `ValueError: text (file.py:12)`, with the innermost frame."""
     frames = traceback.extract_tb(error.__traceback__)
     at = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
-    return f"{first_line(error)}{at}"
+    return f"{summarize_error(error)}{at}"
 
 
 def _describe(made: object) -> str:

@@ -7,30 +7,30 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from frx_graph.analyzers.cuda.analysis import CudaAnalysis, analyse_cuda
-from frx_graph.analyzers.kernels.analysis import KernelAnalysis, analyse_kernels
+from frx_graph.analyzers.cuda.analysis import CudaAnalysis, detect_cuda_defects
+from frx_graph.analyzers.kernels.analysis import KernelAnalysis, analyze_kernels
 from frx_graph.analyzers.kernels.kernel_totals import KernelTotals
-from frx_graph.analyzers.kernels.ptx_analysis import PtxAnalysis, analyse_ptx, gpu_of_target
+from frx_graph.analyzers.kernels.ptx_analysis import PtxAnalysis, analyze_ptx_module, resolve_target_gpu
 from frx_graph.analyzers.layers import Layers, NcuLayer, PtxLayer, SourceLayer, TraceLayer
-from frx_graph.analyzers.timeline.analysis import RunAnalysis, analyse_run
-from frx_graph.analyzers.trace.analysis import TraceAnalysis, analyse_trace
-from frx_graph.analyzers.trace.findings import copy_findings
+from frx_graph.analyzers.timeline.analysis import RunAnalysis, analyze_timeline
+from frx_graph.analyzers.trace.analysis import TraceAnalysis, prepare_trace
+from frx_graph.analyzers.trace.findings import find_layout_copies
 from frx_graph.errors import EvidenceError, OptionError
 from frx_graph.evidence.cuda.parsing import read_cuda
 from frx_graph.evidence.cuda.source import CudaSource
-from frx_graph.evidence.file_kind import FileKind, file_kind
+from frx_graph.evidence.file_kind import FileKind, detect_file_kind
 from frx_graph.evidence.ncu.csv_file import read_ncu_csv
 from frx_graph.evidence.ncu.launch import NcuExport
 from frx_graph.evidence.ncu.report_file import read_ncu_report
 from frx_graph.evidence.ptx.module import PtxModule
-from frx_graph.evidence.ptx.parsing import EXPECTED, MOST_CHARACTERS, fatbin_modules, is_fatbin, read_ptx
+from frx_graph.evidence.ptx.parsing import EXPECTED, MOST_CHARACTERS, find_fatbin_modules, is_fatbin, read_ptx
 from frx_graph.evidence.ptx.ptxas import Assembled, assemble
-from frx_graph.evidence.text_lines import whole_text
+from frx_graph.evidence.text_lines import read_whole_text
 from frx_graph.evidence.trace.torch_trace import TorchTrace, read_torch_trace
-from frx_graph.passes.severity import rank
+from frx_graph.passes.severity import rank_findings
 from frx_graph.records import Finding
 from frx_graph.rules.gpu_profile import GpuProfile
-from frx_graph.support.garbage_collection import uncollected
+from frx_graph.support.garbage_collection import pause_gc
 
 
 @dataclass(frozen=True)
@@ -44,15 +44,15 @@ class TraceEvidence:
 
 def analyze_run(path: Path) -> TraceEvidence:
     """Analyse the trace at `path`. Raises `EvidenceError` for a file that is no such trace."""
-    return evidence_of(read_torch_trace(path))
+    return analyze_parsed_trace(read_torch_trace(path))
 
 
-def evidence_of(trace: TorchTrace) -> TraceEvidence:
+def analyze_parsed_trace(trace: TorchTrace) -> TraceEvidence:
     """Analyse a trace that was read."""
-    with uncollected():
-        analysis = analyse_trace(trace)
-        findings = copy_findings(analysis)
-        return TraceEvidence(analysis, analyse_run(analysis, findings), tuple(rank(findings)))
+    with pause_gc():
+        analysis = prepare_trace(trace)
+        findings = find_layout_copies(analysis)
+        return TraceEvidence(analysis, analyze_timeline(analysis, findings), tuple(rank_findings(findings)))
 
 
 def analyze_ptx(path: Path, gpu: GpuProfile | None = None) -> tuple[PtxModule, PtxAnalysis, str | None]:
@@ -63,27 +63,27 @@ def analyze_ptx(path: Path, gpu: GpuProfile | None = None) -> tuple[PtxModule, P
     if not module.kernels:
         functions = f"{len(module.functions)} functions" if module.functions else "nothing"
         raise EvidenceError(f"{path}: {functions}, and no .entry: no kernel is in it", "was a template instantiated?")
-    device = gpu_of_target(module.target, gpu)
+    device = resolve_target_gpu(module.target, gpu)
     if gpu is not None and device is None:
         raise OptionError(f"{path} is for {module.target}, which {gpu.name} cannot run", "name a later GPU")
     assembled: Mapping[str, Assembled] = {}
     reason = None
     try:
-        assembled = _assembled(path, module.target if device is None else device.target)
+        assembled = _assemble_parts(path, module.target if device is None else device.target)
     except EvidenceError as error:
         reason = str(error)
-    return module, analyse_ptx(module, assembled, device), reason
+    return module, analyze_ptx_module(module, assembled, device), reason
 
 
-def _assembled(path: Path, target: str) -> Mapping[str, Assembled]:
+def _assemble_parts(path: Path, target: str) -> Mapping[str, Assembled]:
     """Assemble the file at `path`, or each part of cuobjdump's output."""
-    text = whole_text(path, EXPECTED, longest=MOST_CHARACTERS)
+    text = read_whole_text(path, EXPECTED, longest=MOST_CHARACTERS)
     if not is_fatbin(text):
         return assemble(path, target)
     found: dict[str, Assembled] = {}
     with tempfile.TemporaryDirectory(prefix="frx-ptx-") as folder:
         part = Path(folder) / path.name
-        for begin, end in fatbin_modules(text):
+        for begin, end in find_fatbin_modules(text):
             part.write_text(text[begin:end], encoding="utf-8")
             found.update(assemble(part, target))
     return found
@@ -97,7 +97,7 @@ def analyze_ncu(
     totals = KernelTotals()
     read = read_ncu_report if kind is FileKind.NCU_REPORT else read_ncu_csv
     export = read(path, totals.add)
-    analysis = analyse_kernels(totals.summaries(), gpu)
+    analysis = analyze_kernels(totals.summarize_kernels(), gpu)
     if gpu is not None and not any(kernel.gpu is not None and kernel.gpu.tells for kernel in analysis.kernels):
         raise OptionError(
             f"--gpu-model {gpu.name} says nothing of the kernels in {path}",
@@ -117,7 +117,7 @@ def analyze_cuda(path: Path, gpu: GpuProfile | None = None) -> tuple[CudaSource,
     if source.unread and not source.kernels and not source.launches:
         names = ", ".join(name[:_LONGEST_NAME] for name in source.unread[:_NAMED])
         raise EvidenceError(f"{path}: none of its kernels can be read ({names})", "does nvcc compile it?")
-    return source, analyse_cuda(source, gpu)
+    return source, detect_cuda_defects(source, gpu)
 
 
 def read_layers(paths: Sequence[Path], gpu: GpuProfile | None = None) -> Layers:
@@ -126,7 +126,7 @@ def read_layers(paths: Sequence[Path], gpu: GpuProfile | None = None) -> Layers:
     source, ptx, ncu, trace = None, None, None, None
     files: dict[str, Path] = {}
     for path in paths:
-        kind = file_kind(path)
+        kind = detect_file_kind(path)
         layer = FileKind.NCU_CSV if kind is FileKind.NCU_REPORT else kind
         if (other := files.setdefault(layer, path)) is not path:
             raise OptionError(f"{other} and {path} are both {layer}", "name one file of a kind")

@@ -15,12 +15,12 @@ from frx_graph.analyzers.kernels.analysis import KernelAnalysis
 from frx_graph.analyzers.layers import NcuLayer, PtxLayer, SourceLayer
 from frx_graph.errors import EvidenceError, FrxError, OptionError
 from frx_graph.evidence.ncu.launch import NcuExport
-from frx_graph.evidence.ncu.presets import Preset, ncu_arguments, preset_named
-from frx_graph.evidence.ncu.profiler import read_log, run_ncu, trouble
+from frx_graph.evidence.ncu.presets import Preset, build_ncu_arguments, get_preset
+from frx_graph.evidence.ncu.profiler import explain_failure, read_log, run_ncu
 from frx_graph.measure.nvcc import Nvcc
 from frx_graph.rules.gpu_profile import GpuProfile
-from frx_graph.support.atomic_file import replaced_when_written
-from frx_graph.support.supervisor.process import cleaned_up_when_terminated
+from frx_graph.support.atomic_file import replace_on_success
+from frx_graph.support.supervisor.process import unwind_on_termination
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -37,9 +37,9 @@ class Filters:
         given = (("--kernel-name", self.kernel), ("--launch-skip", self.skip), ("--launch-count", self.count))
         return tuple(str(word) for name, value in given if value is not None for word in (name, value))
 
-    def ncu_arguments(self, preset: Preset, command: Sequence[str], output: str) -> list[str]:
+    def build_ncu_command(self, preset: Preset, command: Sequence[str], output: str) -> list[str]:
         """The command that measures so, `ncu` first, and writes to the file `output`."""
-        return ncu_arguments(
+        return build_ncu_arguments(
             preset, command, output=output, kernel=self.kernel, launch_skip=self.skip, launch_count=self.count
         )
 
@@ -62,13 +62,13 @@ def measure_kernels(
     `OSError` if `out` cannot be written.
     """
     with contextlib.ExitStack() as stack:
-        stack.enter_context(cleaned_up_when_terminated())
+        stack.enter_context(unwind_on_termination())
         path = out or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="frx-ncu-")), "ncu_report.csv")
-        with replaced_when_written(path) as log:
-            _, *arguments = filters.ncu_arguments(preset, command, str(log))
+        with replace_on_success(path) as log:
+            _, *arguments = filters.build_ncu_command(preset, command, str(log))
             code = run_ncu([ncu, *arguments], output=program_output)
             said = read_log(log)
-            failed: FrxError | None = trouble(said, code, filters.kernel)
+            failed: FrxError | None = explain_failure(said, code, filters.kernel)
             if failed is not None and not said.table:
                 raise failed
         try:
@@ -100,19 +100,21 @@ class Build:
         return None if self.gpu is None else self.gpu.architecture.architecture
 
 
-def source_layer(source: Path, gpu: GpuProfile | None) -> SourceLayer:
+def read_source_layer(source: Path, gpu: GpuProfile | None) -> SourceLayer:
     """Analyse a source. Raises `EvidenceError` for a file that is no CUDA source."""
     return SourceLayer(*analyze_cuda(source, gpu))
 
 
-def compiled_ptx(source: Path, build: Build, name: str) -> PtxLayer:
+def compile_ptx_layer(source: Path, build: Build, name: str) -> PtxLayer:
     """Compile `source` with `nvcc -ptx` into a file of that `name`, and analyse it. Raises `EvidenceError` if it does
     not compile."""
     output = build.nvcc.temporary / f"{name}.ptx"
     errors = build.nvcc.compile_ptx(source, output, arch=build.architecture, flags=build.flags)
     if errors is not None:
         hint = "--build-flags, --gpu-model" if build.gpu is None else "--build-flags"
-        raise EvidenceError(f"{source} is not compiled to PTX: {_first(errors)}", f"what it needs goes into {hint}")
+        raise EvidenceError(
+            f"{source} is not compiled to PTX: {_find_error_line(errors)}", f"what it needs goes into {hint}"
+        )
     try:
         module, analysis, reason = analyze_ptx(output, build.gpu)
     except EvidenceError as error:
@@ -122,7 +124,7 @@ def compiled_ptx(source: Path, build: Build, name: str) -> PtxLayer:
     return PtxLayer(replace(module, source=f"{source} (nvcc -ptx)"), analysis, reason)
 
 
-def compiled_program(source: Path, build: Build, name: str, *, arch: str = "native") -> Path:
+def compile_program(source: Path, build: Build, name: str, *, arch: str = "native") -> Path:
     """Compile `source` to the program `name` for `arch`; `native`: the GPUs of this machine. Raises `EvidenceError` if
     that fails."""
     compiled = build.nvcc.compile_program(
@@ -131,21 +133,23 @@ def compiled_program(source: Path, build: Build, name: str, *, arch: str = "nati
     if compiled.lacks_main:
         raise EvidenceError(f"{source} has no main, and cannot be run", _NO_PROGRAM)
     if compiled.program is None:
-        raise EvidenceError(f"{source} is not compiled: {_first(compiled.errors)}", "--build-flags for what it needs")
+        raise EvidenceError(
+            f"{source} is not compiled: {_find_error_line(compiled.errors)}", "--build-flags for what it needs"
+        )
     return compiled.program
 
 
-def measured_program(source: Path, program: Path, ncu: str, gpu: GpuProfile | None) -> NcuLayer:
+def measure_program(source: Path, program: Path, ncu: str, gpu: GpuProfile | None) -> NcuLayer:
     """Measure a whole run of `program` with `ncu`, without arguments and in this folder. Its output goes to standard
     error. Raises `EvidenceError` if not all was measured."""
     export, analysis, failed = measure_kernels(
-        ncu, [str(program)], preset_named(_PRESET), Filters(), None, gpu=gpu, program_output=_STDERR
+        ncu, [str(program)], get_preset(_PRESET), Filters(), None, gpu=gpu, program_output=_STDERR
     )
     if failed is not None:
         raise EvidenceError(f"{source}: {failed.message}", failed.hint)
     return NcuLayer(replace(export, source=f"{source} (ncu)"), analysis)
 
 
-def _first(errors: str) -> str:
+def _find_error_line(errors: str) -> str:
     lines = errors.splitlines()
     return next((line for line in lines if "error" in line.lower()), lines[0] if lines else "no reason given").strip()

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from frx_graph.analyze.layers import TraceEvidence, analyze_run
-from frx_graph.analyze.run_summary import Role, kept_summary, raw_in, source_part
-from frx_graph.analyzers.run.analysis import RunRecord, analyse_record
+from frx_graph.analyze.run_summary import Role, describe_source, find_raw_files, load_summary
+from frx_graph.analyzers.run.analysis import RunRecord, analyze_record
 from frx_graph.analyzers.run.steps import Activity
 from frx_graph.errors import EvidenceError
 from frx_graph.evidence.run import bundle_layout
@@ -21,11 +21,11 @@ from frx_graph.evidence.run.bundle import OpenBundle, open_bundle
 from frx_graph.evidence.run.device_samples import read_device_samples
 from frx_graph.evidence.run.event_stream import EventStream, read_event_stream
 from frx_graph.evidence.run.events import GpuSample, RunWarning
-from frx_graph.reports.render.quantities import plural
-from frx_graph.reports.render.source_path import checkout_root
-from frx_graph.reports.runs.run_document import run_document
+from frx_graph.reports.render.quantities import format_count
+from frx_graph.reports.render.source_path import find_checkout_root
+from frx_graph.reports.runs.run_document import build_run_document
 from frx_graph.reports.runs.run_parts import RunDocument, SourcePart
-from frx_graph.reports.runs.trace_document import trace_document
+from frx_graph.reports.runs.trace_document import build_trace_document
 from frx_graph.reports.runs.trace_parts import MissingPart, TraceResult
 
 _MOST_WARNINGS = 20
@@ -50,17 +50,17 @@ def analyze_bundle(path: Path) -> RunAdvice:
 
 def advise_on_run(bundle: OpenBundle) -> RunAdvice:
     """Analyse an open bundle."""
-    kept, why_not = kept_summary(bundle)
+    kept, why_not = load_summary(bundle)
     if kept is not None:
         return RunAdvice(RunDocument(result=kept), f"{bundle_layout.SUMMARY}{why_not}")
-    if why_not and not any(raw_in(bundle)):
+    if why_not and not any(find_raw_files(bundle)):
         raise EvidenceError(f"{bundle_layout.SUMMARY}: {why_not}", _COLLECT)
-    document = analyse_files(bundle)
+    document = analyze_files(bundle)
     read = ", ".join(source.path for source in document.result.sources)
     return RunAdvice(document, f"{read} ({why_not})" if why_not else read)
 
 
-def analyse_files(bundle: OpenBundle) -> RunDocument:
+def analyze_files(bundle: OpenBundle) -> RunDocument:
     """Analyse events, trace and samples, without an earlier summary: this makes `derived/summary.json`."""
     unread: list[MissingPart] = []
     errors: list[EvidenceError] = []
@@ -68,9 +68,9 @@ def analyse_files(bundle: OpenBundle) -> RunDocument:
     stream = EventStream(())
     samples: tuple[GpuSample, ...] = ()
     traced: TraceEvidence | None = None
-    for role, path in raw_in(bundle):
+    for role, path in find_raw_files(bundle):
         if role == "trace" and traced is not None:
-            unread.append(MissingPart(subject=bundle.inside(path), reason=_ONE_TRACE))
+            unread.append(MissingPart(subject=bundle.get_relative_name(path), reason=_ONE_TRACE))
             continue
         try:
             match role:
@@ -82,35 +82,36 @@ def analyse_files(bundle: OpenBundle) -> RunDocument:
                     samples = read_device_samples(path)
         except EvidenceError as error:
             errors.append(error)
-            unread.append(MissingPart(subject=bundle.inside(path), reason=_said(bundle, error)))
+            unread.append(MissingPart(subject=bundle.get_relative_name(path), reason=_strip_root(bundle, error)))
             continue
-        sources.append(source_part(bundle, role, path))
+        sources.append(describe_source(bundle, role, path))
     if not sources and errors:
-        raise EvidenceError(_said(bundle, errors[0]), errors[0].hint)
-    record = analyse_record(stream.events, samples, None if traced is None else traced.run)
-    there = {role for role, _ in raw_in(bundle)}
-    missing = [*_of_stream(stream), *_of_record(record), *_of_sources(there)]
+        raise EvidenceError(_strip_root(bundle, errors[0]), errors[0].hint)
+    record = analyze_record(stream.events, samples, None if traced is None else traced.run)
+    there = {role for role, _ in find_raw_files(bundle)}
+    missing = [*_list_stream_gaps(stream), *_list_step_gaps(record), *_list_missing_sources(there)]
     warnings = tuple(dict.fromkeys(event.message for event in stream.events if isinstance(event, RunWarning)))
-    trace = _trace(bundle, traced)
-    return run_document(bundle.name, record, trace, sources, missing, unread, warnings[:_MOST_WARNINGS])
+    trace = _build_trace_result(bundle, traced)
+    return build_run_document(bundle.name, record, trace, sources, missing, unread, warnings[:_MOST_WARNINGS])
 
 
-def _said(bundle: OpenBundle, error: EvidenceError) -> str:
+def _strip_root(bundle: OpenBundle, error: EvidenceError) -> str:
     """Drop the folder into which a zip is unpacked: it is gone when the message is read."""
     return error.message.replace(f"{bundle.root}/", "")
 
 
-def _trace(bundle: OpenBundle, traced: TraceEvidence | None) -> TraceResult | None:
+def _build_trace_result(bundle: OpenBundle, traced: TraceEvidence | None) -> TraceResult | None:
     if traced is None:
         return None
-    document = trace_document(traced.trace, traced.run, traced.findings, checkout_root(Path.cwd()))
-    return document.result.model_copy(update={"source": bundle.inside(Path(document.result.source))})
+    document = build_trace_document(traced.trace, traced.run, traced.findings, find_checkout_root(Path.cwd()))
+    return document.result.model_copy(update={"source": bundle.get_relative_name(Path(document.result.source))})
 
 
-def _of_stream(stream: EventStream) -> Iterator[MissingPart]:
+def _list_stream_gaps(stream: EventStream) -> Iterator[MissingPart]:
     if stream.unreadable:
         yield MissingPart(
-            subject="events", reason=f"{plural(stream.unreadable, 'line')} could not be read: {stream.first_problem}"
+            subject="events",
+            reason=f"{format_count(stream.unreadable, 'line')} could not be read: {stream.first_problem}",
         )
     if stream.torn:
         yield MissingPart(subject="events", reason="the last line is torn: the program was ended while it wrote")
@@ -123,11 +124,11 @@ def _of_stream(stream: EventStream) -> Iterator[MissingPart]:
         yield MissingPart(subject="events", reason=f"{dropped:,} were dropped by the program")
 
 
-def _of_record(record: RunRecord) -> Iterator[MissingPart]:
+def _list_step_gaps(record: RunRecord) -> Iterator[MissingPart]:
     if record.clock_changes:
-        yield MissingPart(subject="time", reason=f"the clock went back {plural(record.clock_changes, 'time')}")
+        yield MissingPart(subject="time", reason=f"the clock went back {format_count(record.clock_changes, 'time')}")
     if record.unfinished:
-        yield MissingPart(subject="steps", reason=f"{plural(record.unfinished, 'step')} began and did not end")
+        yield MissingPart(subject="steps", reason=f"{format_count(record.unfinished, 'step')} began and did not end")
     if not record.run.figures.steps:
         yield MissingPart(subject="steps", reason="none is marked: `frx.step_context` does, or `profiler.step()`")
     elif Activity.LOADER not in record.run.figures.means:
@@ -138,7 +139,7 @@ def _of_record(record: RunRecord) -> Iterator[MissingPart]:
         yield MissingPart(subject="whole run", reason="only the profiled steps are known: the program wrote no events")
 
 
-def _of_sources(there: Set[Role]) -> Iterator[MissingPart]:
+def _list_missing_sources(there: Set[Role]) -> Iterator[MissingPart]:
     """List the files that the bundle lacks."""
     if "samples" not in there:
         yield MissingPart(subject="samples of devices", reason=f"no {bundle_layout.GPU_METRICS}")

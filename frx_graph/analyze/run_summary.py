@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from frx_graph.evidence.run import bundle_layout
 from frx_graph.evidence.run.bundle import OpenBundle
 from frx_graph.reports.runs.run_parts import RunResult, SourcePart
-from frx_graph.support.plain_text import one_line
+from frx_graph.support.plain_text import clean_line
 from frx_graph.version import __version__
 
 Role = Literal["events", "trace", "samples"]
@@ -23,36 +23,36 @@ _ROOT_TRACE: Final = bundle_layout.PROFILER_TRACE.name
 _PROFILE = re.compile(rf"{re.escape(str(bundle_layout.PROFILER))}/[^/]+\.json(?:\.gz)?", re.DOTALL)
 
 
-def raw_in(bundle: OpenBundle) -> Iterator[tuple[Role, Path]]:
+def find_raw_files(bundle: OpenBundle) -> Iterator[tuple[Role, Path]]:
     """Yield the files that can be analysed, the best first."""
     if (events := bundle.find(bundle_layout.EVENTS)) is not None and events.stat().st_size:
         yield "events", events
-    for trace in bundle.traces():
+    for trace in bundle.find_traces():
         yield "trace", trace
     if (samples := bundle.find(bundle_layout.GPU_METRICS)) is not None and samples.stat().st_size:
         yield "samples", samples
 
 
-def source_part(bundle: OpenBundle, role: Role, path: Path) -> SourcePart:
+def describe_source(bundle: OpenBundle, role: Role, path: Path) -> SourcePart:
     """Return a file of the bundle as a summary lists it."""
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
-    return SourcePart(role=role, path=bundle.inside(path), bytes=path.stat().st_size, sha256=digest)
+    return SourcePart(role=role, path=bundle.get_relative_name(path), bytes=path.stat().st_size, sha256=digest)
 
 
-def kept_summary(bundle: OpenBundle) -> tuple[RunResult | None, str]:
+def load_summary(bundle: OpenBundle) -> tuple[RunResult | None, str]:
     """Return the summary in the bundle if it may be used, and a note about it."""
     path = bundle.find(bundle_layout.SUMMARY)
     if path is None:
         return None, ""
     if path.stat().st_size > LONGEST_SUMMARY:
         return None, TOO_LONG
-    files = {bundle.inside(file): (role, file) for role, file in raw_in(bundle)}
+    files = {bundle.get_relative_name(file): (role, file) for role, file in find_raw_files(bundle)}
     raw = [(role, name) for name, (role, _) in files.items()]
-    return kept_result(path.read_bytes(), raw, lambda source: source_part(bundle, *files[source.path]) == source)
+    return parse_summary(path.read_bytes(), raw, lambda source: describe_source(bundle, *files[source.path]) == source)
 
 
-def raw_files(sizes: Mapping[str, int]) -> tuple[tuple[Role, str], ...]:
+def list_raw_files(sizes: Mapping[str, int]) -> tuple[tuple[Role, str], ...]:
     """List the same for a bundle that is not open, from the sizes of its files by name, in bytes."""
     first = (str(bundle_layout.PROFILER_TRACE), _ROOT_TRACE)
     traces = [name for name in first if name in sizes]
@@ -65,7 +65,7 @@ def raw_files(sizes: Mapping[str, int]) -> tuple[tuple[Role, str], ...]:
     return tuple(found)
 
 
-def kept_result(
+def parse_summary(
     text: bytes, raw: Sequence[tuple[Role, str]], still: Callable[[SourcePart], bool]
 ) -> tuple[RunResult | None, str]:
     """Return the summary in `text` if it may be used, and a note about it.
@@ -82,6 +82,6 @@ def kept_result(
     if not now:
         return kept, "" if kept.frx_version == __version__ else f", as frx-graph {kept.frx_version} wrote it"
     if kept.frx_version != __version__:
-        return None, f"analysed anew: frx-graph {one_line(kept.frx_version, 40)} wrote the summary"
+        return None, f"analysed anew: frx-graph {clean_line(kept.frx_version, 40)} wrote the summary"
     same = [(source.role, source.path) for source in kept.sources] == now and all(map(still, kept.sources))
     return (kept, "") if same else (None, "analysed anew: the summary is of other files than these")

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from frx_graph.advice import Advice, Environment, GraphSummary, RooflinePoint, Timings, Totals, is_quick_win
-from frx_graph.analyzers.trace.analysis import TraceAnalysis, analyse_trace, per_step
-from frx_graph.analyzers.trace.findings import GRAPH_ID, copy_findings, observed_copies
-from frx_graph.analyzers.trace.gaps import device_name, gaps
-from frx_graph.analyzers.trace.memory_bound import memory_bound_findings
-from frx_graph.analyzers.trace.permutes import permute_findings
-from frx_graph.analyzers.trace.roofline import roofline_points, work_of
+from frx_graph.analyzers.trace.analysis import TraceAnalysis, average_per_step, prepare_trace
+from frx_graph.analyzers.trace.findings import GRAPH_ID, find_layout_copies, record_copies
+from frx_graph.analyzers.trace.gaps import get_device_name, list_gaps
+from frx_graph.analyzers.trace.memory_bound import find_memory_bound
+from frx_graph.analyzers.trace.permutes import find_permutes
+from frx_graph.analyzers.trace.roofline import compute_roofline_points, measure_work
 from frx_graph.evidence.trace.torch_trace import read_torch_trace
-from frx_graph.passes.severity import rank
+from frx_graph.passes.severity import rank_findings
 from frx_graph.records import Finding
 from frx_graph.rules.gpu_profile import find_gpu
 from frx_graph.version import __version__
@@ -32,24 +32,24 @@ def analyze_trace(path: str | Path, model_name: str | None = None) -> Advice:
     started = time.perf_counter()
     trace = read_torch_trace(path)
     read_s = time.perf_counter() - started
-    analysis = analyse_trace(trace)
-    gpu = find_gpu(device_name(analysis))
+    analysis = prepare_trace(trace)
+    gpu = find_gpu(get_device_name(analysis))
     peaks = None if gpu is None else gpu.peaks
-    work = work_of(analysis)
-    findings = [*copy_findings(analysis), *permute_findings(analysis), *memory_bound_findings(analysis, work, peaks)]
+    work = measure_work(analysis)
+    findings = [*find_layout_copies(analysis), *find_permutes(analysis), *find_memory_bound(analysis, work, peaks)]
     return Advice(
         target=model_name or path.name,
-        environment=_environment(analysis),
-        graphs=(_summary(analysis, roofline_points(analysis, work)),),
-        findings=rank(findings),
-        refusals=gaps(analysis, peaks),
-        copies=observed_copies(analysis, analysis.copies),
-        totals=_totals(analysis, findings),
+        environment=_describe_environment(analysis),
+        graphs=(_summarize_graph(analysis, compute_roofline_points(analysis, work)),),
+        findings=rank_findings(findings),
+        refusals=list_gaps(analysis, peaks),
+        copies=record_copies(analysis, analysis.copies),
+        totals=_compute_totals(analysis, findings),
         timings=Timings(capture_s=read_s, analysis_s=time.perf_counter() - started - read_s),
     )
 
 
-def _environment(analysis: TraceAnalysis) -> Environment:
+def _describe_environment(analysis: TraceAnalysis) -> Environment:
     return Environment(
         frx_version=__version__,
         torch_version=UNKNOWN,
@@ -57,33 +57,33 @@ def _environment(analysis: TraceAnalysis) -> Environment:
         platform=UNKNOWN,
         # torch calls AMD's devices "cuda", too.
         device="cuda" if analysis.on_device else "cpu",
-        device_name=device_name(analysis),
+        device_name=get_device_name(analysis),
         inner="inductor" if analysis.compiled else "eager",
         threads=None,
     )
 
 
-def _summary(analysis: TraceAnalysis, roofline: tuple[RooflinePoint, ...]) -> GraphSummary:
+def _summarize_graph(analysis: TraceAnalysis, roofline: tuple[RooflinePoint, ...]) -> GraphSummary:
     return GraphSummary(
         graph_id=GRAPH_ID,
         origin=analysis.tree.trace.path.name,
         train=any(sequence is not None for sequence in analysis.tree.backward_of),
-        ops=_scanned_per_step(analysis),
+        ops=_count_scanned(analysis),
         roofline=roofline,
     )
 
 
-def _scanned_per_step(analysis: TraceAnalysis) -> int:
+def _count_scanned(analysis: TraceAnalysis) -> int:
     """Count operators a step; in a trace without operators, pieces of device work."""
-    return per_step(len(analysis.scanned or analysis.work), analysis.steps)
+    return average_per_step(len(analysis.scanned or analysis.work), analysis.steps)
 
 
-def _totals(analysis: TraceAnalysis, findings: Sequence[Finding]) -> Totals:
+def _compute_totals(analysis: TraceAnalysis, findings: Sequence[Finding]) -> Totals:
     sizes = [copy.bytes for copy in analysis.copies]
     known = sum(size for size in sizes if size is not None)
     return Totals(
-        ops_scanned=_scanned_per_step(analysis),
-        copies_per_step=per_step(len(sizes), analysis.steps),
+        ops_scanned=_count_scanned(analysis),
+        copies_per_step=average_per_step(len(sizes), analysis.steps),
         copy_bytes_per_step=known // len(analysis.steps) if None not in sizes else None,
         # What a step moves in all is not in a trace.
         bandwidth_overhead_pct=None,

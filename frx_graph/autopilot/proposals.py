@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from frx_graph.compiler.plans import ALL_REWRITES, allowed
+from frx_graph.compiler.plans import ALL_REWRITES, filter_by_risk
 from frx_graph.errors import TrialError
 from frx_graph.passes import inner_choice
 from frx_graph.records import Candidate, Risk
@@ -23,7 +23,7 @@ _TOGETHER = {"backward_layout": "propagate_layout"}
 _PROPOSING_SECONDS = 1800.0
 
 
-def proposed(
+def propose_rewrites(
     base: Load, rewrites: Sequence[str], seconds: float = _PROPOSING_SECONDS, start: StartArm = start_arm
 ) -> tuple[MadeGraph, ...]:
     """Return, for each graph, those of `rewrites` that measured times favour under the inner compiler of `base`. Takes
@@ -40,7 +40,7 @@ def proposed(
         ) from error
 
 
-def portions(candidates: Sequence[Candidate]) -> dict[str, float]:
+def group_by_portion(candidates: Sequence[Candidate]) -> dict[str, float]:
     """The names by which `candidates` are tried one by one, with the seconds that each is predicted to save, most
     first; 0 if nothing was predicted. What is made under another inner compiler is tried with it."""
     chosen = [candidate.choices[0] for candidate in candidates if candidate.rewrite == inner_choice.NAME]
@@ -51,32 +51,32 @@ def portions(candidates: Sequence[Candidate]) -> dict[str, float]:
     return dict(sorted(found.items(), key=lambda item: -item[1]))
 
 
-def choices_in(graphs: Sequence[MadeGraph], highest: Risk, *, isolated: bool = True) -> dict[str, Candidate]:
+def find_choices(graphs: Sequence[MadeGraph], highest: Risk, *, isolated: bool = True) -> dict[str, Candidate]:
     """The inner compilers, and their options, that could matter to any of the graphs, by name: those that may be tried
     at this risk, as `frx_graph.compiler.plans.allowed` says."""
     found = {one.choices[0]: one for graph in graphs for one in graph.untried}
-    return {name: found[name] for name in allowed(found, highest, isolated=isolated)}
+    return {name: found[name] for name in filter_by_risk(found, highest, isolated=isolated)}
 
 
-def chosen(
+def apply_choice(
     choice: Candidate, graphs: Sequence[MadeGraph], rewrites: Sequence[str], propose: Propose
 ) -> tuple[MadeGraph, ...]:
     """A program's graphs compiled as `choice` says, with those of `rewrites` that measured times then favour. Inductor
     with other options lays out graphs by itself, and is tried without any."""
-    if inner_choice.compiles_otherwise(choice):
+    if inner_choice.changes_compiler(choice):
         return propose((choice,), rewrites)
     return tuple(replace(graph, applied=(choice,)) for graph in graphs)
 
 
-def rewrites_of(portion: str) -> tuple[str, ...]:
+def list_rewrites(portion: str) -> tuple[str, ...]:
     """The rewrites that are tried by this name."""
     return (portion, *(rewrite for rewrite, other in _TOGETHER.items() if other == portion))
 
 
-def known_alone(together: Sequence[Candidate], portion: str) -> tuple[Candidate, ...] | None:
+def find_known_portion(together: Sequence[Candidate], portion: str) -> tuple[Candidate, ...] | None:
     """Return what would be proposed for `portion` alone, as far as the proposal for all rewrites `together` shows it,
     else None. Each rewrite sees the graph that the ones before it leave: what comes first is what it would be alone."""
-    own = rewrites_of(portion)
+    own = list_rewrites(portion)
     last = max((ALL_REWRITES.index(one.rewrite) for one in together if one.rewrite in own), default=-1)
     if any(ALL_REWRITES.index(one.rewrite) < last for one in together if one.rewrite not in own):
         return None

@@ -20,17 +20,24 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from frx_graph.autopilot.proposals import choices_in, chosen, known_alone, portions, proposed, rewrites_of
-from frx_graph.autopilot.trial_decisions import decisions_about, decisions_without_trial
-from frx_graph.compiler.plans import ALL_REWRITES, allowed, recorded_plan
+from frx_graph.autopilot.proposals import (
+    apply_choice,
+    find_choices,
+    find_known_portion,
+    group_by_portion,
+    list_rewrites,
+    propose_rewrites,
+)
+from frx_graph.autopilot.trial_decisions import decide_graph, decide_search
+from frx_graph.compiler.plans import ALL_REWRITES, filter_by_risk, make_recorded_plan
 from frx_graph.distributed.consensus import has_several_ranks
 from frx_graph.errors import TravelError, TrialError
-from frx_graph.ledger.decision import AUTOPILOT, Decision, Kind, this_process
+from frx_graph.ledger.decision import AUTOPILOT, Decision, Kind, make_process_author
 from frx_graph.options import BackendOptions
 from frx_graph.records import Candidate
 from frx_graph.reports.render.document import to_json
-from frx_graph.reports.trials.trial_document import trial_document
-from frx_graph.support.supervisor.process import cleaned_up_when_terminated
+from frx_graph.reports.trials.trial_document import build_trial_document
+from frx_graph.support.supervisor.process import unwind_on_termination
 from frx_graph.trial_worker.graph_file import hold_graph, write_graph
 from frx_graph.trial_worker.in_process import InProcessArms
 from frx_graph.trial_worker.launch import start_arm
@@ -46,7 +53,7 @@ Record = Callable[[Sequence[Decision]], object]
 
 
 @dataclass(frozen=True, slots=True)
-class _Trial:
+class _RecordedTrial:
     candidates: tuple[Candidate, ...]
     run: TrialRun
 
@@ -84,24 +91,24 @@ def try_graph(
     """
     deadline = time.monotonic() + (policy.time_budget_seconds if seconds is None else seconds)
     with contextlib.ExitStack() as stack:
-        stack.enter_context(cleaned_up_when_terminated())
+        stack.enter_context(unwind_on_termination())
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="frx-graph-"))
-        arms = _arms(Path(folder), dynamo, inputs, policy, stack)
+        arms = _make_arms(Path(folder), dynamo, inputs, policy, stack)
         train = torch.is_grad_enabled() and any(isinstance(t, Tensor) and t.requires_grad for t in inputs)
         base = Load(GraphWorkload(folder), train, options.inner, policy.seed, options.inner_mode)
         progress("asking for candidates")
-        kept = _Kept(signature, options.inner, train, policy, record)
+        kept = _DecisionRecorder(signature, options.inner, train, policy, record)
         kind, reason = Kind.REJECTED, "all was tried that measured times favour, or that may matter"
         try:
-            search = _Search(base, arms, policy, deadline, progress)
+            search = _GraphSearch(base, arms, policy, deadline, progress)
             if not search.names:
                 reason = "measured times favour no rewrite, and no other way to compile it may matter"
-            for trial in search.trials(rejected):
-                kept.keep(trial)
+            for trial in search.run_trials(rejected):
+                kept.record_trial(trial)
         except _BudgetEndedError:
             kind, reason = Kind.INCONCLUSIVE, "the time budget ended before all was tried"
-        by = this_process(AUTOPILOT)
-        record(decisions_without_trial(signature, environment, policy, kind, reason, by=by))
+        by = make_process_author(AUTOPILOT)
+        record(decide_search(signature, environment, policy, kind, reason, by=by))
     return kept.fastest
 
 
@@ -109,73 +116,77 @@ class _BudgetEndedError(Exception):
     """There is more to try, and no time."""
 
 
-class _Search:
+class _GraphSearch:
     """Tries the rewrites and compilers of one graph in order. `names` are those tried alone. Raises `TrialError` if the
     graph does not run."""
 
-    def __init__(self, base: Load, arms: _Arms, policy: TrialPolicy, deadline: float, progress: Progress) -> None:
+    def __init__(self, base: Load, arms: _GraphArms, policy: TrialPolicy, deadline: float, progress: Progress) -> None:
         self._base = base
         self._arms = arms
         self._policy = policy
         self._deadline = deadline
         self._progress = progress
-        self._graph = _the_only(self._proposed((), arms.rewrites))
-        self._portions = portions(self._graph.applied)
-        self._choices = choices_in([self._graph], policy.risk, isolated=not arms.in_process)
+        self._graph = _get_only_graph(self._propose((), arms.rewrites))
+        self._portions = group_by_portion(self._graph.applied)
+        self._choices = find_choices([self._graph], policy.risk, isolated=not arms.in_process)
         predicted = [name for name, seconds in self._portions.items() if seconds > 0]
         # What has no prediction comes last, but for what may change the whole program.
         self.names = tuple(dict.fromkeys((*predicted, *self._choices, *self._portions)))
 
-    def trials(self, rejected: Collection[str]) -> Iterator[_Trial]:
+    def run_trials(self, rejected: Collection[str]) -> Iterator[_RecordedTrial]:
         """One after the other. What each of them finds decides what is tried at last. Plans whose hash is in `rejected`
         are left out. Raises `_BudgetEndedError` if there is more to try, and no time."""
         kept: list[str] = []
         for name in self.names:
-            alone = self._alone(name)
-            if not alone or recorded_plan(alone).hash in rejected:
+            alone = self._propose_alone(name)
+            if not alone or make_recorded_plan(alone).hash in rejected:
                 continue
-            trial = self._tried(alone, name)
+            trial = self._run_trial(alone, name)
             if trial.promoted and name in self._portions:
                 kept.append(name)
             yield trial
         if len(kept) > 1:
-            together = self._together(kept)
-            if together and recorded_plan(together).hash not in rejected:
-                yield self._tried(together, " and ".join(kept))
+            together = self._propose_together(kept)
+            if together and make_recorded_plan(together).hash not in rejected:
+                yield self._run_trial(together, " and ".join(kept))
 
-    def _alone(self, name: str) -> tuple[Candidate, ...]:
+    def _propose_alone(self, name: str) -> tuple[Candidate, ...]:
         if name in self._choices:
-            return _the_only(chosen(self._choices[name], [self._graph], self._arms.rewrites, self._proposed)).applied
-        known = known_alone(self._graph.applied, name)
-        return _the_only(self._proposed((), rewrites_of(name))).applied if known is None else known
+            return _get_only_graph(
+                apply_choice(self._choices[name], [self._graph], self._arms.rewrites, self._propose)
+            ).applied
+        known = find_known_portion(self._graph.applied, name)
+        return _get_only_graph(self._propose((), list_rewrites(name))).applied if known is None else known
 
-    def _together(self, kept: Sequence[str]) -> tuple[Candidate, ...]:
+    def _propose_together(self, kept: Sequence[str]) -> tuple[Candidate, ...]:
         if len(kept) == len(self._portions):
             return self._graph.applied
-        rewrites = [rewrite for name in kept for rewrite in rewrites_of(name)]
-        return _the_only(self._proposed((), rewrites)).applied
+        rewrites = [rewrite for name in kept for rewrite in list_rewrites(name)]
+        return _get_only_graph(self._propose((), rewrites)).applied
 
-    def _proposed(self, choice: tuple[Candidate, ...], rewrites: Sequence[str]) -> tuple[MadeGraph, ...]:
+    def _propose(self, choice: tuple[Candidate, ...], rewrites: Sequence[str]) -> tuple[MadeGraph, ...]:
         try:
-            return proposed(replace(self._base, candidates=choice), rewrites, self._left(), self._arms.start)
+            return propose_rewrites(
+                replace(self._base, candidates=choice), rewrites, self._get_remaining_seconds(), self._arms.start
+            )
         except TrialError:
             # It may have been the budget that was too short for an answer.
-            self._left()
+            self._get_remaining_seconds()
             raise
 
-    def _tried(self, candidates: tuple[Candidate, ...], name: str) -> _Trial:
+    def _run_trial(self, candidates: tuple[Candidate, ...], name: str) -> _RecordedTrial:
         run = run_trial(
             Programs(self._base, replace(self._base, candidates=candidates)),
-            self._policy.model_copy(update={"time_budget_seconds": self._left()}),
+            self._policy.model_copy(update={"time_budget_seconds": self._get_remaining_seconds()}),
             self._arms.start,
             # The combination is one more.
             candidates=len(self.names) + (len(self._portions) > 1),
             in_process=self._arms.in_process,
             progress=lambda stage: self._progress(f"{name}: {stage}"),
         )
-        return _Trial(candidates, run)
+        return _RecordedTrial(candidates, run)
 
-    def _left(self) -> float:
+    def _get_remaining_seconds(self) -> float:
         seconds = self._deadline - time.monotonic()
         if seconds <= 0:
             raise _BudgetEndedError
@@ -183,15 +194,15 @@ class _Search:
 
 
 @dataclass(frozen=True, slots=True)
-class _Arms:
+class _GraphArms:
     start: StartArm
     rewrites: tuple[str, ...]
     in_process: bool = False
 
 
-def _arms(
+def _make_arms(
     folder: Path, dynamo: fx.GraphModule, inputs: Sequence[Any], policy: TrialPolicy, stack: contextlib.ExitStack
-) -> _Arms:
+) -> _GraphArms:
     """Return the arms: other processes if the graph can be sent, else this process if the policy allows the risk."""
     try:
         write_graph(folder, dynamo, inputs)
@@ -199,23 +210,23 @@ def _arms(
         if has_several_ranks():
             # A collective of the graph would wait for the others, who wait for this rank.
             raise
-        rewrites = allowed(ALL_REWRITES, policy.risk, isolated=False)
+        rewrites = filter_by_risk(ALL_REWRITES, policy.risk, isolated=False)
         if not rewrites:
             hint = "a policy with risk MEDIUM lets it be tried in this process"
             raise TravelError(f"{cannot.message}, and risk LOW allows no trial in this process", hint) from cannot
         held = stack.enter_context(InProcessArms(hold_graph(folder, dynamo, inputs)))
-        return _Arms(held.start, rewrites, in_process=True)
-    return _Arms(start_arm, allowed(ALL_REWRITES, policy.risk))
+        return _GraphArms(held.start, rewrites, in_process=True)
+    return _GraphArms(start_arm, filter_by_risk(ALL_REWRITES, policy.risk))
 
 
-def _the_only(graphs: Sequence[MadeGraph]) -> MadeGraph:
+def _get_only_graph(graphs: Sequence[MadeGraph]) -> MadeGraph:
     if len(graphs) != 1:
         raise TrialError(f"the graph became {len(graphs)} graphs in another process")
     return graphs[0]
 
 
 @dataclass(slots=True)
-class _Kept:
+class _DecisionRecorder:
     """Records the decisions of one graph's trials as soon as they are known."""
 
     signature: str
@@ -231,31 +242,31 @@ class _Kept:
         """The fastest promoted candidates; empty if none."""
         return () if self.promotion is None else self.promotion.candidates
 
-    def keep(self, trial: _Trial) -> None:
+    def record_trial(self, trial: _RecordedTrial) -> None:
         """Record a trial. The last promoted plan is active, so after a slower one the fastest is promoted once more, in
         the same append."""
-        decisions = self._decisions(trial)
+        decisions = self._make_decisions(trial)
         if not trial.promoted or not decisions:
             self.record(decisions)
         elif self.promotion is None or trial.ratio >= self.ratio:
             self.record(decisions)
             self.promotion, self.ratio = decisions[-1], trial.ratio
         else:
-            self.record((*decisions, self._once_more(self.promotion)))
+            self.record((*decisions, self._promote_again(self.promotion)))
 
-    def _once_more(self, promotion: Decision) -> Decision:
-        return promotion.followed_by(
+    def _promote_again(self, promotion: Decision) -> Decision:
+        return promotion.make_follow_up(
             Kind.PROMOTED,
             reason=f"once more, so that it stands: of what was promoted so far it is the fastest, {self.ratio:.3f}",
-            by=this_process(AUTOPILOT),
+            by=make_process_author(AUTOPILOT),
             at=datetime.now(UTC),
             policy=self.policy.hash,
         )
 
-    def _decisions(self, trial: _Trial) -> tuple[Decision, ...]:
+    def _make_decisions(self, trial: _RecordedTrial) -> tuple[Decision, ...]:
         if trial.run.environment is None:
             return ()
-        document = trial_document(
+        document = build_trial_document(
             trial.run,
             target=f"graph {self.signature}",
             train=self.train,
@@ -264,12 +275,12 @@ class _Kept:
             policy=self.policy,
             decision="recorded by the autopilot",
         )
-        return decisions_about(
+        return decide_graph(
             self.signature,
             trial.candidates,
             trial.run.verdict,
             environment=trial.run.environment,
             policy=self.policy,
             document=json.dumps(to_json(document), allow_nan=False),
-            by=this_process(AUTOPILOT),
+            by=make_process_author(AUTOPILOT),
         )

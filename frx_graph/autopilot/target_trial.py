@@ -10,14 +10,14 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from frx_graph.autopilot.proposals import choices_in, chosen, portions, proposed, rewrites_of
-from frx_graph.autopilot.trial_decisions import decisions_about
-from frx_graph.compiler.plans import ALL_REWRITES, allowed, recorded_plan
+from frx_graph.autopilot.proposals import apply_choice, find_choices, group_by_portion, list_rewrites, propose_rewrites
+from frx_graph.autopilot.trial_decisions import decide_graph
+from frx_graph.compiler.plans import ALL_REWRITES, filter_by_risk, make_recorded_plan
 from frx_graph.errors import OptionError, TrialError
 from frx_graph.ledger.decision import Author, Decision
 from frx_graph.passes.inner_choice import CHOICES
 from frx_graph.records import Candidate, Risk
-from frx_graph.reports.trials.trial_report import shape_text
+from frx_graph.reports.trials.trial_report import format_shape
 from frx_graph.trial_worker.launch import start_arm
 from frx_graph.trials.arm_messages import Load, MadeGraph, TargetWorkload
 from frx_graph.trials.executor import Programs, Progress, run_trial
@@ -33,7 +33,7 @@ _LEAST_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class TrialRequest:
     """The request for a trial."""
 
     workload: TargetWorkload
@@ -47,7 +47,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
+class TargetTrial:
     """A trial, and what was made of which graph in it."""
 
     run: TrialRun
@@ -56,12 +56,12 @@ class Tried:
     @property
     def candidates(self) -> tuple[Candidate, ...]:
         """All of them, each once."""
-        return _candidates(self.graphs)
+        return _collect_candidates(self.graphs)
 
     @property
     def plans(self) -> frozenset[tuple[str, str]]:
         """The signatures of graphs, each with the plan that was made of it."""
-        return frozenset((graph.signature, recorded_plan(graph.applied).hash) for graph in self.graphs)
+        return frozenset((graph.signature, make_recorded_plan(graph.applied).hash) for graph in self.graphs)
 
     @property
     def promotes(self) -> bool:
@@ -70,37 +70,37 @@ class Tried:
         return self.run.verdict.outcome is Outcome.PROMOTE and len(self.plans) < 2
 
 
-def try_target(asked: Asked, policy: TrialPolicy, progress: Progress) -> Tried | None:
+def try_target(asked: TrialRequest, policy: TrialPolicy, progress: Progress) -> TargetTrial | None:
     """Run the trial; None if there is nothing to try. All of it together has the policy's time budget.
 
     Raises `TrialError` if the program does not run, or the budget ends before there is something to try, and
     `OptionError` for a candidate that is not proposed."""
     deadline = time.monotonic() + policy.time_budget_seconds
-    propose = functools.partial(_proposed, deadline)
+    propose = functools.partial(_propose, deadline)
     base = Load(asked.workload, asked.train, asked.inner, policy.seed)
     graphs: tuple[MadeGraph, ...] = ()
     if not asked.against_itself:
         progress("asking for candidates")
-        rewrites = allowed(ALL_REWRITES, policy.risk)
+        rewrites = filter_by_risk(ALL_REWRITES, policy.risk)
         graphs = propose(base, rewrites)
         if asked.candidate is not None:
             progress(f"asking for {asked.candidate} alone")
-            graphs = _alone(asked.candidate, base, graphs, rewrites, policy.risk, propose)
+            graphs = _select_candidate(asked.candidate, base, graphs, rewrites, policy.risk, propose)
         graphs = tuple(graph for graph in graphs if graph.applied)
         if not graphs:
             return None
-    programs = Programs(base, replace(base, candidates=_candidates(graphs)))
-    rest = policy.model_copy(update={"time_budget_seconds": _left(deadline)})
-    return Tried(run_trial(programs, rest, start_arm, candidates=asked.candidates, progress=progress), graphs)
+    programs = Programs(base, replace(base, candidates=_collect_candidates(graphs)))
+    rest = policy.model_copy(update={"time_budget_seconds": _get_remaining_seconds(deadline)})
+    return TargetTrial(run_trial(programs, rest, start_arm, candidates=asked.candidates, progress=progress), graphs)
 
 
-def _left(deadline: float) -> float:
+def _get_remaining_seconds(deadline: float) -> float:
     return max(_LEAST_SECONDS, deadline - time.monotonic())
 
 
-def _proposed(deadline: float, base: Load, rewrites: Sequence[str]) -> tuple[MadeGraph, ...]:
+def _propose(deadline: float, base: Load, rewrites: Sequence[str]) -> tuple[MadeGraph, ...]:
     try:
-        return proposed(base, rewrites, _left(deadline))
+        return propose_rewrites(base, rewrites, _get_remaining_seconds(deadline))
     except TrialError as error:
         if time.monotonic() < deadline:
             raise
@@ -109,7 +109,7 @@ def _proposed(deadline: float, base: Load, rewrites: Sequence[str]) -> tuple[Mad
         ) from error
 
 
-def decisions(tried: Tried, policy: TrialPolicy, document: str, by: Author) -> tuple[Decision, ...]:
+def make_decisions(tried: TargetTrial, policy: TrialPolicy, document: str, by: Author) -> tuple[Decision, ...]:
     """Return the decisions about each graph that was rewritten; of several graphs, only that they were tried."""
     environment = tried.run.environment
     if environment is None:
@@ -117,7 +117,7 @@ def decisions(tried: Tried, policy: TrialPolicy, document: str, by: Author) -> t
     return tuple(
         decision
         for graph in tried.graphs
-        for decision in decisions_about(
+        for decision in decide_graph(
             graph.signature,
             graph.applied,
             tried.run.verdict,
@@ -130,11 +130,11 @@ def decisions(tried: Tried, policy: TrialPolicy, document: str, by: Author) -> t
     )
 
 
-def _candidates(graphs: Sequence[MadeGraph]) -> tuple[Candidate, ...]:
+def _collect_candidates(graphs: Sequence[MadeGraph]) -> tuple[Candidate, ...]:
     return tuple(dict.fromkeys(candidate for graph in graphs for candidate in graph.applied))
 
 
-def _alone(
+def _select_candidate(
     name: str,
     base: Load,
     graphs: tuple[MadeGraph, ...],
@@ -143,40 +143,42 @@ def _alone(
     propose: Propose,
 ) -> tuple[MadeGraph, ...]:
     """Return what is proposed for `name` alone. `graphs` are those of the proposal for everything."""
-    if name in _NAMES and not allowed((name,), risk):
+    if name in _NAMES and not filter_by_risk((name,), risk):
         raise OptionError(f"candidate {name!r} is of a higher risk than the policy allows", f"risk is {risk}: raise it")
-    choices = choices_in(graphs, risk)
+    choices = find_choices(graphs, risk)
     if name in choices:
-        return chosen(choices[name], graphs, rewrites, lambda made, only: propose(replace(base, candidates=made), only))
-    found = portions(_candidates(graphs))
+        return apply_choice(
+            choices[name], graphs, rewrites, lambda made, only: propose(replace(base, candidates=made), only)
+        )
+    found = group_by_portion(_collect_candidates(graphs))
     if name not in found:
         known = sorted({*found, *choices})
         near = difflib.get_close_matches(name, known, n=1)
         listed = f"candidates: {', '.join(known)}" if known else "measured times favour no rewrite here"
         raise OptionError(f"no candidate {name!r}", f"did you mean {near[0]!r}?" if near else listed)
-    return graphs if len(found) == 1 else propose(base, rewrites_of(name))
+    return graphs if len(found) == 1 else propose(base, list_rewrites(name))
 
 
 @dataclass(frozen=True, slots=True)
 class TrialJob:
     """One trial of a target: a `Job`."""
 
-    asked: Asked
+    asked: TrialRequest
     policy: TrialPolicy
 
     @property
     def label(self) -> str:
         """Its place in the matrix."""
         workload = self.asked.workload
-        named = (workload.target, shape_text(dict(workload.shape)), workload.dtype, self.asked.candidate)
+        named = (workload.target, format_shape(dict(workload.shape)), workload.dtype, self.asked.candidate)
         return " ".join(filter(None, named))
 
-    def __call__(self, progress: Progress) -> Tried | None:
+    def __call__(self, progress: Progress) -> TargetTrial | None:
         """As `try_target` says."""
         return try_target(self.asked, self.policy, progress)
 
 
-def matrix(
+def build_matrix(
     targets: Sequence[str],
     shapes: Sequence[tuple[tuple[str, int], ...]],
     dtypes: Sequence[str | None],
@@ -194,7 +196,9 @@ def matrix(
     tried = tuple(dict.fromkeys(candidates)) or (None,)
     return tuple(
         TrialJob(
-            Asked(TargetWorkload(target, device, dtype, shape), train, inner, candidate, against_itself, len(tried)),
+            TrialRequest(
+                TargetWorkload(target, device, dtype, shape), train, inner, candidate, against_itself, len(tried)
+            ),
             policy,
         )
         for target, shape, dtype, candidate in itertools.product(

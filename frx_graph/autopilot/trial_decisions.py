@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from frx_graph.compiler.code_fingerprint import environment_key
-from frx_graph.compiler.plans import recorded_plan
-from frx_graph.ledger.decision import Author, Decision, Kind, as_reason
+from frx_graph.compiler.code_fingerprint import compute_environment_key
+from frx_graph.compiler.plans import make_recorded_plan
+from frx_graph.ledger.decision import Author, Decision, Kind, format_reason
 from frx_graph.passes.inner_choice import NAME as INNER_CHOICE
 from frx_graph.records import Candidate
 from frx_graph.trials.environment_record import TrialEnvironment
@@ -24,7 +24,7 @@ _TIMES = "measured times of single operators favour it"
 _TRIAL_ONLY = "only a trial can tell which inner compiler is fastest"
 
 
-def decisions_about(
+def decide_graph(
     signature: str,
     candidates: tuple[Candidate, ...],
     verdict: Verdict,
@@ -39,17 +39,17 @@ def decisions_about(
 
     `others` is how many other plans the same trial was about. If there are any, its verdict is about all together,
     and says nothing of one: then none follows."""
-    reason = as_reason(verdict.reason)
+    reason = format_reason(verdict.reason)
     why = _TRIAL_ONLY if any(one.rewrite == INNER_CHOICE for one in candidates) else _TIMES
-    proposed = _propose(signature, environment_key(environment.setup), policy, why, by, candidates)
+    proposed = _propose(signature, compute_environment_key(environment.setup), policy, why, by, candidates)
     tried = replace(proposed, kind=Kind.TRIED, reason=reason, trial=document)
     if others:
         said = f"together with {others} more, so that it says nothing of this one: {verdict.outcome.value}, {reason}"
-        return (proposed, replace(tried, reason=as_reason(said)))
+        return (proposed, replace(tried, reason=format_reason(said)))
     return (proposed, tried, replace(tried, kind=_KINDS[verdict.outcome], trial=None))
 
 
-def decisions_without_trial(
+def decide_search(
     signature: str, environment: str, policy: TrialPolicy, kind: Kind, reason: str, *, by: Author
 ) -> tuple[Decision, ...]:
     """Return the events that end the search for a graph's plan without a trial, about the empty plan: rejected if
@@ -70,7 +70,7 @@ def _propose(
         kind=Kind.PROPOSED,
         signature=signature,
         environment=environment,
-        plan=recorded_plan(candidates).hash,
+        plan=make_recorded_plan(candidates).hash,
         reason=reason,
         decided_by=by.decided_by,
         host=by.host,

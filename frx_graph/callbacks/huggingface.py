@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
-from frx_graph.errors import first_line
-from frx_graph.runs.sdk.recording_settings import say_once
+from frx_graph.errors import summarize_error
+from frx_graph.runs.sdk.recording_settings import warn_once
 from frx_graph.runs.sdk.session import AutopilotSession
 from frx_graph.runs.sdk.step import Step
 
@@ -49,11 +49,11 @@ class FrxCallback(TrainerCallback):  # type: ignore[misc]  # its own annotations
         loader: Any = kwargs.get("train_dataloader")
         model: Any = kwargs.get("model")
         if loader is not None:
-            self._training.enter_context(session.timed_in_place(loader, self._seen))
-        if hasattr(model, "register_forward_hook") and not _compiled(model, args):
-            before = model.register_forward_pre_hook(self._before_forward, prepend=True, with_kwargs=True)
+            self._training.enter_context(session.time_in_place(loader, self._note_batch))
+        if hasattr(model, "register_forward_hook") and not _is_compiled(model, args):
+            before = model.register_forward_pre_hook(self._begin_forward, prepend=True, with_kwargs=True)
             self._training.callback(before.remove)
-            self._training.callback(model.register_forward_hook(self._after_forward, with_kwargs=True).remove)
+            self._training.callback(model.register_forward_hook(self._end_forward, with_kwargs=True).remove)
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """A step begins; its batches have come."""
@@ -79,7 +79,7 @@ class FrxCallback(TrainerCallback):  # type: ignore[misc]  # its own annotations
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """The step has ended."""
         if self._step is not None:
-            self._step.record(loss=self._loss())
+            self._step.record(loss=self._combine_losses())
             self._step.__exit__(None, None, None)
             self._step = None
 
@@ -87,22 +87,22 @@ class FrxCallback(TrainerCallback):  # type: ignore[misc]  # its own annotations
         """Write what is left."""
         self._end(failed=False)
 
-    def _seen(self, batch: Any) -> None:
+    def _note_batch(self, batch: Any) -> None:
         """A batch comes to the Trainer, before the step that it is for has begun."""
         if self._batch is None:
             self._batch = batch
         elif self._session is not None and self._session.recorder is not None:
             # Gradients are accumulated over several, which are one batch to the optimizer.
-            self._session.recorder.look(None, batch, None)
+            self._session.recorder.record_layouts(None, batch, None)
 
-    def _before_forward(self, _module: Any, _args: Any, kwargs: dict[str, Any]) -> None:
+    def _begin_forward(self, _module: Any, _args: Any, kwargs: dict[str, Any]) -> None:
         if self._step is not None and self._session is not None:
             # The Trainer divides by how much there is in all batches of the step, so that their losses add up.
             self._parts = kwargs.get("num_items_in_batch") is not None
             self._forward = self._session.forward_span()
             self._forward.__enter__()
 
-    def _after_forward(self, _module: Any, _args: Any, _kwargs: dict[str, Any], output: Any) -> None:
+    def _end_forward(self, _module: Any, _args: Any, _kwargs: dict[str, Any], output: Any) -> None:
         if self._forward is None:
             return
         self._forward.__exit__(None, None, None)
@@ -111,7 +111,7 @@ class FrxCallback(TrainerCallback):  # type: ignore[misc]  # its own annotations
         if loss is not None and hasattr(loss, "detach"):
             self._losses.append(loss.detach())
 
-    def _loss(self) -> Any:
+    def _combine_losses(self) -> Any:
         """Return the step's loss, as a tensor that is not waited for."""
         losses = self._losses
         try:
@@ -120,7 +120,7 @@ class FrxCallback(TrainerCallback):  # type: ignore[misc]  # its own annotations
             total = sum(losses[1:], losses[0])
             return total if self._parts else total / len(losses)
         except Exception as error:  # noqa: BLE001 - a model's losses may be anything
-            say_once(f"losses of some steps are not recorded: {first_line(error)}")
+            warn_once(f"losses of some steps are not recorded: {summarize_error(error)}")
             return None
         finally:
             losses.clear()
@@ -138,7 +138,7 @@ class FrxCallback(TrainerCallback):  # type: ignore[misc]  # its own annotations
         self._session = None
 
 
-def _compiled(model: Any, args: Any) -> bool:
+def _is_compiled(model: Any, args: Any) -> bool:
     return (
         bool(getattr(args, "torch_compile", False))
         or getattr(model, "_compiled_call_impl", None) is not None

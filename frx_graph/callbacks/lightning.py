@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from lightning.pytorch import Callback
 else:
 
-    def _callback_class() -> type:
+    def _import_callback() -> type:
         """Return the class of the package that the program uses: both may be installed, each with its own classes."""
         packages = ("lightning.pytorch", "pytorch_lightning")
         for name in [*(name for name in packages if name in sys.modules), *packages]:
@@ -29,7 +29,7 @@ else:
                 said = error
         raise ImportError(f"frx_graph.callbacks.lightning needs lightning: pip install lightning ({said})")
 
-    Callback = _callback_class()
+    Callback = _import_callback()
 
 _NEXT_BATCH = ".train_dataloader_next"
 _TO_DEVICE = ".batch_to_device"
@@ -94,20 +94,20 @@ class FrxCallback(Callback):  # type: ignore[misc]  # its own annotations are no
     def _listen_to(self, profiler: Any) -> None:
         start, stop = profiler.start, profiler.stop
 
-        def started(action_name: str) -> Any:
+        def start_action(action_name: str) -> Any:
             result = start(action_name)
-            self._started(action_name)
+            self._begin_action(action_name)
             return result
 
-        def stopped(action_name: str) -> Any:
-            self._stopped(action_name)
+        def stop_action(action_name: str) -> Any:
+            self._end_action(action_name)
             return stop(action_name)
 
         # On the object, so that its class, which Lightning asks for, stays what it is.
-        profiler.start, profiler.stop = started, stopped
+        profiler.start, profiler.stop = start_action, stop_action
         self._profiler = profiler
 
-    def _started(self, action: str) -> None:
+    def _begin_action(self, action: str) -> None:
         session = self._session
         if session is None:
             return
@@ -121,7 +121,7 @@ class FrxCallback(Callback):  # type: ignore[misc]  # its own annotations are no
             elif action.endswith(_BACKWARD):
                 self._begin(_BACKWARD, session.backward_span())
 
-    def _stopped(self, action: str) -> None:
+    def _end_action(self, action: str) -> None:
         _, dot, name = action.rpartition(".")
         span = self._spans.pop(dot + name, None)
         if span is not None:

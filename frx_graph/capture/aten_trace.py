@@ -21,13 +21,13 @@ from torch.fx.experimental.proxy_tensor import get_proxy_mode, make_fx
 from frx_graph.capture.call_site import (
     UNKNOWN_SITE,
     CallSite,
-    class_name,
-    module_path_from_stack,
-    site_from_stack_trace,
-    site_in_module,
+    get_class_name,
+    parse_module_path,
+    parse_stack_trace,
+    resolve_module_site,
 )
 from frx_graph.capture.captured_graph import CapturedGraph, GraphInput, InputKind, Phase
-from frx_graph.capture.tracing_context import modes_put_back, unseen_by_saved_tensor_hooks, without_guards
+from frx_graph.capture.tracing_context import disable_guards, hide_from_saved_tensor_hooks, restore_modes
 from frx_graph.support.torch_internals import (
     FakeTensorMode,
     OpOverload,
@@ -80,7 +80,7 @@ def trace_eager(
 
     def forward_and_backward(*args: Any) -> Any:
         outputs = forward(*args)
-        roots, gradients = _roots_and_gradients(pytree.tree_leaves(outputs), tangents)
+        roots, gradients = _find_roots_and_gradients(pytree.tree_leaves(outputs), tangents)
         leaves = [a for a in args if isinstance(a, Tensor) and a.requires_grad]
         if not roots or not leaves:
             return outputs, ()
@@ -94,14 +94,14 @@ def trace_eager(
         # `make_fx` puts a function in the place of `nn.Module.__call__`, as Dynamo does while it compiles, for all
         # threads: what one puts back the other has put there.
         stack.enter_context(compile_lock)
-        stack.enter_context(unseen_by_saved_tensor_hooks())
+        stack.enter_context(hide_from_saved_tensor_hooks())
         # Inside a backend the surrounding tracing context has a fake mode of its own, which make_fx would pick up.
         stack.enter_context(tracing(TracingContext(fake_mode)))
-        stack.enter_context(without_guards(fake_mode))
+        stack.enter_context(disable_guards(fake_mode))
         stack.enter_context(fx_traceback.preserve_node_meta())
         # Anomaly mode looks for NaN in gradients, and fake ones have no values.
         stack.enter_context(torch.autograd.set_detect_anomaly(False))
-        stack.enter_context(modes_put_back())
+        stack.enter_context(restore_modes())
         torch.set_grad_enabled(train or torch.is_grad_enabled())
         function: Callable[..., Any] = forward_and_backward if train else forward
         stack.enter_context(RealStrides())  # type: ignore[no-untyped-call]
@@ -132,11 +132,11 @@ def trace_eager(
         calls=calls,
         parameters=parameters,
         inner=inner,
-        gradients=_parameter_gradients(aten.graph, fakes, gradients, inputs),
+        gradients=_pair_parameter_gradients(aten.graph, fakes, gradients, inputs),
     )
 
 
-def _parameter_gradients(
+def _pair_parameter_gradients(
     graph: fx.Graph, fakes: Sequence[Any], gradients: Any, inputs: Sequence[GraphInput]
 ) -> tuple[tuple[str, str], ...]:
     """Return pairs of parameter and gradient; gradients are in the order of the inputs that require one."""
@@ -153,7 +153,7 @@ def _parameter_gradients(
     )
 
 
-def backward_roots(outputs: Sequence[Any]) -> list[Tensor]:
+def find_backward_roots(outputs: Sequence[Any]) -> list[Tensor]:
     """Return the outputs that a training step would differentiate: the only scalar, which is the loss, else every
     floating-point output that requires a gradient."""
     candidates = [o for o in outputs if isinstance(o, Tensor) and o.requires_grad and o.grad_fn is not None]
@@ -166,17 +166,17 @@ def run_step(model: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str
     with torch.set_grad_enabled(train):
         outputs = model(*args, **kwargs)
         if train:
-            roots = backward_roots(pytree.tree_leaves(outputs))
+            roots = find_backward_roots(pytree.tree_leaves(outputs))
             torch.autograd.backward(roots, [torch.ones_like(root) for root in roots])
     return outputs
 
 
-def _roots_and_gradients(
+def _find_roots_and_gradients(
     outputs: Sequence[Any], tangents: Sequence[Tangent | None] | None
 ) -> tuple[list[Tensor], list[Callable[[], Tensor]]]:
     """Return the outputs to differentiate, and a function for each that makes its incoming gradient."""
     if tangents is None or len(tangents) != len(outputs):
-        differentiated = backward_roots(outputs)
+        differentiated = find_backward_roots(outputs)
         return differentiated, [functools.partial(torch.ones_like, root) for root in differentiated]
     roots: list[Tensor] = []
     gradients: list[Callable[[], Tensor]] = []
@@ -208,13 +208,13 @@ def _attribute(
         phases[node.name] = Phase.BACKWARD if backward else Phase.FORWARD
         sequence = node.meta.get("seq_nr")
         if backward:
-            own = site_from_stack_trace(node.stack_trace)
+            own = parse_stack_trace(node.stack_trace)
             sites[node.name] = own if own.line else forward_by_sequence.get(sequence, own)
             continue
         stack = node.meta.get("nn_module_stack") or {}
-        module_path = module_path_from_stack((entry[0] for entry in stack.values()), module_root)
-        kind = class_name(next(reversed(stack.values()))[1]) if stack else ""
-        sites[node.name] = site_in_module(site_from_stack_trace(node.stack_trace, module_path), kind, caller)
+        module_path = parse_module_path((entry[0] for entry in stack.values()), module_root)
+        kind = get_class_name(next(reversed(stack.values()))[1]) if stack else ""
+        sites[node.name] = resolve_module_site(parse_stack_trace(node.stack_trace, module_path), kind, caller)
         if node.op == "call_function" and sequence is not None:
             # Operators that autograd does not record share the number of the one before them: the first is the owner.
             forward_by_sequence.setdefault(sequence, sites[node.name])

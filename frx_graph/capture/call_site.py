@@ -72,22 +72,22 @@ def is_foreign(file: str) -> bool:
     return file.startswith((_TORCH_ROOT, _OWN_ROOT, "<frozen", "<eval_with_key>"))
 
 
-def plain_function(name: str) -> str:
+def strip_resume_name(name: str) -> str:
     """Return the function's own name, also if Dynamo resumed it under another after a graph break."""
     resumed = _RESUMED.match(name)
     return resumed["function"] if resumed else name
 
 
-def site_from_stack_trace(stack_trace: str | None, module_path: str = "") -> CallSite:
+def parse_stack_trace(stack_trace: str | None, module_path: str = "") -> CallSite:
     """Return the innermost user frame of an FX node's `stack_trace`, or the unknown site."""
     innermost: CallSite | None = None
     for match in _FRAME.finditer(stack_trace or ""):
         if not is_foreign(match["file"]):
-            innermost = CallSite(match["file"], int(match["line"]), plain_function(match["function"]), module_path)
+            innermost = CallSite(match["file"], int(match["line"]), strip_resume_name(match["function"]), module_path)
     return innermost if innermost is not None else replace(UNKNOWN_SITE, module_path=module_path)
 
 
-def site_from_frame(frame: FrameType | None, module_path: str = "") -> CallSite:
+def find_user_frame(frame: FrameType | None, module_path: str = "") -> CallSite:
     """Return the innermost user frame at or above a live `frame`.
 
     Innermost frames of frx-graph are skipped, since they only observe. A frame of frx-graph further up called the
@@ -97,7 +97,7 @@ def site_from_frame(frame: FrameType | None, module_path: str = "") -> CallSite:
     while frame is not None:
         file = frame.f_code.co_filename
         if not is_foreign(file):
-            return CallSite(file, frame.f_lineno, plain_function(frame.f_code.co_name), module_path)
+            return CallSite(file, frame.f_lineno, strip_resume_name(frame.f_code.co_name), module_path)
         looking_on = looking_on and file.startswith(_OWN_ROOT)
         if not looking_on and file.startswith(_OWN_ROOT):
             break
@@ -105,14 +105,14 @@ def site_from_frame(frame: FrameType | None, module_path: str = "") -> CallSite:
     return replace(UNKNOWN_SITE, module_path=module_path)
 
 
-def site_of_compiled_call(frame: FrameType | None) -> CallSite:
+def find_compiled_call(frame: FrameType | None) -> CallSite:
     """Return the line that called the frame which Dynamo is compiling; to be called from within a backend."""
     while frame is not None and not frame.f_code.co_filename.startswith(_DYNAMO_ROOT):
         frame = frame.f_back
-    return site_from_frame(frame)
+    return find_user_frame(frame)
 
 
-def site_in_module(site: CallSite, kind: str, caller: CallSite = UNKNOWN_SITE) -> CallSite:
+def resolve_module_site(site: CallSite, kind: str, caller: CallSite = UNKNOWN_SITE) -> CallSite:
     """Return `site`; if its line is unknown, `caller`; if that is unknown too, the `forward` of the module class
     `kind`.
 
@@ -125,12 +125,12 @@ def site_in_module(site: CallSite, kind: str, caller: CallSite = UNKNOWN_SITE) -
     return replace(site, function=f"{kind}.forward") if kind else site
 
 
-def class_name(kind: object) -> str:
+def get_class_name(kind: object) -> str:
     """Return the short name of a class, or of the class that `kind` names with its module."""
     return kind.__name__ if isinstance(kind, type) else str(kind).rpartition(".")[2]
 
 
-def module_path_from_stack(sources: Iterable[str], root: str = "model") -> str:
+def parse_module_path(sources: Iterable[str], root: str = "model") -> str:
     """Return the dotted path of the innermost module of an `nn_module_stack`, given its source expressions in order.
 
     Dynamo writes `L['self'].layer3[2].conv1`; with `root` "model" that reads `model.layer3.2.conv1`.
@@ -153,7 +153,7 @@ def module_path_from_stack(sources: Iterable[str], root: str = "model") -> str:
     return f"{root}{path}" if path.startswith(".") or not path else f"{root}.{path}"
 
 
-def common_module_path(paths: Iterable[str]) -> str:
+def merge_module_paths(paths: Iterable[str]) -> str:
     """Return one path for several instances of a call site: parts that differ become `*`.
 
     Paths of different depth keep their common beginning.

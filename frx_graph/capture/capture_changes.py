@@ -21,14 +21,14 @@ class CaptureChange(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class WorseCapture:
+class CaptureRegression:
     """One regression of the capture. `detail` is for people: the place and the reason."""
 
     kind: CaptureChange
     detail: str
 
 
-def worse_capture(baseline: CaptureFacts, candidate: CaptureFacts) -> tuple[WorseCapture, ...]:
+def find_regressions(baseline: CaptureFacts, candidate: CaptureFacts) -> tuple[CaptureRegression, ...]:
     """Return the regressions of the candidate: graph breaks, graphs, guards, recompiles and CUDA-graph skips.
 
     Both must have run the same number of steps; raises `ValueError` otherwise. Breaks are compared by place and reason,
@@ -38,26 +38,26 @@ def worse_capture(baseline: CaptureFacts, candidate: CaptureFacts) -> tuple[Wors
     if baseline.steps != candidate.steps:
         raise ValueError(f"{baseline.steps} steps of the baseline, {candidate.steps} of the candidate")
     untold = {*baseline.untold, *candidate.untold}
-    found: list[WorseCapture] = []
+    found: list[CaptureRegression] = []
     if "graph breaks" not in untold:
         breaks = Counter(candidate.breaks) - Counter(baseline.breaks)
-        found.extend(WorseCapture(CaptureChange.GRAPH_BREAK, f"{b.place}: {b.reason}") for b in breaks)
+        found.extend(CaptureRegression(CaptureChange.GRAPH_BREAK, f"{b.place}: {b.reason}") for b in breaks)
     if "compilations" not in untold:
         if candidate.graphs > baseline.graphs:
             detail = f"{candidate.graphs} instead of {baseline.graphs}"
-            found.append(WorseCapture(CaptureChange.MORE_GRAPHS, detail))
-        found.extend(_recompiles(baseline, candidate))
+            found.append(CaptureRegression(CaptureChange.MORE_GRAPHS, detail))
+        found.extend(_find_new_recompiles(baseline, candidate))
     if "guards" not in untold:
-        found.extend(_guards(baseline, candidate))
+        found.extend(_find_new_guards(baseline, candidate))
     if candidate.cudagraph_skips > baseline.cudagraph_skips:
         reasons = [r for r in candidate.cudagraph_skip_reasons if r not in baseline.cudagraph_skip_reasons]
         detail = f"{candidate.cudagraph_skips} instead of {baseline.cudagraph_skips}"
         detail = f"{detail}: {'; '.join(reasons)}" if reasons else detail
-        found.append(WorseCapture(CaptureChange.CUDAGRAPH_SKIP, detail))
+        found.append(CaptureRegression(CaptureChange.CUDAGRAPH_SKIP, detail))
     return tuple(found)
 
 
-def _recompiles(baseline: CaptureFacts, candidate: CaptureFacts) -> Iterator[WorseCapture]:
+def _find_new_recompiles(baseline: CaptureFacts, candidate: CaptureFacts) -> Iterator[CaptureRegression]:
     known = Counter((recompile.frame, recompile.reason) for recompile in baseline.recompiles)
     spare = sum(known.values())
     # Failing guards read alike in both arms but for the values in them, which may be other strides: more recompiles
@@ -73,10 +73,10 @@ def _recompiles(baseline: CaptureFacts, candidate: CaptureFacts) -> Iterator[Wor
             fresh.append(recompile)
     for recompile in fresh[-(len(candidate.recompiles) - spare) :]:
         detail = f"step {recompile.step}, {recompile.frame}: {recompile.reason}"
-        yield WorseCapture(CaptureChange.RECOMPILE, detail)
+        yield CaptureRegression(CaptureChange.RECOMPILE, detail)
 
 
-def _guards(baseline: CaptureFacts, candidate: CaptureFacts) -> Iterator[WorseCapture]:
+def _find_new_guards(baseline: CaptureFacts, candidate: CaptureFacts) -> Iterator[CaptureRegression]:
     """Compare frames that both have: one that only the candidate has is behind a new break, or another graph, and is
     reported as that."""
     known = {(frame.name, frame.place): frame.guards for frame in baseline.frames}
@@ -84,4 +84,4 @@ def _guards(baseline: CaptureFacts, candidate: CaptureFacts) -> Iterator[WorseCa
         before = known.get((frame.name, frame.place), frame.guards)
         for guard in frame.guards:
             if guard not in before:
-                yield WorseCapture(CaptureChange.GUARD, f"{frame.name} ({frame.place}): {guard}")
+                yield CaptureRegression(CaptureChange.GUARD, f"{frame.name} ({frame.place}): {guard}")

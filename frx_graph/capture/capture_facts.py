@@ -15,7 +15,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from frx_graph.capture.dynamo_events import bookmark, breaks_since, count_cudagraph_skips, short_reason, untold
+from frx_graph.capture.dynamo_events import (
+    count_cudagraph_skips,
+    list_breaks_since,
+    list_unreported,
+    record_position,
+    shorten_reason,
+)
 from frx_graph.support.torch_internals import convert_frame, dynamo_utils, eval_frame
 
 _METRICS_KEPT = 100_000
@@ -86,18 +92,18 @@ def observe_capture(step: Callable[[int], object], steps: int = 3) -> CaptureFac
     """
     if steps < 1:
         raise ValueError(f"{steps} steps")
-    mark = bookmark()
+    mark = record_position()
     known = {id(compilation) for compilation in mark.compilations}
     skips = count_cudagraph_skips()
     ends: list[int] = []
-    with _all_metrics(), _skip_messages() as messages:
+    with _keep_all_metrics(), _collect_skip_messages() as messages:
         for number in range(steps):
             step(number)
-            ends.append(len(_new(known)))
-        compilations = _new(known)
-        breaks = breaks_since(mark)
-        frames, guards_untold = _frames(compilations)
-    missing = [subject for subject, _ in untold() if subject == "graph breaks"]
+            ends.append(len(_list_new_compilations(known)))
+        compilations = _list_new_compilations(known)
+        breaks = list_breaks_since(mark)
+        frames, guards_untold = _read_frames(compilations)
+    missing = [subject for subject, _ in list_unreported() if subject == "graph breaks"]
     if not hasattr(dynamo_utils, "get_compilation_metrics"):
         missing.append("compilations")
     if guards_untold:
@@ -105,22 +111,22 @@ def observe_capture(step: Callable[[int], object], steps: int = 3) -> CaptureFac
     reasons = [getattr(c, "cudagraph_skip_reason", None) for c in compilations]
     return CaptureFacts(
         steps=steps,
-        graphs=sum(_first_of_a_graph(compilation) for compilation in compilations),
-        breaks=tuple(Break(str(found.site), short_reason(found.reason)) for found in breaks),
+        graphs=sum(_is_first_compilation(compilation) for compilation in compilations),
+        breaks=tuple(Break(str(found.site), shorten_reason(found.reason)) for found in breaks),
         frames=frames,
-        recompiles=tuple(_recompiles(compilations, ends)),
+        recompiles=tuple(_read_recompiles(compilations, ends)),
         cudagraph_skips=max(0, count_cudagraph_skips() - skips),
         cudagraph_skip_reasons=tuple(dict.fromkeys([*messages, *(str(reason) for reason in reasons if reason)])),
         untold=tuple(missing),
     )
 
 
-def _new(known: set[int]) -> list[Any]:
+def _list_new_compilations(known: set[int]) -> list[Any]:
     listed = getattr(dynamo_utils, "get_compilation_metrics", list)
     return [compilation for compilation in listed() if id(compilation) not in known]
 
 
-def _first_of_a_graph(compilation: Any) -> bool:
+def _is_first_compilation(compilation: Any) -> bool:
     """Return True for the first compilation of a Dynamo graph; AOTAutograd's later backward has another entry."""
     return bool(
         compilation.graph_op_count
@@ -130,7 +136,7 @@ def _first_of_a_graph(compilation: Any) -> bool:
     )
 
 
-def _recompiles(compilations: list[Any], ends: list[int]) -> Iterator[RecompiledFrame]:
+def _read_recompiles(compilations: list[Any], ends: list[int]) -> Iterator[RecompiledFrame]:
     for position, compilation in enumerate(compilations):
         if compilation.recompile_reason is not None:
             step = sum(end <= position for end in ends)
@@ -139,13 +145,13 @@ def _recompiles(compilations: list[Any], ends: list[int]) -> Iterator[Recompiled
             first = str(compilation.recompile_reason).partition("\n")[0]
             _, _, reason = first.partition(": ")
             frame = f"{compilation.co_name} ({compilation.co_filename}:{compilation.co_firstlineno})"
-            yield RecompiledFrame(frame, step, normalised_guard(reason or first))
+            yield RecompiledFrame(frame, step, normalize_guard(reason or first))
 
 
-def _frames(compilations: list[Any]) -> tuple[tuple[CompiledFrame, ...], bool]:
+def _read_frames(compilations: list[Any]) -> tuple[tuple[CompiledFrame, ...], bool]:
     """Return the frames of these compilations, and True if this version of torch does not report their guards."""
     codes = getattr(getattr(convert_frame, "input_codes", None), "seen", None)
-    listed = _cache_entry_list()
+    listed = _find_cache_lister()
     if codes is None or listed is None:
         return (), True
     versions: defaultdict[tuple[str, str], list[tuple[str, ...]]] = defaultdict(list)
@@ -155,7 +161,7 @@ def _frames(compilations: list[Any]) -> tuple[tuple[CompiledFrame, ...], bool]:
         for entry in () if code is None else listed(code):
             if str(entry.compile_id) in ours:
                 place = f"{code.co_filename}:{code.co_firstlineno}"
-                versions[code.co_name, place].append(tuple(map(normalised_guard, _expressions(entry))))
+                versions[code.co_name, place].append(tuple(map(normalize_guard, _read_guard_expressions(entry))))
     return (
         tuple(
             CompiledFrame(
@@ -170,12 +176,12 @@ def _frames(compilations: list[Any]) -> tuple[tuple[CompiledFrame, ...], bool]:
     )
 
 
-def _cache_entry_list() -> Callable[[Any], list[Any]] | None:
+def _find_cache_lister() -> Callable[[Any], list[Any]] | None:
     found: Callable[[Any], list[Any]] | None = getattr(eval_frame, "_debug_get_cache_entry_list", None)
     return found
 
 
-def _expressions(entry: Any) -> list[str]:
+def _read_guard_expressions(entry: Any) -> list[str]:
     manager = entry.guard_manager
     if not manager.code_parts:
         # Filled at once where guards are checked lazily or loaded from a cache.
@@ -183,7 +189,7 @@ def _expressions(entry: Any) -> list[str]:
     return list(manager.code_parts)
 
 
-def normalised_guard(expression: str) -> str:
+def normalize_guard(expression: str) -> str:
     """Return `expression`, as `GuardManagerWrapper.code_parts` has it, without what differs between processes.
 
     That is object ids, addresses, and the serial numbers of names that Dynamo puts into globals
@@ -200,7 +206,7 @@ def normalised_guard(expression: str) -> str:
 
 
 @contextlib.contextmanager
-def _all_metrics() -> Iterator[None]:
+def _keep_all_metrics() -> Iterator[None]:
     """Keep the metrics of all compilations while entered."""
     limit = getattr(dynamo_utils, "set_compilation_metrics_limit", None)
     if limit is None:
@@ -215,7 +221,7 @@ def _all_metrics() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _skip_messages() -> Iterator[list[str]]:
+def _collect_skip_messages() -> Iterator[list[str]]:
     """Collect the warnings of `torch._inductor.cudagraph_utils`, which give the reason of each skip."""
     logger = logging.getLogger("torch._inductor.cudagraph_utils.__cudagraphs")
     texts: list[str] = []

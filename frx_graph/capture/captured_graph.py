@@ -99,7 +99,7 @@ class Capture:
     failures: tuple[CaptureFailure, ...] = ()
 
 
-def current_versions(capture: Capture) -> Capture:
+def select_current_versions(capture: Capture) -> Capture:
     """Return `capture` with the graphs that the next step runs, of all that were compiled over time.
 
     Of the versions of a frame for the same parameters, that is the last one that trains, else the last. Versions for
@@ -108,19 +108,19 @@ def current_versions(capture: Capture) -> Capture:
     """
     latest: dict[tuple[str, tuple[int, ...]], CapturedGraph] = {}
     for graph in capture.graphs:
-        key = (frame_of(graph.graph_id), graph.parameters)
+        key = (get_frame_id(graph.graph_id), graph.parameters)
         if graph.train or key not in latest or not latest[key].train:
             latest[key] = graph
-    distinct = {_program_key(graph): graph for graph in latest.values()}
+    distinct = {_build_program_key(graph): graph for graph in latest.values()}
     return replace(capture, graphs=tuple(distinct.values()))
 
 
-def frame_of(graph_id: str) -> str:
+def get_frame_id(graph_id: str) -> str:
     """Return the frame that a graph belongs to: Dynamo names graphs `frame/version`."""
     return graph_id.partition("/")[0]
 
 
-def _program_key(graph: CapturedGraph) -> tuple[object, ...]:
+def _build_program_key(graph: CapturedGraph) -> tuple[object, ...]:
     """Return what two compilations of one program share: operators, call sites, input shapes, parameters."""
     nodes = graph.aten.graph.nodes
     shapes = (str(getattr(node.meta.get("val"), "shape", None)) for node in nodes if node.op == "placeholder")

@@ -7,17 +7,17 @@ from dataclasses import replace
 
 from torch import fx
 
-from frx_graph.capture.call_site import site_from_stack_trace
+from frx_graph.capture.call_site import parse_stack_trace
 from frx_graph.capture.captured_graph import CapturedGraph, GraphInput, InputKind, Phase
 from frx_graph.support.torch_internals import pytree
 
 
-def captured_from_aot(
+def wrap_aot_graph(
     module: fx.GraphModule, *, graph_id: str, phase: Phase, train: bool, static_inputs: Collection[str]
 ) -> CapturedGraph:
     """Return the record of `module`, which is shared, not copied.
 
-    `static_inputs` names the placeholders that hold parameters and buffers, whose addresses stay the same from call to
+    `find_static_inputs` names the placeholders that hold parameters and buffers, whose addresses stay the same from call to
     call. All outputs count as visible, also those that are only saved for the backward.
     """
     graph = module.graph
@@ -34,16 +34,16 @@ def captured_from_aot(
         phases=dict.fromkeys((node.name for node in graph.nodes), phase),
         outputs_visible=(),
     )
-    return renewed(captured)
+    return refresh_captured(captured)
 
 
-def renewed(captured: CapturedGraph) -> CapturedGraph:
+def refresh_captured(captured: CapturedGraph) -> CapturedGraph:
     """Return the record of the same module after in-place changes; added nodes belong to the same phase."""
     graph = captured.aten.graph
     phase = next(iter(captured.phases.values()))
     return replace(
         captured,
-        sites={node.name: site_from_stack_trace(node.stack_trace) for node in graph.nodes},
+        sites={node.name: parse_stack_trace(node.stack_trace) for node in graph.nodes},
         phases=dict.fromkeys((node.name for node in graph.nodes), phase),
         outputs_visible=tuple(
             node.name for node in pytree.tree_leaves(graph.output_node().args) if isinstance(node, fx.Node)
@@ -55,12 +55,12 @@ _DYNAMOS_NOTES = ("_param_name_to_source",)
 """Attributes by which AOTAutograd identifies weights (torch 2.15, `_aot_autograd/frontend_utils.py`)."""
 
 
-def graph_as_it_is(dynamo: fx.GraphModule) -> fx.GraphModule:
+def copy_dynamo_graph(dynamo: fx.GraphModule) -> fx.GraphModule:
     """Copy a Dynamo graph over the same weights, with all metadata that compilers read."""
-    return graph_as_it_was(dynamo)()
+    return snapshot_dynamo_graph(dynamo)()
 
 
-def graph_as_it_was(dynamo: fx.GraphModule) -> Callable[[], fx.GraphModule]:
+def snapshot_dynamo_graph(dynamo: fx.GraphModule) -> Callable[[], fx.GraphModule]:
     """Copy the graph now and return a function that makes the module later: making it takes far longer than the
     copy."""
     graph = fx.Graph()
@@ -74,11 +74,11 @@ def graph_as_it_was(dynamo: fx.GraphModule) -> Callable[[], fx.GraphModule]:
     meta = dict(dynamo.meta)
     notes = {name: getattr(dynamo, name) for name in _DYNAMOS_NOTES if hasattr(dynamo, name)}
 
-    def made() -> fx.GraphModule:
+    def make_module() -> fx.GraphModule:
         module = fx.GraphModule(dynamo, graph)
         module.meta = dict(meta)
         for name, note in notes.items():
             setattr(module, name, note)
         return module
 
-    return made
+    return make_module

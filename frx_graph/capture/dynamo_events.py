@@ -11,41 +11,41 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from frx_graph.capture.call_site import UNKNOWN_SITE, CallSite, is_foreign, plain_function
+from frx_graph.capture.call_site import UNKNOWN_SITE, CallSite, is_foreign, strip_resume_name
 from frx_graph.capture.captured_graph import GraphBreak
 from frx_graph.support.torch_internals import dynamo_utils
 
 
 @dataclass(frozen=True)
-class Bookmark:
+class EventPosition:
     """Positions in Dynamo's lists at one moment."""
 
     breaks: int
     compilations: tuple[object, ...]
 
 
-def bookmark() -> Bookmark:
+def record_position() -> EventPosition:
     """Return the present positions."""
-    return Bookmark(len(_break_reasons()), tuple(_compilations()))
+    return EventPosition(len(_list_break_reasons()), tuple(_list_compilations()))
 
 
-def breaks_since(mark: Bookmark) -> tuple[GraphBreak, ...]:
+def list_breaks_since(mark: EventPosition) -> tuple[GraphBreak, ...]:
     """Return all graph breaks since then, also those before which there was nothing to compile, and the functions that
     Dynamo gave up on, whose rest runs uncompiled."""
     known = {id(compilation) for compilation in mark.compilations}
-    abandoned = (c for c in _compilations() if id(c) not in known and getattr(c, "fail_reason", None))
-    found = [graph_break(reason) for reason in _break_reasons()[mark.breaks :] if reason.graph_break]
-    return tuple(dict.fromkeys([*found, *map(_abandoned, abandoned)]))
+    abandoned = (c for c in _list_compilations() if id(c) not in known and getattr(c, "fail_reason", None))
+    found = [convert_break_reason(reason) for reason in _list_break_reasons()[mark.breaks :] if reason.graph_break]
+    return tuple(dict.fromkeys([*found, *map(_convert_abandoned, abandoned)]))
 
 
-def graph_break(reason: Any, graph_id: str = "") -> GraphBreak:
+def convert_break_reason(reason: Any, graph_id: str = "") -> GraphBreak:
     """Return a `GraphCompileReason` as a break at its innermost user frame."""
     frames = [f for f in reason.user_stack or () if not is_foreign(f.filename)]
-    site = CallSite(frames[-1].filename, frames[-1].lineno or 0, plain_function(frames[-1].name)) if frames else None
+    site = CallSite(frames[-1].filename, frames[-1].lineno or 0, strip_resume_name(frames[-1].name)) if frames else None
     return GraphBreak(str(reason.reason).strip(), site or UNKNOWN_SITE, graph_id)
 
 
-def recompile_reason() -> str | None:
+def get_recompile_reason() -> str | None:
     """Return the reason for recompiling the present frame; None the first time, or if torch does not report it."""
     current = getattr(dynamo_utils, "get_metrics_context", None)
     context = current() if current is not None else None
@@ -61,7 +61,7 @@ def count_cudagraph_skips() -> int:
     return int(dynamo_utils.counters["inductor"]["cudagraph_skips"])
 
 
-def untold() -> Iterator[tuple[str, str]]:
+def list_unreported() -> Iterator[tuple[str, str]]:
     """Yield subject and reason of everything that this version of torch does not report."""
     if not hasattr(dynamo_utils, "graph_break_reasons") or not hasattr(dynamo_utils, "get_compilation_metrics"):
         yield "graph breaks", "this version of torch does not list them all: code between graphs may go unmentioned"
@@ -70,18 +70,18 @@ def untold() -> Iterator[tuple[str, str]]:
         yield "recompiles", "this version of torch does not say why a frame is compiled again"
 
 
-def _abandoned(compilation: Any) -> GraphBreak:
+def _convert_abandoned(compilation: Any) -> GraphBreak:
     file, line = compilation.fail_user_frame_filename, compilation.fail_user_frame_lineno
     known = file and not is_foreign(file)
-    site = CallSite(file, line or 0, plain_function(str(compilation.co_name))) if known else UNKNOWN_SITE
+    site = CallSite(file, line or 0, strip_resume_name(str(compilation.co_name))) if known else UNKNOWN_SITE
     return GraphBreak(str(compilation.fail_reason).strip(), site)
 
 
-def _break_reasons() -> Sequence[Any]:
+def _list_break_reasons() -> Sequence[Any]:
     return getattr(dynamo_utils, "graph_break_reasons", ())
 
 
-def _compilations() -> Iterable[Any]:
+def _list_compilations() -> Iterable[Any]:
     listed = getattr(dynamo_utils, "get_compilation_metrics", None)
     return listed() if listed is not None else ()
 
@@ -96,7 +96,7 @@ _WITHOUT_FAKE = (
 _JUMP = re.compile(r"^(generic_jump\b|Data-dependent branching)")
 
 
-def short_reason(text: str) -> str:
+def shorten_reason(text: str) -> str:
     """Shorten a graph-break message of Dynamo to one line of at most `_LIMIT` characters.
 
     The texts are those of `torch/_dynamo/exc.py` (`format_graph_break_message`) and of `GraphCompileReason`, seen on
@@ -109,10 +109,10 @@ def short_reason(text: str) -> str:
     head = text.strip().partition("\n")[0].strip()
     if _JUMP.match(head):
         return "a branch depends on the value of a tensor"
-    explanation = next(filter(None, (_one_line(p.search(text)) for p in (_EXPLANATION, _CONTEXT))), "")
+    explanation = next(filter(None, (_join_lines(p.search(text)) for p in (_EXPLANATION, _CONTEXT))), "")
     line = f"{head}: {explanation}" if explanation else head
     return line if len(line) <= _LIMIT else f"{line[: _LIMIT - 1].rstrip()}…"
 
 
-def _one_line(match: re.Match[str] | None) -> str:
+def _join_lines(match: re.Match[str] | None) -> str:
     return "" if match is None else " ".join(match["text"].split())

@@ -18,39 +18,39 @@ PLAIN_TENSORS = (Tensor, nn.Parameter, nn.Buffer, FakeTensor)
 _DEVICE = re.compile(r"(cuda|xpu|mtia|hpu):\d+")
 
 
-def graph_signature(graph: fx.Graph) -> str:
+def hash_graph(graph: fx.Graph) -> str:
     """Return sixteen hexadecimal digits that change with any operator, argument, value name, shape, stride, dtype or
     device.
 
     Devices of a kind are numbered as they appear, since each rank of a distributed program has another number. Dynamo's
     graphs are hashed with the graphs that they call: bodies of checkpoints, branches of `cond`.
     """
-    numbers = _DeviceNumbers()
+    numbers = _DeviceRenumbering()
     lines = (
-        f"{node.op} {node.name} {_target(node.target)} {_arguments(node, numbers)} {_value(_value_of(node), numbers)}"
-        f"{_called(node)}"
+        f"{node.op} {node.name} {_format_target(node.target)} {_format_arguments(node, numbers)} {_format_value(_get_value(node), numbers)}"
+        f"{_hash_called_graph(node)}"
         for node in graph.nodes
     )
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
 
 
-def compiled_signature(dynamo: fx.Graph, inner: str, inner_mode: str | None) -> str:
+def hash_compilation(dynamo: fx.Graph, inner: str, inner_mode: str | None) -> str:
     """Name a Dynamo graph together with its inner compiler and mode, and with whether gradients are enabled."""
-    how = f"{graph_signature(dynamo)} {inner} {inner_mode} {torch.is_grad_enabled()}"
+    how = f"{hash_graph(dynamo)} {inner} {inner_mode} {torch.is_grad_enabled()}"
     return hashlib.sha256(how.encode()).hexdigest()[:16]
 
 
-class _DeviceNumbers:
+class _DeviceRenumbering:
     """Number devices of a kind from 0, in order of appearance."""
 
     def __init__(self) -> None:
         self._met: dict[torch.device, torch.device] = {}
         self._counts: Counter[str] = Counter()
 
-    def of(self, value: Any) -> Any:
+    def renumber(self, value: Any) -> Any:
         """Return the device, or its name, with the new number; any other value unchanged."""
         if isinstance(value, str) and _DEVICE.fullmatch(value):
-            return str(self.of(torch.device(value)))
+            return str(self.renumber(torch.device(value)))
         if not isinstance(value, torch.device) or value.index is None:
             return value
         if value not in self._met:
@@ -59,37 +59,37 @@ class _DeviceNumbers:
         return self._met[value]
 
 
-def _called(node: fx.Node) -> str:
+def _hash_called_graph(node: fx.Node) -> str:
     """Return the signature of a graph that the node refers to, or an empty text."""
     if node.op != "get_attr" or node.graph.owning_module is None:
         return ""
     found: object = node.graph.owning_module
     for name in str(node.target).split("."):
         found = getattr(found, name, None)
-    return f" {graph_signature(found.graph)}" if isinstance(found, fx.GraphModule) else ""
+    return f" {hash_graph(found.graph)}" if isinstance(found, fx.GraphModule) else ""
 
 
-def _value_of(node: fx.Node) -> Any:
+def _get_value(node: fx.Node) -> Any:
     return node.meta["val"] if "val" in node.meta else node.meta.get("example_value")
 
 
-def _target(target: Any) -> str:
+def _format_target(target: Any) -> str:
     """Return the name of an operator, or of a function without its address."""
     if isinstance(target, (str, OpOverload, OpOverloadPacket)) or not hasattr(target, "__qualname__"):
         return str(target)
     return f"{target.__module__}.{target.__qualname__}"
 
 
-def _arguments(node: fx.Node, numbers: _DeviceNumbers) -> str:
-    args, kwargs = fx.node.map_aggregate((node.args, node.kwargs), numbers.of)
+def _format_arguments(node: fx.Node, numbers: _DeviceRenumbering) -> str:
+    args, kwargs = fx.node.map_aggregate((node.args, node.kwargs), numbers.renumber)
     return _ADDRESS.sub("", f"{args} {kwargs}")
 
 
-def _value(value: Any, numbers: _DeviceNumbers) -> str:
+def _format_value(value: Any, numbers: _DeviceRenumbering) -> str:
     if isinstance(value, (tuple, list)):
-        return f"({', '.join(_value(each, numbers) for each in value)})"
+        return f"({', '.join(_format_value(each, numbers) for each in value)})"
     if isinstance(value, Tensor):
-        device = numbers.of(value.device)
+        device = numbers.renumber(value.device)
         kind = "" if type(value) in PLAIN_TENSORS else type(value).__name__
         return f"{tuple(value.shape)} {tuple(value.stride())} {value.dtype} {device} {value.requires_grad}{kind}"
     return type(value).__name__
@@ -99,7 +99,7 @@ _TORCHS_OWN = frozenset({"aten", "prims"})
 _MODULES = frozenset({"torch", "_operator", "operator", "builtins", "math"})
 
 
-def repeatable(dynamo: fx.GraphModule) -> bool:
+def is_repeatable(dynamo: fx.GraphModule) -> bool:
     """Return True if all that is called is torch's own, on plain tensors, and none of it communicates.
 
     The effects of other code are unknown. A graph with tensors of its own, such as that of an optimizer's step, may
@@ -110,10 +110,10 @@ def repeatable(dynamo: fx.GraphModule) -> bool:
     values = pytree.tree_leaves([node.meta.get("example_value") for node in nodes])
     plain = all(type(value) in PLAIN_TENSORS for value in values if isinstance(value, Tensor))
     owns = any(True for module in dynamo.modules() for _ in (*module._parameters.values(), *module._buffers.values()))
-    return plain and not owns and all(torchs_own(node.target) for node in nodes if node.op == "call_function")
+    return plain and not owns and all(is_torch_function(node.target) for node in nodes if node.op == "call_function")
 
 
-def torchs_own(function: Any) -> bool:
+def is_torch_function(function: Any) -> bool:
     """Return True for functions of torch or Python that are not custom kernels."""
     if isinstance(function, (OpOverload, OpOverloadPacket)):
         return str(function).partition(".")[0] in _TORCHS_OWN

@@ -15,13 +15,13 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn.modules import activation
 
-from frx_graph.capture.aten_trace import Tangent, backward_roots
+from frx_graph.capture.aten_trace import Tangent, find_backward_roots
 from frx_graph.capture.captured_graph import Capture
-from frx_graph.capture.dynamo_events import bookmark, breaks_since, short_reason
+from frx_graph.capture.dynamo_events import list_breaks_since, record_position, shorten_reason
 from frx_graph.capture.model_call import ISOLATED
 from frx_graph.capture.recorder import GraphRecorder, UntracedGraph
 from frx_graph.capture.state_snapshot import preserve_state
-from frx_graph.errors import NOT_THE_MODELS, CaptureError, TargetError, first_line
+from frx_graph.errors import NOT_THE_MODELS, CaptureError, TargetError, summarize_error
 from frx_graph.support.torch_internals import TorchDynamoException, dynamo_config, dynamo_torch, pytree
 
 
@@ -37,34 +37,34 @@ def capture_model(
     """Return all graphs of one call of `model(*args, **kwargs)`, with the backward if `train`.
 
     The model runs once, eagerly, on its real inputs; `preserve_state` restores its state afterwards. With `as_eager`,
-    torch's own layers are captured as they run in eager (see `eager_paths`): a compiled program has a graph break at
+    torch's own layers are captured as they run in eager (see `use_eager_paths`): a compiled program has a graph break at
     each recurrent layer and decomposes `nn.MultiheadAttention`. Raises `TargetError` if the model itself raises,
     `CaptureError` if it runs but nothing of it could be captured.
     """
     kwargs = dict(kwargs or {})
-    runs: list[_Runs] = []
+    runs: list[_CountedGraph] = []
     with _ONE_AT_A_TIME, preserve_state(model, args, kwargs):
-        recorder = GraphRecorder(origin, parameter_paths(model))
+        recorder = GraphRecorder(origin, map_parameter_paths(model))
 
-        def backend(dynamo: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-            run = _Runs(dynamo, recorder.note(dynamo, example_inputs), keep=train)
+        def record_graph(dynamo: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+            run = _CountedGraph(dynamo, recorder.note(dynamo, example_inputs), keep=train)
             runs.append(run)
             return run
 
         gradients: dict[str, Counter[_Tangents]] = {}
-        mark = bookmark()
-        with capturing(train, as_eager):
+        mark = record_position()
+        with configure_capture(train, as_eager):
             try:
-                outputs = _compiled(model, backend)(*args, **kwargs)
-                gradients = _boundary_gradients(runs, outputs) if train else {}
+                outputs = _compile_model(model, record_graph)(*args, **kwargs)
+                gradients = _measure_boundary_gradients(runs, outputs) if train else {}
             except NOT_THE_MODELS:
                 raise
             except BaseException as error:  # noqa: BLE001 - Dynamo or the model: distinguished below, reported either way
-                _raise_if_the_models_own(model, args, kwargs)
+                _raise_if_model_fails(model, args, kwargs)
                 # Dynamo's own errors explain themselves at length; of others the first line will do.
                 explained = isinstance(error, TorchDynamoException)
-                recorder.fail("program", short_reason(str(error)) if explained else first_line(error))
-            recorder.note_breaks(breaks_since(mark))
+                recorder.fail("program", shorten_reason(str(error)) if explained else summarize_error(error))
+            recorder.note_breaks(list_breaks_since(mark))
             for run in runs:
                 # Dynamo's cache keeps the compiled graphs: what they hold would stay alive with it.
                 run.outputs.clear()
@@ -72,7 +72,7 @@ def capture_model(
                     _trace(recorder, run, gradients.get(run.graph.graph_id))
     capture = recorder.capture()
     if not capture.graphs:
-        raise _nothing_captured(capture, origin)
+        raise _build_empty_error(capture, origin)
     return capture
 
 
@@ -82,18 +82,18 @@ _ONE_AT_A_TIME = threading.RLock()
 """Dynamo's configuration and caches are shared by the process."""
 
 
-def _compiled(model: Callable[..., Any], backend: Callable[..., Any]) -> Callable[..., Any]:
+def _compile_model(model: Callable[..., Any], backend: Callable[..., Any]) -> Callable[..., Any]:
     """Compile the model with a backend that only records, in a cache of its own if torch offers one: repeated captures
     must not use up the limit of the user's own compilation."""
     # A callable object is compiled through its `__call__`; Dynamo wants a function or a module.
-    target = model if isinstance(model, nn.Module) else _as_function(model)
+    target = model if isinstance(model, nn.Module) else _wrap_as_function(model)
     compiled: Callable[..., Any] = torch.compile(target, backend=backend, **ISOLATED)
     return compiled
 
 
-def _nothing_captured(capture: Capture, origin: str) -> CaptureError:
+def _build_empty_error(capture: Capture, origin: str) -> CaptureError:
     reasons = [f"{failure.subject}: {failure.reason}" for failure in capture.failures]
-    reasons.extend(f"graph break: {short_reason(found.reason)}" for found in capture.breaks)
+    reasons.extend(f"graph break: {shorten_reason(found.reason)}" for found in capture.breaks)
     return CaptureError(
         f"nothing of {origin} could be captured: {'; '.join(reasons) or 'Dynamo saw no tensor operation that it can'}",
         "Dynamo skips recurrent layers, scripted and quantized modules, sparse tensors and functions under "
@@ -101,7 +101,7 @@ def _nothing_captured(capture: Capture, origin: str) -> CaptureError:
     )
 
 
-class _Runs:
+class _CountedGraph:
     """A compiled graph that counts its calls; with `keep` it keeps the outputs of each."""
 
     def __init__(self, dynamo: fx.GraphModule, graph: UntracedGraph, *, keep: bool) -> None:
@@ -119,7 +119,7 @@ class _Runs:
         return result
 
 
-def _trace(recorder: GraphRecorder, run: _Runs, gradients: Counter[_Tangents] | None) -> None:
+def _trace(recorder: GraphRecorder, run: _CountedGraph, gradients: Counter[_Tangents] | None) -> None:
     """Trace a graph once for each set of gradients that its calls receive; later ones get a numbered graph id."""
     if not gradients:
         recorder.trace(run.graph, calls=run.calls)
@@ -129,7 +129,7 @@ def _trace(recorder: GraphRecorder, run: _Runs, gradients: Counter[_Tangents] | 
         recorder.trace(graph, tangents, calls=calls)
 
 
-def _boundary_gradients(runs: Sequence[_Runs], outputs: Any) -> dict[str, Counter[_Tangents]]:
+def _measure_boundary_gradients(runs: Sequence[_CountedGraph], outputs: Any) -> dict[str, Counter[_Tangents]]:
     """Return the gradients that each output of each graph receives in one real backward, and the number of such calls.
 
     Only that shows the strides of gradients that cross from one graph to another, and the outputs that get none. A
@@ -137,7 +137,7 @@ def _boundary_gradients(runs: Sequence[_Runs], outputs: Any) -> dict[str, Counte
     """
     if sum(run.calls for run in runs) < 2:
         return {}
-    roots = backward_roots(pytree.tree_leaves(outputs))
+    roots = find_backward_roots(pytree.tree_leaves(outputs))
     returned = [t for run in runs for call in run.outputs for t in call]
     crossing = [t for t in returned if isinstance(t, Tensor) and t.grad_fn is not None]
     if not roots or not crossing:
@@ -145,16 +145,16 @@ def _boundary_gradients(runs: Sequence[_Runs], outputs: Any) -> dict[str, Counte
     received = torch.autograd.grad(roots, crossing, [torch.ones_like(r) for r in roots], allow_unused=True)
     by_tensor = {id(tensor): gradient for tensor, gradient in zip(crossing, received, strict=True)}
     return {
-        run.graph.graph_id: Counter(tuple(_tangent(by_tensor.get(id(t))) for t in call) for call in run.outputs)
+        run.graph.graph_id: Counter(tuple(_make_tangent(by_tensor.get(id(t))) for t in call) for call in run.outputs)
         for run in runs
     }
 
 
-def _tangent(gradient: Tensor | None) -> Tangent | None:
+def _make_tangent(gradient: Tensor | None) -> Tangent | None:
     return None if gradient is None else Tangent(tuple(gradient.shape), gradient.stride())
 
 
-def parameter_paths(model: object) -> dict[int, str]:
+def map_parameter_paths(model: object) -> dict[int, str]:
     """Return `id(tensor)` → dotted path for parameters and buffers; a tied parameter has its first name."""
     if not isinstance(model, nn.Module):
         return {}
@@ -164,7 +164,7 @@ def parameter_paths(model: object) -> dict[int, str]:
     return paths
 
 
-def _as_function(model: Callable[..., Any]) -> Callable[..., Any]:
+def _wrap_as_function(model: Callable[..., Any]) -> Callable[..., Any]:
     if hasattr(model, "__code__"):
         return model
 
@@ -175,7 +175,7 @@ def _as_function(model: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _raise_if_the_models_own(model: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+def _raise_if_model_fails(model: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
     """Raise `TargetError` if the model fails uncompiled, too."""
     try:
         model(*args, **kwargs)
@@ -183,13 +183,13 @@ def _raise_if_the_models_own(model: Callable[..., Any], args: Sequence[Any], kwa
         raise
     except BaseException as own:
         raise TargetError(
-            f"the model raised {first_line(own)}",
+            f"the model raised {summarize_error(own)}",
             "run model(*args, **kwargs) by itself until it works",
         ) from own
 
 
 @contextlib.contextmanager
-def capturing(train: bool, as_eager: bool) -> Iterator[None]:
+def configure_capture(train: bool, as_eager: bool) -> Iterator[None]:
     """Set the gradient mode, keep sizes static, and suppress Dynamo's log lines: failures are reported."""
     silenced = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
@@ -203,7 +203,7 @@ def capturing(train: bool, as_eager: bool) -> Iterator[None]:
                 accumulated_recompile_limit=4096,
                 automatic_dynamic_shapes=False,
             ),
-            eager_paths() if as_eager else contextlib.nullcontext(),
+            use_eager_paths() if as_eager else contextlib.nullcontext(),
         ):
             yield
     finally:
@@ -211,7 +211,7 @@ def capturing(train: bool, as_eager: bool) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def eager_paths() -> Iterator[None]:
+def use_eager_paths() -> Iterator[None]:
     """Make Dynamo trace torch's layers as they run in eager.
 
     Dynamo breaks its graph at `nn.LSTM`, `nn.GRU` and `nn.RNN` unless `allow_rnn` is set. `nn.MultiheadAttention` runs

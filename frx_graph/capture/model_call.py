@@ -26,7 +26,7 @@ def check_call(model: object, args: object, kwargs: object, function: str = "adv
         )
     if kwargs is not None and not isinstance(kwargs, Mapping):
         raise TargetError(f"kwargs is a {type(kwargs).__name__}, not a mapping", 'write kwargs={"name": value}')
-    name = next(_on_meta(model, args, kwargs or {}), None)
+    name = next(_find_meta_tensors(model, args, kwargs or {}), None)
     if name is not None:
         raise TargetError(
             f"{name} is on the meta device, where nothing is computed and nothing copied",
@@ -34,7 +34,7 @@ def check_call(model: object, args: object, kwargs: object, function: str = "adv
         )
 
 
-def _on_meta(model: object, args: Sequence[object], kwargs: Mapping[object, object]) -> Iterator[str]:
+def _find_meta_tensors(model: object, args: Sequence[object], kwargs: Mapping[object, object]) -> Iterator[str]:
     if isinstance(model, nn.Module):
         for name, tensor in (*model.named_parameters(), *model.named_buffers()):
             if tensor.is_meta:
@@ -49,7 +49,7 @@ class NotCompiledError(Exception):
     """A call that Dynamo does not compile, as under the stance `force_eager` or a dispatch mode."""
 
 
-def whole_call(model: Callable[..., Any], purpose: str) -> Callable[..., Any]:
+def wrap_whole_call(model: Callable[..., Any], purpose: str) -> Callable[..., Any]:
     """Return the model with its hooks as one function, for `fullgraph=True`. Called without being compiled, it raises
     `NotCompiledError` before the model runs. `purpose` becomes part of its name."""
 
@@ -63,7 +63,7 @@ def whole_call(model: Callable[..., Any], purpose: str) -> Callable[..., Any]:
     return call
 
 
-def recompiling_fails() -> bool:
+def is_recompile_forbidden() -> bool:
     """Return True under the stance `fail_on_recompile`, with which a program forbids recompilation."""
     return get_compile_stance() == "fail_on_recompile"
 

@@ -15,10 +15,10 @@ from frx_graph.capture.aten_trace import Tangent, trace_eager
 from frx_graph.capture.call_site import (
     UNKNOWN_SITE,
     CallSite,
-    module_path_from_stack,
-    site_from_stack_trace,
-    site_in_module,
-    site_of_compiled_call,
+    find_compiled_call,
+    parse_module_path,
+    parse_stack_trace,
+    resolve_module_site,
 )
 from frx_graph.capture.captured_graph import (
     Capture,
@@ -29,8 +29,8 @@ from frx_graph.capture.captured_graph import (
     InputKind,
     Recompile,
 )
-from frx_graph.capture.dynamo_events import graph_break, recompile_reason, untold
-from frx_graph.errors import first_line
+from frx_graph.capture.dynamo_events import convert_break_reason, get_recompile_reason, list_unreported
+from frx_graph.errors import summarize_error
 from frx_graph.support.torch_internals import CompileContext, FakeTensor, FakeTensorMode
 
 _RECOMPUTED = "the backward computes its operators again and repeats their copies; only the forward's are counted"
@@ -55,7 +55,7 @@ class UntracedGraph:
 class GraphRecorder:
     """Collect what Dynamo compiles: graphs, breaks, recompiles, and what could not be traced.
 
-    `parameter_paths` maps `id(parameter)` to its dotted path in the root module. It names the submodule in which a
+    `map_parameter_paths` maps `id(parameter)` to its dotted path in the root module. It names the submodule in which a
     graph begins after a graph break. Real tensors are not kept.
     """
 
@@ -67,7 +67,7 @@ class GraphRecorder:
         self._graphs: list[CapturedGraph] = []
         self._breaks: dict[GraphBreak, GraphBreak] = {}
         self._recompiles: list[Recompile] = []
-        self._failures = [CaptureFailure(subject, reason) for subject, reason in untold()]
+        self._failures = [CaptureFailure(subject, reason) for subject, reason in list_unreported()]
 
     def record(self, dynamo: fx.GraphModule, example_inputs: Sequence[Any], inner: str) -> str:
         """Note and trace one Dynamo graph that `inner` compiles, with a backward if gradients are enabled and needed.
@@ -79,7 +79,7 @@ class GraphRecorder:
     def note(self, dynamo: fx.GraphModule, example_inputs: Sequence[Any]) -> UntracedGraph:
         """Read what is only known while Dynamo is compiling the graph: id, inputs, the reason of its end and of its
         recompilation."""
-        graph_id = self._unique_id(str(CompileContext.current_compile_id() or f"graph/{len(self._graphs)}"))
+        graph_id = self._make_unique_id(str(CompileContext.current_compile_id() or f"graph/{len(self._graphs)}"))
         self._record_events(dynamo, graph_id)
         placeholders = [node for node in dynamo.graph.nodes if node.op == "placeholder"]
         fakes = tuple(node.meta.get("example_value") for node in placeholders)
@@ -88,13 +88,13 @@ class GraphRecorder:
             dynamo=dynamo,
             fakes=fakes,
             inputs=tuple(
-                _graph_input(node, f"arg{index}_1", example, self._parameter_paths)
+                _build_graph_input(node, f"arg{index}_1", example, self._parameter_paths)
                 for index, (node, example) in enumerate(zip(placeholders, example_inputs, strict=True))
             ),
-            module_root=self._module_root(placeholders, example_inputs),
+            module_root=self._find_module_root(placeholders, example_inputs),
             parameters=tuple(id(example) for example in example_inputs if isinstance(example, nn.Parameter)),
             train=torch.is_grad_enabled() and any(isinstance(f, Tensor) and f.requires_grad for f in fakes),
-            caller=site_of_compiled_call(sys._getframe()),
+            caller=find_compiled_call(sys._getframe()),
         )
 
     def trace(
@@ -105,9 +105,9 @@ class GraphRecorder:
         inner: str = "",
     ) -> None:
         """Trace a noted graph; a graph that cannot be traced becomes a failure, never an exception."""
-        reason = unanalysable(graph.dynamo)
+        reason = explain_unanalysable(graph.dynamo)
         if reason is not None:
-            self.fail(f"graph {graph.graph_id}", reason, _first_site(graph.dynamo, graph.caller))
+            self.fail(f"graph {graph.graph_id}", reason, _find_first_site(graph.dynamo, graph.caller))
             return
         # Not `detect_fake_mode`: it prefers the backend's fake mode, and these values belong to Dynamo's own.
         fake_mode = next((f.fake_mode for f in graph.fakes if isinstance(f, FakeTensor)), None) or FakeTensorMode()
@@ -128,10 +128,10 @@ class GraphRecorder:
                 inner=inner,
             )
         except Exception as error:  # noqa: BLE001 - tracing runs arbitrary operators; the program must go on
-            self.fail(f"graph {graph.graph_id}", first_line(error), _first_site(graph.dynamo, graph.caller))
+            self.fail(f"graph {graph.graph_id}", summarize_error(error), _find_first_site(graph.dynamo, graph.caller))
         else:
             self._graphs.append(captured)
-            for site in _checkpoints(graph.dynamo, graph.caller) if graph.train else ():
+            for site in _find_checkpoints(graph.dynamo, graph.caller) if graph.train else ():
                 self.fail("activation checkpoint", _RECOMPUTED, site)
 
     def fail(self, subject: str, reason: str, site: CallSite | None = None) -> None:
@@ -152,7 +152,7 @@ class GraphRecorder:
             failures=tuple(self._failures),
         )
 
-    def _unique_id(self, compile_id: str) -> str:
+    def _make_unique_id(self, compile_id: str) -> str:
         """Return Dynamo's compile id, prefixed with an epoch after `torch._dynamo.reset()`, which restarts the
         count."""
         if compile_id in self._ids:
@@ -161,15 +161,15 @@ class GraphRecorder:
         self._ids.add(compile_id)
         return f"{self._epoch}:{compile_id}" if self._epoch else compile_id
 
-    def _module_root(self, placeholders: Sequence[fx.Node], example_inputs: Sequence[Any]) -> str:
+    def _find_module_root(self, placeholders: Sequence[fx.Node], example_inputs: Sequence[Any]) -> str:
         """Return `model`, or the path of the submodule whose frame this graph is, found through one of its
         parameters."""
         for node, example in zip(placeholders, example_inputs, strict=True):
             known = self._parameter_paths.get(id(example))
-            local = _SELF_SOURCE.match(_source_name(node))
+            local = _SELF_SOURCE.match(_get_source_name(node))
             if known is None or local is None or local["local"].startswith("___stack"):
                 continue
-            own = module_path_from_stack([f"L['x']{_plain_source(local['rest'])}"], root="").strip(".")
+            own = parse_module_path([f"L['x']{_strip_member_dicts(local['rest'])}"], root="").strip(".")
             if known == own:
                 return "model"
             if known.endswith(f".{own}"):
@@ -179,13 +179,13 @@ class GraphRecorder:
     def _record_events(self, dynamo: fx.GraphModule, graph_id: str) -> None:
         reason = getattr(dynamo, "compile_subgraph_reason", None)
         if reason is not None and reason.graph_break:
-            self.note_breaks([graph_break(reason, graph_id)])
-        recompile = recompile_reason()
+            self.note_breaks([convert_break_reason(reason, graph_id)])
+        recompile = get_recompile_reason()
         if recompile:
             self._recompiles.append(Recompile(graph_id, recompile))
 
 
-def _source_name(node: fx.Node) -> str:
+def _get_source_name(node: fx.Node) -> str:
     source = getattr(node, "_dynamo_source", None)
     if source is None:
         return ""
@@ -193,13 +193,13 @@ def _source_name(node: fx.Node) -> str:
     return str(name() if callable(name) else name)
 
 
-def _plain_source(source: str) -> str:
+def _strip_member_dicts(source: str) -> str:
     """Remove the dictionaries that hold the members of modules from an expression of Dynamo."""
     return source.replace("._parameters", "").replace("._buffers", "").replace("._modules", "")
 
 
-def _graph_input(node: fx.Node, name: str, example: Any, parameter_paths: Mapping[int, str]) -> GraphInput:
-    source = _source_name(node)
+def _build_graph_input(node: fx.Node, name: str, example: Any, parameter_paths: Mapping[int, str]) -> GraphInput:
+    source = _get_source_name(node)
     if isinstance(example, nn.Parameter):
         kind = InputKind.PARAMETER
     elif "._buffers[" in source:
@@ -213,22 +213,22 @@ def _graph_input(node: fx.Node, name: str, example: Any, parameter_paths: Mappin
         local = _SELF_SOURCE.match(source)
         path = f"{local['local']}{local['rest']}" if local else source or node.name
     else:
-        path = module_path_from_stack([_plain_source(source)])
+        path = parse_module_path([_strip_member_dicts(source)])
     return GraphInput(name=name, path=path, kind=kind)
 
 
-def _checkpoints(dynamo: fx.GraphModule, caller: CallSite) -> list[CallSite]:
+def _find_checkpoints(dynamo: fx.GraphModule, caller: CallSite) -> list[CallSite]:
     """Return the calls of `torch.utils.checkpoint`; Dynamo makes the same operator of both variants."""
     nodes = dynamo.graph.find_nodes(op="call_function", target=torch.ops.higher_order.tag_activation_checkpoint)
-    return list(dict.fromkeys(site_in_module(site_from_stack_trace(node.stack_trace), "", caller) for node in nodes))
+    return list(dict.fromkeys(resolve_module_site(parse_stack_trace(node.stack_trace), "", caller) for node in nodes))
 
 
-def _first_site(dynamo: fx.GraphModule, caller: CallSite) -> CallSite:
-    sites = (site_from_stack_trace(n.stack_trace) for n in dynamo.graph.nodes if n.op.startswith("call"))
+def _find_first_site(dynamo: fx.GraphModule, caller: CallSite) -> CallSite:
+    sites = (parse_stack_trace(n.stack_trace) for n in dynamo.graph.nodes if n.op.startswith("call"))
     return next((site for site in sites if site.line), caller)
 
 
-def unanalysable(dynamo: fx.GraphModule) -> str | None:
+def explain_unanalysable(dynamo: fx.GraphModule) -> str | None:
     """Return the reason why a graph cannot be analysed; None if it can."""
     for node in dynamo.graph.nodes:
         value = node.meta.get("example_value")

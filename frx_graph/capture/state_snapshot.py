@@ -43,7 +43,7 @@ class _SavedTensor:
         if tensor.is_leaf:
             tensor.grad = self.gradient
         # An unchanged tensor may be read-only, expanded, or mapped from a file.
-        if self.values is not None and not _same_bytes(tensor.detach().to("cpu"), self.values):
+        if self.values is not None and not _have_same_bytes(tensor.detach().to("cpu"), self.values):
             with torch.no_grad():
                 tensor.copy_(self.values)
 
@@ -122,7 +122,7 @@ def _save_tensor(tensor: Tensor) -> _SavedTensor:
     )
 
 
-def _same_bytes(one: Tensor, other: Tensor) -> bool:
+def _have_same_bytes(one: Tensor, other: Tensor) -> bool:
     """Compare bytes: NaN is not equal to itself, and some types have no comparison."""
     if one.shape != other.shape:
         return False
@@ -139,17 +139,17 @@ def _find_state(program: object) -> tuple[list[nn.Module], list[Tensor]]:
         value = pending.pop()
         if id(value) not in found:
             found[id(value)] = value
-            pending.extend(pytree.tree_leaves(list(_references(value))))
+            pending.extend(pytree.tree_leaves(list(_list_references(value))))
     roots = [value for value in found.values() if isinstance(value, nn.Module)]
     modules = dict.fromkeys(module for root in roots for module in root.modules())
     return list(modules), [value for value in found.values() if isinstance(value, Tensor)]
 
 
-def _references(value: Any) -> Iterable[object]:
+def _list_references(value: Any) -> Iterable[object]:
     if isinstance(value, functools.partial):
         return (value.func, value.args, value.keywords)
     if isinstance(value, MethodType):
-        return (value.__func__, value.__self__, *_attributes(value.__self__))
+        return (value.__func__, value.__self__, *_list_attributes(value.__self__))
     if isinstance(value, FunctionType):
         named = [value.__globals__.get(name) for name in value.__code__.co_names]
         return (
@@ -158,10 +158,10 @@ def _references(value: Any) -> Iterable[object]:
             *(value.__kwdefaults__ or {}).values(),
             *(item for item in named if isinstance(item, (nn.Module, Tensor)) or _is_in_same_file(item, value)),
         )
-    return _attributes(value) if callable(value) else ()
+    return _list_attributes(value) if callable(value) else ()
 
 
-def _attributes(value: Any) -> Iterable[object]:
+def _list_attributes(value: Any) -> Iterable[object]:
     """Return the attributes of an object that is neither a class nor a module, whose state is read from its tables."""
     return () if isinstance(value, (nn.Module, type)) else getattr(value, "__dict__", {}).values()
 

@@ -24,21 +24,21 @@ _DEVICES = ("cpu", "cuda")
 
 
 @contextlib.contextmanager
-def modes_put_back() -> Iterator[None]:
+def restore_modes() -> Iterator[None]:
     """Restore gradient mode, autocast and `torch.func` transforms on leaving.
 
     Dynamo's graphs switch these by calls between operators; one that raises in between would leave the wrong mode.
     """
     gradients = torch.is_grad_enabled()
     autocast = [(device, torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)) for device in _DEVICES]
-    cached, nesting = torch.is_autocast_cache_enabled(), _autocast_nesting()
+    cached, nesting = torch.is_autocast_cache_enabled(), _count_autocast_nesting()
     # Dynamo itself cleans up so behind each compiled call (`_TorchDynamoContext`, torch 2.15 and 2.13).
     transforms = get_functorch_depth()
     try:
         yield
     finally:
         pop_functorch_layers(transforms)
-        while _autocast_nesting() > nesting:
+        while _count_autocast_nesting() > nesting:
             torch.autocast_decrement_nesting()
         torch.set_autocast_cache_enabled(cached)
         for device, enabled, dtype in autocast:
@@ -47,7 +47,7 @@ def modes_put_back() -> Iterator[None]:
         torch.set_grad_enabled(gradients)
 
 
-def _autocast_nesting() -> int:
+def _count_autocast_nesting() -> int:
     """Return the number of entered autocast regions; while there are any, converted weights are kept."""
     nesting: int = torch.autocast_increment_nesting() - 1
     torch.autocast_decrement_nesting()
@@ -60,7 +60,7 @@ def has_saved_tensor_hooks() -> bool:
 
 
 @contextlib.contextmanager
-def unseen_by_saved_tensor_hooks() -> Iterator[None]:
+def hide_from_saved_tensor_hooks() -> Iterator[None]:
     """Hide what is saved for a backward inside from the user's hooks, as Dynamo's own tracing does.
 
     A checkpoint that counts saved tensors would find another number when it runs the program again, already compiled.
@@ -73,7 +73,7 @@ def unseen_by_saved_tensor_hooks() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def without_guards(mode: FakeTensorMode) -> Iterator[None]:
+def disable_guards(mode: FakeTensorMode) -> Iterator[None]:
     """Enter `mode` without adding guards, tracking fresh symbols, filling its cache, or logging failures.
 
     The result of a kernel without symbolic sizes holds for one size only. Without the guard that says so, the cache
@@ -85,20 +85,20 @@ def without_guards(mode: FakeTensorMode) -> Iterator[None]:
             stack.enter_context(mode.shape_env.ignore_fresh_unbacked_symbols())
             stack.enter_context(disable_fake_tensor_cache(mode))
         stack.enter_context(mode)
-        stack.enter_context(_unlogged())
+        stack.enter_context(_suppress_failure_logs())
         yield
 
 
 @contextlib.contextmanager
-def _unlogged() -> Iterator[None]:
+def _suppress_failure_logs() -> Iterator[None]:
     """Suppress the stack that torch logs if a fake operator fails in this thread."""
     logger, trying = logging.getLogger(fake_tensor.__name__), threading.get_ident()
 
-    def of_others(record: logging.LogRecord) -> bool:
+    def is_unrelated(record: logging.LogRecord) -> bool:
         return record.thread != trying or record.exc_info is None
 
-    logger.addFilter(of_others)
+    logger.addFilter(is_unrelated)
     try:
         yield
     finally:
-        logger.removeFilter(of_others)
+        logger.removeFilter(is_unrelated)

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import torch
 from torch import SymInt, Tensor, fx
 
-from frx_graph.capture.graph_signature import torchs_own
-from frx_graph.capture.tracing_context import without_guards
+from frx_graph.capture.graph_signature import is_torch_function
+from frx_graph.capture.tracing_context import disable_guards
 from frx_graph.support.torch_internals import DispatchKey, OpOverload, make_contiguous_strides_for, pytree
 
 _KEYS = (DispatchKey.CompositeImplicitAutograd, DispatchKey.Autograd)
@@ -19,7 +19,7 @@ _UPSAMPLING = re.compile("interpolate|upsample")
 
 
 @contextlib.contextmanager
-def whole_upsampling() -> Iterator[None]:
+def keep_upsampling_whole() -> Iterator[None]:
     """Trace the upsampling operators that eager runs.
 
     Torch's Python kernels decompose them into indexing and arithmetic (`torch/_decomp/decompositions.py`), which a
@@ -27,20 +27,20 @@ def whole_upsampling() -> Iterator[None]:
     """
     taken = [
         (operator, key, operator.py_kernels.pop(key))
-        for operator in _upsamplings()
+        for operator in _list_upsampling_overloads()
         for key in _KEYS
         if key in operator.py_kernels
     ]
-    _forget_dispatch()
+    _clear_dispatch_caches()
     try:
         yield
     finally:
         for operator, key, kernel in taken:
             operator.py_kernels[key] = kernel
-        _forget_dispatch()
+        _clear_dispatch_caches()
 
 
-def may_upsample_whole(dynamo: fx.GraphModule) -> bool:
+def can_upsample_whole(dynamo: fx.GraphModule) -> bool:
     """Return False for a graph whose upsampling must not be traced whole.
 
     That is a graph with symbolic sizes, which whole operators would fix; with a tensor without elements, whose fakes
@@ -53,14 +53,14 @@ def may_upsample_whole(dynamo: fx.GraphModule) -> bool:
     values = pytree.tree_leaves([node.meta.get("example_value") for node in nodes])
     sizes = [size for value in values if isinstance(value, Tensor) for size in value.shape]
     symbolic = any(isinstance(size, SymInt) for size in (*values, *sizes))
-    return not symbolic and 0 not in sizes and all(map(_makes_its_strides_whole, nodes))
+    return not symbolic and 0 not in sizes and all(map(_keeps_strides_whole, nodes))
 
 
-def _makes_its_strides_whole(node: fx.Node) -> bool:
+def _keeps_strides_whole(node: fx.Node) -> bool:
     """Return False for an upsampling whose decomposition, as in Dynamo's fakes, makes other strides than the operator,
     and if that is unknown."""
     called = node.target
-    if node.op == "call_module" or (node.op == "call_function" and not torchs_own(called)):
+    if node.op == "call_module" or (node.op == "call_function" and not is_torch_function(called)):
         return False
     if node.op != "call_function" or not _UPSAMPLING.search(getattr(called, "__name__", "")):
         return True
@@ -72,7 +72,7 @@ def _makes_its_strides_whole(node: fx.Node) -> bool:
         if 1 in (*image.shape[1:], *predicted.shape[1:]) and image.stride() != make_contiguous_strides_for(image.shape):
             # Fakes and kernels follow different rules for values that have both orders at once.
             return False
-        with without_guards(predicted.fake_mode), torch.no_grad(), whole_upsampling(), warnings.catch_warnings():
+        with disable_guards(predicted.fake_mode), torch.no_grad(), keep_upsampling_whole(), warnings.catch_warnings():
             # What the function has to say to its caller it has said to Dynamo.
             warnings.simplefilter("ignore")
             return bool(called(*args, **kwargs).stride() == predicted.stride())
@@ -80,12 +80,12 @@ def _makes_its_strides_whole(node: fx.Node) -> bool:
         return False
 
 
-def _forget_dispatch() -> None:
-    for operator in _upsamplings():
+def _clear_dispatch_caches() -> None:
+    for operator in _list_upsampling_overloads():
         operator._dispatch_cache.clear()
 
 
-def _upsamplings() -> Iterator[OpOverload]:
+def _list_upsampling_overloads() -> Iterator[OpOverload]:
     for name in dir(torch.ops.aten):
         if name.startswith(("upsample_", "_upsample_")) and not name.endswith("_backward"):
             packet = getattr(torch.ops.aten, name)

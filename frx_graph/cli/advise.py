@@ -10,13 +10,13 @@ from typing import Annotated
 import typer
 
 from frx_graph.advisor.target import DTYPES, load_target, place
-from frx_graph.cli.interrupt import ended_at_once
+from frx_graph.cli.interrupt import exit_on_interrupt
 from frx_graph.cli.options.placement import check_device, check_dtype
-from frx_graph.cli.printing.output import JsonOption, QuietOption, is_json, stages
-from frx_graph.cli.printing.report_output import ReportOptions, emit
-from frx_graph.config import advise_config
+from frx_graph.cli.printing.output import JsonOption, QuietOption, is_json, show_stages
+from frx_graph.cli.printing.report_output import ReportOptions, emit_report
+from frx_graph.config import read_advise_config
 from frx_graph.errors import TargetError
-from frx_graph.measure.console_capture import STDERR, STDOUT, redirected
+from frx_graph.measure.console_capture import STDERR, STDOUT, redirect_output
 from frx_graph.reports.advice.render import DEFAULT_TOP
 from frx_graph.reports.advice.terminal import Format
 
@@ -57,7 +57,7 @@ def advise(
     _quiet: QuietOption = False,
 ) -> None:
     """Print ranked layout fixes for a model. Nothing of it is changed."""
-    config = advise_config(Path.cwd())
+    config = read_advise_config(Path.cwd())
     options = ReportOptions(
         format=Format.JSON if is_json(format, as_document) else format or config.format or Format.TEXT,
         output=output,
@@ -72,9 +72,9 @@ def advise(
     cast_to = check_dtype(dtype or config.dtype)
     run_on = check_device(device or config.device)
     # What the model prints, its native code and its child processes too, must not end up in the report.
-    with stages() as progress, redirected(STDOUT, STDERR), contextlib.redirect_stdout(sys.stderr):
+    with show_stages() as progress, redirect_output(STDOUT, STDERR), contextlib.redirect_stdout(sys.stderr):
         progress("importing torch's compiler")
-        with ended_at_once():
+        with exit_on_interrupt():
             from frx_graph.advisor.advisor import advise as advise_model
 
         progress(f"loading {target}")
@@ -95,4 +95,4 @@ def advise(
         except SystemExit as error:
             message = f"the model ended the program with exit code {error.code!r}"
             raise TargetError(message, "guard its sys.exit") from error
-    raise typer.Exit(emit(report.advice, options))
+    raise typer.Exit(emit_report(report.advice, options))

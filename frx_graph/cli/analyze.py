@@ -31,26 +31,32 @@ from frx_graph.cli.before_after import (
     Optimized,
     SideFiles,
     analyze_sides,
-    renamed,
+    resolve_renamed_option,
 )
-from frx_graph.cli.options.evidence_options import GpuModel, RunScope, is_bundle, kernels_code, run_code
-from frx_graph.cli.printing.output import QuietOption, is_json, stages
-from frx_graph.cli.printing.report_output import ReportOptions, document_text, emit, write_report
+from frx_graph.cli.options.evidence_options import (
+    GpuModel,
+    RunScope,
+    get_kernels_exit_code,
+    get_run_exit_code,
+    is_bundle,
+)
+from frx_graph.cli.printing.output import QuietOption, is_json, show_stages
+from frx_graph.cli.printing.report_output import ReportOptions, emit_report, format_document, write_report
 from frx_graph.errors import OptionError
-from frx_graph.evidence.file_kind import FileKind, file_kind
+from frx_graph.evidence.file_kind import FileKind, detect_file_kind
 from frx_graph.reports.advice.render import DEFAULT_TOP
 from frx_graph.reports.advice.terminal import Format, detect_terminal
-from frx_graph.reports.kernels.cuda_document import cuda_document
+from frx_graph.reports.kernels.cuda_document import build_cuda_document
 from frx_graph.reports.kernels.cuda_report import render_cuda
-from frx_graph.reports.kernels.kernel_document import ncu_document
+from frx_graph.reports.kernels.kernel_document import build_ncu_document
 from frx_graph.reports.kernels.kernel_report import render_kernels
-from frx_graph.reports.kernels.ptx_document import ptx_document
+from frx_graph.reports.kernels.ptx_document import build_ptx_document
 from frx_graph.reports.kernels.ptx_report import render_ptx
-from frx_graph.reports.render.source_path import checkout_root
+from frx_graph.reports.render.source_path import find_checkout_root
 from frx_graph.reports.runs.run_report import render_run
-from frx_graph.reports.runs.trace_document import trace_document
+from frx_graph.reports.runs.trace_document import build_trace_document
 from frx_graph.reports.runs.trace_report import render_trace
-from frx_graph.rules.gpu_profile import GpuProfile, cuda_gpu
+from frx_graph.rules.gpu_profile import GpuProfile, require_cuda_gpu
 
 _NO_GPU_MODEL = "--gpu-model is for kernels; a run and a trace name their own device"
 _NO_SCOPE = "--scope chooses steps of a run's folder or zip"
@@ -103,8 +109,8 @@ def analyze(
         exit_zero=exit_zero,
     )
     options.check()
-    before = renamed(before, baseline, "--before", "--baseline")
-    after = renamed(after, optimized, "--after", "--optimized")
+    before = resolve_renamed_option(before, baseline, "--before", "--baseline")
+    after = resolve_renamed_option(after, optimized, "--after", "--optimized")
     sides = (
         SideFiles("before", before, before_source, before_ptx, before_ncu, before_label),
         SideFiles("after", after, after_source, after_ptx, after_ncu, after_label),
@@ -115,7 +121,7 @@ def analyze(
         _check_format(options, "leave them out")
         code = analyze_sides(
             *sides,
-            cuda_gpu(gpu_model),
+            require_cuda_gpu(gpu_model),
             gpu_model,
             as_document=options.format is Format.JSON,
             top=top,
@@ -135,24 +141,24 @@ def analyze(
             raise typer.Exit(_analyze_run(file, options, scope or Scope.AUTO))
         if scope is not None:
             raise OptionError(_NO_SCOPE, "frx analyze RUN --scope steady_state")
-        raise typer.Exit(_analyze_evidence(file, options, cuda_gpu(gpu_model)))
+        raise typer.Exit(_analyze_evidence(file, options, require_cuda_gpu(gpu_model)))
     if gpu_model is not None:
         raise OptionError(_NO_GPU_MODEL, "leave it out")
     if scope is not None:
         raise OptionError(_NO_SCOPE, "frx analyze RUN --scope steady_state")
-    with stages() as progress:
+    with show_stages() as progress:
         progress(f"reading {given}")
         advice = analyze_trace(given, model)
-    raise typer.Exit(emit(advice, options))
+    raise typer.Exit(emit_report(advice, options))
 
 
 def _analyze_run(path: Path, options: ReportOptions, scope: Scope) -> int:
     """Report on a run's bundle, and return the exit code: the same as for other evidence."""
     _check_format(options, "leave them out")
-    with stages() as progress:
+    with show_stages() as progress:
         progress(f"reading {path}")
         advice = analyze_bundle(path)
-    result, code = advice.document.result, run_code(advice.document.result, scope)
+    result, code = advice.document.result, get_run_exit_code(advice.document.result, scope)
     _write(advice.document, partial(render_run, result, scope, advice.read_from), options)
     return 0 if code == 1 and options.exit_zero else code
 
@@ -160,12 +166,12 @@ def _analyze_run(path: Path, options: ReportOptions, scope: Scope) -> int:
 def _analyze_evidence(path: Path, options: ReportOptions, gpu: GpuProfile | None) -> int:
     """Report on kernels or a trace, and return the exit code: 0 for nothing found, 1 for findings, 2 if the file does
     not tell. These reports have no layout rules to select."""
-    kind = file_kind(path)
+    kind = detect_file_kind(path)
     if gpu is not None and kind is FileKind.TRACE:
         raise OptionError(_NO_GPU_MODEL, "leave it out")
     hint = "--trace reports the layout findings alone" if kind is FileKind.TRACE else "leave them out"
     _check_format(options, hint)
-    with stages() as progress:
+    with show_stages() as progress:
         progress(f"reading {path}")
         document, render, code = _read_evidence(kind, path, gpu)
     _write(document, render, options)
@@ -185,24 +191,24 @@ def _read_evidence(kind: FileKind, path: Path, gpu: GpuProfile | None) -> tuple[
     match kind:
         case FileKind.TRACE:
             evidence = analyze_run(path)
-            root = checkout_root(Path.cwd())
-            trace = trace_document(evidence.trace, evidence.run, evidence.findings, root)
+            root = find_checkout_root(Path.cwd())
+            trace = build_trace_document(evidence.trace, evidence.run, evidence.findings, root)
             return trace, partial(render_trace, trace.result), int(evidence.run.primary is not None)
         case FileKind.PTX:
-            ptx = ptx_document(*analyze_ptx(path, gpu))
+            ptx = build_ptx_document(*analyze_ptx(path, gpu))
             return ptx, partial(render_ptx, ptx.result), int(bool(ptx.result.bottlenecks))
         case FileKind.CUDA:
-            cuda = cuda_document(*analyze_cuda(path, gpu))
+            cuda = build_cuda_document(*analyze_cuda(path, gpu))
             return cuda, partial(render_cuda, cuda.result), int(bool(cuda.result.findings))
         case FileKind.NCU_CSV | FileKind.NCU_REPORT:
             export, analysis = analyze_ncu(path, gpu, kind)
-            ncu = ncu_document(export, analysis)
-            return ncu, partial(render_kernels, ncu.result), kernels_code(analysis)
+            ncu = build_ncu_document(export, analysis)
+            return ncu, partial(render_kernels, ncu.result), get_kernels_exit_code(analysis)
 
 
 def _write(document: BaseModel, render: Callable[..., str], options: ReportOptions) -> None:
     terminal = detect_terminal(sys.stdout, os.environ)
     for_people = options.format is Format.TEXT
     color = terminal.color and options.output is None and for_people
-    text = render(top=options.top, width=terminal.width, color=color) if for_people else document_text(document)
+    text = render(top=options.top, width=terminal.width, color=color) if for_people else format_document(document)
     write_report(text, options.output, color=color, for_people=for_people)

@@ -13,9 +13,9 @@ from frx_graph.analyze.layers import read_layers
 from frx_graph.analyzers.comparison.comparison import compare_layers
 from frx_graph.analyzers.layers import Layers
 from frx_graph.cli.compare import show_comparison
-from frx_graph.cli.printing.output import notice, stages
+from frx_graph.cli.printing.output import print_notice, show_stages
 from frx_graph.errors import OptionError
-from frx_graph.evidence.file_kind import FileKind, file_kind
+from frx_graph.evidence.file_kind import FileKind, detect_file_kind
 from frx_graph.reports.kernels.compare_gaps import NextCommand
 from frx_graph.rules.gpu_profile import GpuProfile
 
@@ -54,26 +54,26 @@ class SideFiles:
     @property
     def paths(self) -> tuple[Path, ...]:
         """The files of the side."""
-        return tuple(path for _, path in self._options() if path is not None)
+        return tuple(path for _, path in self._collect_options() if path is not None)
 
     @property
     def given(self) -> bool:
         """True if the command line names a file or a label."""
         return bool(self.paths) or self.label is not None
 
-    def typed(self) -> Iterator[str]:
+    def format_options(self) -> Iterator[str]:
         """Yield the options of this side as they are typed."""
-        for option, path in self._options():
+        for option, path in self._collect_options():
             if path is not None:
                 yield from (option, str(path))
         if self.label is not None:
             yield from (f"--{self.word}-label", self.label)
 
-    def layers(self, gpu: GpuProfile | None) -> Layers:
+    def read_layers(self, gpu: GpuProfile | None) -> Layers:
         """Read the files. Raises `OptionError` for a trace, and for a file that is not of the kind its option names."""
         for kind, expected in _KINDS.items():
             path = getattr(self, kind)
-            if path is not None and (told := file_kind(path)) not in expected:
+            if path is not None and (told := detect_file_kind(path)) not in expected:
                 raise OptionError(f"--{self.word}-{kind} {path} is {told.value}", f"--{self.word} tells by the content")
         found = read_layers(self.paths, gpu)
         if found.trace is not None:
@@ -82,19 +82,19 @@ class SideFiles:
             )
         return found
 
-    def _options(self) -> Iterator[tuple[str, Path | None]]:
+    def _collect_options(self) -> Iterator[tuple[str, Path | None]]:
         yield f"--{self.word}", self.any
         for kind in _KINDS:
             yield f"--{self.word}-{kind}", getattr(self, kind)
 
 
-def renamed(current: Path | None, deprecated: Path | None, option: str, old: str) -> Path | None:
+def resolve_renamed_option(current: Path | None, deprecated: Path | None, option: str, old: str) -> Path | None:
     """Return the value of a renamed option, with a notice for its old name. Raises `OptionError` if both are given."""
     if deprecated is None:
         return current
     if current is not None:
         raise OptionError(f"{old} is the old name of {option}", f"leave {old} out")
-    notice(f"frx: {old} is deprecated: {option}")
+    print_notice(f"frx: {old} is deprecated: {option}")
     return deprecated
 
 
@@ -112,21 +112,26 @@ def analyze_sides(
     for side, other in ((before, after), (after, before)):
         if not side.paths:
             raise OptionError(f"--{other.word} has nothing to be compared with", f"--{side.word} FILE")
-    with stages() as progress:
+    with show_stages() as progress:
         progress(f"reading {before.paths[0]}")
-        layers_a = before.layers(gpu)
+        layers_a = before.read_layers(gpu)
         progress(f"reading {after.paths[0]}")
-        layers_b = after.layers(gpu)
+        layers_b = after.read_layers(gpu)
     label_a, label_b = (side.label or str(side.paths[0]) for side in (before, after))
     found = compare_layers(layers_a, layers_b, label_a, label_b)
-    typed = ["frx", "analyze", *before.typed(), *after.typed()]
+    typed = ["frx", "analyze", *before.format_options(), *after.format_options()]
     typed += [] if gpu_model is None else ["--gpu-model", gpu_model]
     sides = (layers_a, layers_b)
-    again = NextCommand(typed, for_ptx=_to_add(sides, "ptx"), for_gpu=(), for_ncu=(_to_add(sides, "ncu"),))
+    again = NextCommand(
+        typed,
+        for_ptx=_suggest_missing_options(sides, "ptx"),
+        for_gpu=(),
+        for_ncu=(_suggest_missing_options(sides, "ncu"),),
+    )
     return show_comparison(found, again, as_document=as_document, top=top, output=output)
 
 
-def _to_add(sides: Sequence[Layers], kind: str) -> tuple[str, ...]:
+def _suggest_missing_options(sides: Sequence[Layers], kind: str) -> tuple[str, ...]:
     """Return the options to add for sides without such a file."""
     words = [word for word, layers in zip(("before", "after"), sides, strict=True) if getattr(layers, kind) is None]
     return tuple(text for word in words for text in (f"--{word}-{kind}", f"{word}{_SUFFIXES[kind]}"))

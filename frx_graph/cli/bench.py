@@ -11,18 +11,18 @@ from typing import Annotated
 
 import typer
 
-from frx_graph.analyze.program_layers import Build, compiled_program, measured_program
-from frx_graph.analyzers.comparison.ncu_diff import NcuDiff, match_measured, ncu_diff
-from frx_graph.cli.options.evidence_options import BuildFlags, flag_words
-from frx_graph.cli.printing.output import QuietOption, notice, print_result, stages
+from frx_graph.analyze.program_layers import Build, compile_program, measure_program
+from frx_graph.analyzers.comparison.ncu_diff import NcuDiff, compare_ncu, match_measured
+from frx_graph.cli.options.evidence_options import BuildFlags, split_flags
+from frx_graph.cli.printing.output import QuietOption, print_notice, print_result, show_stages
 from frx_graph.errors import EvidenceError, FrxError, OptionError
 from frx_graph.evidence.ncu.profiler import find_ncu
-from frx_graph.measure.machine.device_state import gpu_names
+from frx_graph.measure.machine.device_state import list_gpu_names
 from frx_graph.measure.nvcc import Nvcc, find_nvcc
-from frx_graph.reports.kernels.bench_document import BenchDocument, bench_document
+from frx_graph.reports.kernels.bench_document import BenchDocument, build_bench_document
 from frx_graph.reports.kernels.bench_report import render_bench
-from frx_graph.rules.gpu_profile import cuda_gpu
-from frx_graph.support.supervisor.process import cleaned_up_when_terminated
+from frx_graph.rules.gpu_profile import require_cuda_gpu
+from frx_graph.support.supervisor.process import unwind_on_termination
 from frx_graph.trials.program_bench import BenchOptions, BenchRun, bench_programs
 from frx_graph.trials.program_times import FEWEST_RUNS, RUNS_PER_QUAD
 
@@ -48,55 +48,55 @@ def bench(
 ) -> None:
     """Compile two CUDA sources, run them in turns, and compare times and outputs. Exit code 0: measured; 1: the second
     is slower, or prints something else; 2: an error, or they could not be run, as without a GPU."""
-    gpu = cuda_gpu(gpu_model)
+    gpu = require_cuda_gpu(gpu_model)
     if gpu is not None and arch is not None:
         raise OptionError("--gpu-model and --arch both choose the GPU to compile for", "take one of them")
     options = BenchOptions(
-        runs=_even(runs),
+        runs=_check_even(runs),
         warmup=warmup,
-        arch=_checked(arch) if gpu is None else gpu.architecture.architecture,
-        flags=flag_words(build_flags),
-        limit_seconds=_finite(time_limit),
+        arch=_check_arch(arch) if gpu is None else gpu.architecture.architecture,
+        flags=split_flags(build_flags),
+        limit_seconds=_check_finite(time_limit),
     )
     program = find_nvcc()
     if program is None:
         raise EvidenceError("nvcc was not found", "install the CUDA toolkit, or set CUDA_HOME")
-    ncu = _ncu() if with_ncu else None
+    ncu = _find_ncu() if with_ncu else None
     with (
-        cleaned_up_when_terminated(),
+        unwind_on_termination(),
         tempfile.TemporaryDirectory(prefix="frx-bench-", ignore_cleanup_errors=True) as folder,
     ):
         build = Build(Nvcc(program, Path(folder)), options.flags, gpu)
-        with stages() as progress:
-            run = bench_programs(before, after, options, gpus=gpu_names(), nvcc=build.nvcc, progress=progress)
+        with show_stages() as progress:
+            run = bench_programs(before, after, options, gpus=list_gpu_names(), nvcc=build.nvcc, progress=progress)
         # No spinner is in the way of what the programs print.
-        diff = None if ncu is None or run.wall is None else _measured(run, build, ncu)
-    document = bench_document(run, diff)
+        diff = None if ncu is None or run.wall is None else _measure_with_ncu(run, build, ncu)
+    document = build_bench_document(run, diff)
     print_result(document, partial(render_bench, document), as_document=as_document)
     raise typer.Exit(_exit_code(document))
 
 
-def _ncu() -> str:
+def _find_ncu() -> str:
     program = find_ncu()
     if program is None:
         raise EvidenceError("ncu was not found on the PATH or under CUDA_HOME", "leave --with-ncu out, or install it")
     return program
 
 
-def _measured(run: BenchRun, build: Build, ncu: str) -> NcuDiff | str:
+def _measure_with_ncu(run: BenchRun, build: Build, ncu: str) -> NcuDiff | str:
     """Return what Nsight Compute measures of one run of each program, or the reason why it measured nothing. The
     programs are compiled again, with a statically linked runtime."""
     layers = []
     try:
         for side, word in ((run.before, "before"), (run.after, "after")):
-            notice(f"frx: measuring {word} with ncu, which runs each kernel several times")
-            program = compiled_program(side.source, build, f"{word}-ncu", arch=run.options.arch or "native")
+            print_notice(f"frx: measuring {word} with ncu, which runs each kernel several times")
+            program = compile_program(side.source, build, f"{word}-ncu", arch=run.options.arch or "native")
             # It is measured on a GPU that is here, whatever it was compiled for.
-            layers.append(measured_program(side.source, program, ncu, None))
+            layers.append(measure_program(side.source, program, ncu, None))
     except FrxError as error:
         return str(error)
     a, b = layers
-    return ncu_diff(a, b, match_measured(a, b))
+    return compare_ncu(a, b, match_measured(a, b))
 
 
 def _exit_code(document: BenchDocument) -> int:
@@ -105,19 +105,19 @@ def _exit_code(document: BenchDocument) -> int:
     return 1 if document.verdict == "slower" or document.outputs.agreement == "different" else 0
 
 
-def _even(runs: int) -> int:
+def _check_even(runs: int) -> int:
     if runs % RUNS_PER_QUAD:
         raise OptionError(f"--runs {runs} is odd", f"the programs take turns in fours, two runs of each: {runs + 1}")
     return runs
 
 
-def _finite(seconds: float) -> float:
+def _check_finite(seconds: float) -> float:
     if not math.isfinite(seconds):
         raise OptionError(f"--time-limit must be finite, not {seconds}", "a number of seconds")
     return seconds
 
 
-def _checked(arch: str | None) -> str | None:
+def _check_arch(arch: str | None) -> str | None:
     if arch is not None and _ARCH.fullmatch(arch) is None:
         raise OptionError(f"no --arch {arch}", "sm_75, sm_80, sm_90a, ...")
     return arch

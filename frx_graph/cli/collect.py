@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from frx_graph.analyzers.run.steps import Scope
-from frx_graph.cli.printing.output import QuietOption, notice, print_document, print_report
+from frx_graph.cli.printing.output import QuietOption, print_document, print_notice, print_report
 from frx_graph.reports.advice.render import DEFAULT_TOP
 from frx_graph.reports.advice.terminal import detect_terminal
 from frx_graph.reports.render.document import to_json
@@ -18,9 +18,9 @@ from frx_graph.reports.runs.collect_report import CapturedPart, CollectDocument,
 from frx_graph.reports.runs.run_parts import RunResult
 from frx_graph.reports.runs.run_report import render_run
 from frx_graph.runs.collect.collection import Collected, collect_run
-from frx_graph.runs.collect.run_settings import DEFAULT_INTERVAL_MS, DEFAULT_NAME, DEFAULT_OUT, RunSettings, new_run_id
+from frx_graph.runs.collect.run_settings import DEFAULT_INTERVAL_MS, DEFAULT_NAME, DEFAULT_OUT, RunSettings, make_run_id
 from frx_graph.runs.workload.workload import STDERR, STDOUT
-from frx_graph.support.plain_text import encodable
+from frx_graph.support.plain_text import escape_surrogates
 
 _FASTEST_MS, _SLOWEST_MS = 10, 24 * 3600 * 1000
 """Limits of the sampling interval: devices average utilisation over 1/6 s; beyond a day only the first and last samples
@@ -55,7 +55,7 @@ def collect(
     is the program's, 128 and the signal where one has ended it; 2, too, where it could not be started."""
     settings = RunSettings(
         command=tuple(command or ()),
-        run_id=new_run_id() if run_id is None else run_id,
+        run_id=make_run_id() if run_id is None else run_id,
         name=name,
         out=out,
         artifacts=tuple(artifact_dir) if artifact_dir else None,
@@ -85,7 +85,7 @@ def _print_no_more(error: OSError) -> None:
     # What is left in the buffer would be tried again at the end, and be said to have failed.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if not isinstance(error, BrokenPipeError):
-        notice(f"the report is not printed: {error.strerror or error}")
+        print_notice(f"the report is not printed: {error.strerror or error}")
 
 
 def _print_diagnosis(result: RunResult) -> None:
@@ -106,8 +106,8 @@ def _document(settings: RunSettings, collected: Collected) -> CollectDocument:
     return CollectDocument(
         run_id=metadata.run_id,
         job_name=metadata.job_name,
-        bundle=encodable(str(settings.out / settings.run_id)),
-        zip=None if collected.archive is None else encodable(str(settings.out / collected.archive.name)),
+        bundle=escape_surrogates(str(settings.out / settings.run_id)),
+        zip=None if collected.archive is None else escape_surrogates(str(settings.out / collected.archive.name)),
         exit_code=collected.end.exit_code,
         signal=collected.end.signal,
         duration_seconds=collected.end.seconds,

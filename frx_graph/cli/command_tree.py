@@ -50,54 +50,56 @@ class DescribedCommand:
     options: tuple[DescribedOption, ...]
 
 
-def command_tree() -> Iterator[DescribedCommand]:
+def describe_commands() -> Iterator[DescribedCommand]:
     """`frx`, then each command, those below it behind it. Hidden options are left out."""
-    yield _described((), typer.main.get_command(app), tuple(COMMANDS))
+    yield _describe_command((), typer.main.get_command(app), tuple(COMMANDS))
     for name in COMMANDS:
         command = load_command(name)
         below = command.commands if isinstance(command, TyperGroup) else {}
-        yield _described((name,), command, tuple(below))
+        yield _describe_command((name,), command, tuple(below))
         for deeper, each in below.items():
-            yield _described((name, deeper), each, ())
+            yield _describe_command((name, deeper), each, ())
 
 
-def _described(path: tuple[str, ...], command: Any, below: tuple[str, ...]) -> DescribedCommand:
+def _describe_command(path: tuple[str, ...], command: Any, below: tuple[str, ...]) -> DescribedCommand:
     """Describe one of typer's commands."""
     assert isinstance(command, (TyperCommand, TyperGroup))
-    arguments = tuple(_argument(each) for each in command.params if isinstance(each, TyperArgument))
-    options = tuple(_option(each) for each in command.params if isinstance(each, TyperOption) and not each.hidden)
+    arguments = tuple(_describe_argument(each) for each in command.params if isinstance(each, TyperArgument))
+    options = tuple(
+        _describe_option(each) for each in command.params if isinstance(each, TyperOption) and not each.hidden
+    )
     return DescribedCommand(path, " ".join((command.help or "").split()), below, arguments, options)
 
 
-def _argument(argument: TyperArgument) -> DescribedArgument:
+def _describe_argument(argument: TyperArgument) -> DescribedArgument:
     return DescribedArgument(
         name=argument.name or "",
         required=argument.required,
         rest=argument.nargs == -1,
-        choices=_choices(argument),
+        choices=_list_choices(argument),
         help=argument.help or "",
     )
 
 
-def _option(option: TyperOption) -> DescribedOption:
+def _describe_option(option: TyperOption) -> DescribedOption:
     return DescribedOption(
         names=tuple(option.opts),
         negations=tuple(option.secondary_opts),
         switch=bool(option.is_flag),
         repeated=bool(option.multiple),
-        choices=_choices(option),
-        default=_default(option.default),
+        choices=_list_choices(option),
+        default=_format_default(option.default),
         help=option.help or "",
     )
 
 
-def _choices(parameter: TyperArgument | TyperOption) -> tuple[str, ...]:
+def _list_choices(parameter: TyperArgument | TyperOption) -> tuple[str, ...]:
     kind = parameter.type_descriptor.annotation
     few = isinstance(kind, type) and issubclass(kind, enum.StrEnum)
     return tuple(value.value for value in kind) if few else ()
 
 
-def _default(value: object) -> str | None:
+def _format_default(value: object) -> str | None:
     if value is None or value == "" or isinstance(value, bool):
         return None
     return str(value.value if isinstance(value, enum.Enum) else value)

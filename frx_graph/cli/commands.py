@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
-from frx_graph.cli.interrupt import ended_at_once
+from frx_graph.cli.interrupt import exit_on_interrupt
 from frx_graph.version import __version__
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class CommandGroup(TyperGroup):
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
-        self.commands = cast("MutableMapping[str, Any]", _LoadedWhenUsed())
+        self.commands = cast("MutableMapping[str, Any]", _LazyCommands())
 
     def format_commands(self, _context: object, formatter: HelpFormatter) -> None:
         """The list in `frx --help`."""
@@ -65,7 +65,7 @@ class CommandGroup(TyperGroup):
             formatter.write_dl([(name, home.summary) for name, home in COMMANDS.items()])
 
 
-class _LoadedWhenUsed(Mapping[str, TyperCommand | TyperGroup]):
+class _LazyCommands(Mapping[str, TyperCommand | TyperGroup]):
     """Commands by name."""
 
     def __getitem__(self, name: str) -> TyperCommand | TyperGroup:
@@ -83,7 +83,7 @@ class _LoadedWhenUsed(Mapping[str, TyperCommand | TyperGroup]):
 def load_command(name: str) -> TyperCommand | TyperGroup:
     """The command, imported."""
     module, _, attribute = COMMANDS[name].at.partition(":")
-    with ended_at_once():
+    with exit_on_interrupt():
         found = getattr(importlib.import_module(f"frx_graph.cli.{module}"), attribute)
     if not isinstance(found, typer.Typer):
         command, found = found, typer.Typer(rich_markup_mode=None, add_completion=False)
@@ -99,7 +99,7 @@ app = typer.Typer(
 )
 
 
-def _version(wanted: bool) -> None:
+def _print_version(wanted: bool) -> None:
     if wanted:
         typer.echo(f"frx-graph {__version__}")
         raise typer.Exit
@@ -108,7 +108,7 @@ def _version(wanted: bool) -> None:
 @app.callback(invoke_without_command=True)
 def _frx(
     context: typer.Context,
-    _wanted: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
+    _wanted: bool = typer.Option(False, "--version", callback=_print_version, is_eager=True, help="Print the version."),
 ) -> None:
     """Finds where a PyTorch model fights its own memory layout."""
     if context.invoked_subcommand is None:

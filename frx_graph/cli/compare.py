@@ -14,26 +14,32 @@ from typing import Annotated
 import typer
 
 from frx_graph.analyze.layers import read_layers
-from frx_graph.analyze.program_layers import Build, compiled_program, compiled_ptx, measured_program, source_layer
+from frx_graph.analyze.program_layers import (
+    Build,
+    compile_program,
+    compile_ptx_layer,
+    measure_program,
+    read_source_layer,
+)
 from frx_graph.analyzers.comparison.comparison import Comparison, compare_layers
 from frx_graph.analyzers.comparison.matching import Winner
 from frx_graph.analyzers.layers import Layers
-from frx_graph.cli.options.evidence_options import BuildFlags, GpuModel, flag_words
-from frx_graph.cli.printing.output import QuietOption, notice, stages
-from frx_graph.cli.printing.report_output import document_text, write_report
+from frx_graph.cli.options.evidence_options import BuildFlags, GpuModel, split_flags
+from frx_graph.cli.printing.output import QuietOption, print_notice, show_stages
+from frx_graph.cli.printing.report_output import format_document, write_report
 from frx_graph.errors import EvidenceError, OptionError
-from frx_graph.evidence.file_kind import FileKind, file_kind
+from frx_graph.evidence.file_kind import FileKind, detect_file_kind
 from frx_graph.evidence.ncu.profiler import find_ncu
-from frx_graph.measure.machine.device_state import gpu_names
+from frx_graph.measure.machine.device_state import list_gpu_names
 from frx_graph.measure.nvcc import Nvcc, find_nvcc
 from frx_graph.reports.advice.render import DEFAULT_TOP
 from frx_graph.reports.advice.terminal import detect_terminal
-from frx_graph.reports.kernels.compare_document import compare_document
+from frx_graph.reports.kernels.compare_document import build_compare_document
 from frx_graph.reports.kernels.compare_gaps import NextCommand
 from frx_graph.reports.kernels.compare_report import render_comparison
-from frx_graph.rules.gpu_profile import GpuProfile, cuda_gpu
-from frx_graph.support.plain_text import one_line
-from frx_graph.support.supervisor.process import cleaned_up_when_terminated
+from frx_graph.rules.gpu_profile import GpuProfile, require_cuda_gpu
+from frx_graph.support.plain_text import clean_line
+from frx_graph.support.supervisor.process import unwind_on_termination
 
 _ELSEWHERE = "measure where there is one, and give the exports: --ncu-a a.csv --ncu-b b.csv"
 
@@ -56,25 +62,25 @@ def compare(
     is not worse; 1: B is worse, or has regressions; 2: an error, or the evidence does not tell."""
     if with_ncu and (ncu_a is not None or ncu_b is not None):
         raise OptionError("--with-ncu measures again what --ncu-a and --ncu-b hold", "take one of both")
-    flags = flag_words(build_flags)
+    flags = split_flags(build_flags)
     if flags and not (with_ptx or with_ncu):
         raise OptionError("--build-flags needs something to compile", "--with-ptx or --with-ncu")
     for path in (a, b):
-        if (kind := file_kind(path)) is not FileKind.CUDA:
+        if (kind := detect_file_kind(path)) is not FileKind.CUDA:
             raise OptionError(f"{path} is not CUDA source but {kind.value}", f"frx analyze --before {a} --after {b}")
-    gpu = cuda_gpu(gpu_model)
-    ncu = _ncu() if with_ncu else None
+    gpu = require_cuda_gpu(gpu_model)
+    ncu = _find_ncu() if with_ncu else None
     with contextlib.ExitStack() as stack:
-        stack.enter_context(cleaned_up_when_terminated())
+        stack.enter_context(unwind_on_termination())
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="frx-compare-", ignore_cleanup_errors=True))
-        build = Build(Nvcc(_nvcc(), Path(folder)), flags, gpu) if with_ptx or with_ncu else None
-        with stages() as progress:
+        build = Build(Nvcc(_require_nvcc(), Path(folder)), flags, gpu) if with_ptx or with_ncu else None
+        with show_stages() as progress:
             sides = [
-                _Side(source, name, export, build).read(with_ptx, with_ncu, progress, gpu)
+                _SourceSide(source, name, export, build).read(with_ptx, with_ncu, progress, gpu)
                 for source, name, export in ((a, "a", ncu_a), (b, "b", ncu_b))
             ]
         # Both are compiled before the first one runs, and no spinner is in the way of what they print.
-        layers_a, layers_b = (side.layers if ncu is None else side.measured(ncu, gpu) for side in sides)
+        layers_a, layers_b = (side.layers if ncu is None else side.measure(ncu, gpu) for side in sides)
     found = compare_layers(layers_a, layers_b, str(a), str(b), whole_runs=with_ncu)
     typed = ["frx", "compare", str(a), str(b)]
     typed += ["--with-ptx"] if with_ptx else []
@@ -82,43 +88,43 @@ def compare(
         typed += [] if value is None else [option, str(value)]
     typed += ["--build-flags", build_flags] if flags else []
     for_gpu = ("--gpu-model", "H100") if gpu_model is None and not flags else ()
-    again = NextCommand(typed, for_ptx=("--with-ptx",), for_gpu=for_gpu, for_ncu=_for_ncu(ncu_a, ncu_b))
+    again = NextCommand(typed, for_ptx=("--with-ptx",), for_gpu=for_gpu, for_ncu=_suggest_ncu_options(ncu_a, ncu_b))
     raise typer.Exit(show_comparison(found, again, as_document=as_document))
 
 
-def _for_ncu(ncu_a: Path | None, ncu_b: Path | None) -> tuple[tuple[str, ...], ...]:
+def _suggest_ncu_options(ncu_a: Path | None, ncu_b: Path | None) -> tuple[tuple[str, ...], ...]:
     """Return the options to add: to measure both programs here, or to name existing exports."""
     files = (*(("--ncu-a", "a.csv") if ncu_a is None else ()), *(("--ncu-b", "b.csv") if ncu_b is None else ()))
     return (("--with-ncu",), files) if ncu_a is None and ncu_b is None else (files,)
 
 
-def _ncu() -> str:
+def _find_ncu() -> str:
     """Return the path of ncu. Raises `EvidenceError` if there is none, or no GPU to measure on."""
     program = find_ncu()
     if program is None:
         raise EvidenceError("ncu was not found on the PATH or under CUDA_HOME", _ELSEWHERE)
-    if not gpu_names():
+    if not list_gpu_names():
         raise EvidenceError("there is no NVIDIA GPU here that ncu could measure on", _ELSEWHERE)
     return program
 
 
 @dataclass(frozen=True, slots=True)
-class _Read:
+class _PreparedSide:
     """One side before any program runs; `program` is None if none is to run."""
 
     source: Path
     layers: Layers
     program: Path | None
 
-    def measured(self, ncu: str, gpu: GpuProfile | None) -> Layers:
+    def measure(self, ncu: str, gpu: GpuProfile | None) -> Layers:
         """Return the layers with the measurement of the program."""
         assert self.program is not None
-        notice(f"frx: measuring {one_line(str(self.source))} with ncu, which runs each kernel several times")
-        return replace(self.layers, ncu=measured_program(self.source, self.program, ncu, gpu))
+        print_notice(f"frx: measuring {clean_line(str(self.source))} with ncu, which runs each kernel several times")
+        return replace(self.layers, ncu=measure_program(self.source, self.program, ncu, gpu))
 
 
 @dataclass(frozen=True, slots=True)
-class _Side:
+class _SourceSide:
     """A source, called `a` or `b`, with what was measured of it already, and how it is compiled, if it is."""
 
     path: Path
@@ -126,10 +132,12 @@ class _Side:
     export: Path | None
     build: Build | None
 
-    def read(self, with_ptx: bool, with_ncu: bool, progress: Callable[[str], None], gpu: GpuProfile | None) -> _Read:
+    def read(
+        self, with_ptx: bool, with_ncu: bool, progress: Callable[[str], None], gpu: GpuProfile | None
+    ) -> _PreparedSide:
         """Read everything about a side that needs no run."""
         progress(f"reading {self.path}")
-        source = source_layer(self.path, gpu)
+        source = read_source_layer(self.path, gpu)
         given = Layers() if self.export is None else read_layers([self.export], gpu)
         if self.export is not None and given.ncu is None:
             said = f"--ncu-{self.name} {self.export} is nothing that Nsight Compute has written"
@@ -137,12 +145,12 @@ class _Side:
         ptx, program = None, None
         if self.build is not None:
             progress(f"compiling {self.path}")
-            ptx = compiled_ptx(self.path, self.build, self.name) if with_ptx else None
-            program = compiled_program(self.path, self.build, self.name) if with_ncu else None
-        return _Read(self.path, Layers(source, ptx, given.ncu), program)
+            ptx = compile_ptx_layer(self.path, self.build, self.name) if with_ptx else None
+            program = compile_program(self.path, self.build, self.name) if with_ncu else None
+        return _PreparedSide(self.path, Layers(source, ptx, given.ncu), program)
 
 
-def _nvcc() -> str:
+def _require_nvcc() -> str:
     program = find_nvcc()
     if program is None:
         raise EvidenceError("nvcc was not found", "install the CUDA toolkit, or set CUDA_HOME")
@@ -154,11 +162,11 @@ def show_comparison(
 ) -> int:
     """Write the comparison, and return the exit code: 0 if B is not worse; 1 if B is worse, or has regressions; 2 if
     the evidence does not tell."""
-    document = compare_document(found, again)
+    document = build_compare_document(found, again)
     terminal = detect_terminal(sys.stdout, os.environ)
     color = terminal.color and output is None and not as_document
     if as_document:
-        text = document_text(document)
+        text = format_document(document)
     else:
         text = render_comparison(document.result, top=top, width=terminal.width, color=color)
     write_report(text, output, color=color, for_people=not as_document)

@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-from frx_graph.cli.command_tree import command_tree
-from frx_graph.cli.completion_script import PROGRAMS, Shell, completion_script
-from frx_graph.cli.printing.output import QuietOption, notice
+from frx_graph.cli.command_tree import describe_commands
+from frx_graph.cli.completion_script import PROGRAMS, Shell, write_completion_script
+from frx_graph.cli.printing.output import QuietOption, print_notice
 from frx_graph.errors import OptionError
 from frx_graph.support.atomic_file import write_atomically
 
@@ -27,20 +27,20 @@ def completion(
     """Print the completion of frx for bash, zsh or fish, or install it. The script starts no Python, so print or
     install it again after an update of frx."""
     wanted = shell or _own_shell()
-    script = completion_script(wanted, list(command_tree()))
+    script = write_completion_script(wanted, list(describe_commands()))
     if not install:
         typer.echo(script, nl=False)
         return
-    for path in _places(wanted):
+    for path in _list_completion_files(wanted):
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(path, script)
         except OSError as error:
             message = f"cannot write {path}: {error.strerror}"
             raise OptionError(message, f"frx completion {wanted} > a file that your shell reads") from error
-        notice(f"frx: wrote {path}")
+        print_notice(f"frx: wrote {path}")
     if wanted is Shell.ZSH:
-        notice("frx: ~/.zshrc needs, before compinit: fpath+=~/.zfunc")
+        print_notice("frx: ~/.zshrc needs, before compinit: fpath+=~/.zfunc")
 
 
 def _own_shell() -> Shell:
@@ -50,7 +50,7 @@ def _own_shell() -> Shell:
     return Shell(name)
 
 
-def _places(shell: Shell) -> list[Path]:
+def _list_completion_files(shell: Shell) -> list[Path]:
     """Return the user's own files in which the shell looks for the completion of each program."""
     home = Path.home()
     match shell:

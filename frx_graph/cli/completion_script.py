@@ -39,7 +39,7 @@ class Shell(enum.StrEnum):
     FISH = "fish"
 
 
-def completion_script(shell: Shell, commands: Sequence[DescribedCommand]) -> str:
+def write_completion_script(shell: Shell, commands: Sequence[DescribedCommand]) -> str:
     """Return the script for a shell. All names in it are plain: letters, digits and hyphens."""
     match shell:
         case Shell.BASH:
@@ -47,15 +47,15 @@ def completion_script(shell: Shell, commands: Sequence[DescribedCommand]) -> str
         case Shell.ZSH:
             return _write_zsh(commands)
         case Shell.FISH:
-            return "\n".join(_fish_lines(commands)) + "\n"
+            return "\n".join(_write_fish_lines(commands)) + "\n"
 
 
-def _words(command: DescribedCommand) -> list[str]:
+def _list_words(command: DescribedCommand) -> list[str]:
     """Return the subcommands, and the choices of the arguments."""
     return [*command.below, *(choice for each in command.arguments for choice in each.choices)]
 
 
-def _options(command: DescribedCommand) -> Iterator[tuple[str, DescribedOption | None]]:
+def _collect_options(command: DescribedCommand) -> Iterator[tuple[str, DescribedOption | None]]:
     """Yield each name of an option with the option; None for `--help`."""
     for option in command.options:
         for name in (*option.names, *option.negations):
@@ -69,17 +69,20 @@ def _write_tables(commands: Sequence[DescribedCommand], *, before: str, last: st
     The arguments are shell expressions: the words before the cursor, the last of them, and what to do behind `--`.
     """
 
-    def case(command: DescribedCommand, words: Sequence[str], *more: str) -> str:
+    def format_case(command: DescribedCommand, words: Sequence[str], *more: str) -> str:
         key = "\\ ".join(("frx", *command.path, *more))
         return f"        {key}) words='{' '.join(words)}' ;;"
 
     choices = [
-        case(command, option.choices, name)
+        format_case(command, option.choices, name)
         for command in commands
-        for name, option in _options(command)
+        for name, option in _collect_options(command)
         if option is not None and option.choices
     ]
-    names = [case(command, [*_words(command), *(name for name, _ in _options(command))]) for command in commands]
+    names = [
+        format_case(command, [*_list_words(command), *(name for name, _ in _collect_options(command))])
+        for command in commands
+    ]
     return _TABLES.format(
         before=before,
         last=last,
@@ -125,18 +128,18 @@ def _write_zsh(commands: Sequence[DescribedCommand]) -> str:
     )
 
 
-def _fish_lines(commands: Sequence[DescribedCommand]) -> Iterator[str]:
+def _write_fish_lines(commands: Sequence[DescribedCommand]) -> Iterator[str]:
     yield "# Completion of frx for fish, printed by `frx completion fish`."
     for program in PROGRAMS:
         for command in commands:
-            words = " ".join(_words(command))
+            words = " ".join(_list_words(command))
             conditions = [f"__fish_seen_subcommand_from {word}" for word in command.path]
             if words:
                 conditions.append(f"not __fish_seen_subcommand_from {words}")
             when = f" -n '{'; and '.join(conditions)}'" if conditions else ""
             if words:
                 yield f"complete -c {program}{when} -a '{words}'"
-            for name, option in _options(command):
+            for name, option in _collect_options(command):
                 takes = "" if option is None or option.switch else " -r"
                 values = f" -f -a '{' '.join(option.choices)}'" if option is not None and option.choices else ""
                 kind = f"-l {name[2:]}" if name.startswith("--") else f"-s {name[1:]}"

@@ -17,11 +17,11 @@ from frx_graph.cli.printing.output import (
     print_checks,
     print_document,
 )
-from frx_graph.doctor.installation import check_installation, usable_devices
+from frx_graph.doctor.installation import check_installation, list_usable_devices
 from frx_graph.measure.machine.device_calibration import measure_again
-from frx_graph.reports.doctor_document import doctor_document
+from frx_graph.reports.doctor_document import build_doctor_document
 from frx_graph.reports.render.document import to_json
-from frx_graph.support.check import Status, worst
+from frx_graph.support.check import Status, find_worst
 
 _EXIT_CODES = {Status.OK: 0, Status.WARNING: 1, Status.ERROR: 2}
 
@@ -37,11 +37,11 @@ def doctor(
 ) -> None:
     """Check versions, device, compilers, caches and contracts. Exit code 0: all well; 1: warnings; 2: errors."""
     if measure:
-        for device in usable_devices():
+        for device in list_usable_devices():
             measure_again(device)
     checks = check_installation()
     if is_json(format, as_document):
-        print_document(to_json(doctor_document(checks)))
+        print_document(to_json(build_doctor_document(checks)))
     elif not is_quiet():
         print_checks(checks, Console(highlight=False, markup=False))
-    raise typer.Exit(_EXIT_CODES[worst(checks)])
+    raise typer.Exit(_EXIT_CODES[find_worst(checks)])

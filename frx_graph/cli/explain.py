@@ -14,15 +14,15 @@ from frx_graph.analyzers.layers import Layers, SourceLayer
 from frx_graph.analyzers.reconcile.reconciliation import reconcile
 from frx_graph.analyzers.run.steps import Scope
 from frx_graph.cli.options.evidence_options import RunScope, is_bundle
-from frx_graph.cli.printing.explanation_files import Explanations
-from frx_graph.cli.printing.output import QuietOption, stages
+from frx_graph.cli.printing.explanation_files import ExplanationFiles
+from frx_graph.cli.printing.output import QuietOption, show_stages
 from frx_graph.errors import EvidenceError, OptionError
-from frx_graph.evidence.file_kind import FileKind, file_kind
+from frx_graph.evidence.file_kind import FileKind, detect_file_kind
 from frx_graph.evidence.quoted_source import quote_source
 from frx_graph.reports.kernels.explain_document import ExplainDocument
-from frx_graph.reports.kernels.explanation import explain_ncu, explain_ptx, with_source
-from frx_graph.reports.kernels.kernel_document import ncu_document
-from frx_graph.reports.kernels.ptx_document import ptx_document
+from frx_graph.reports.kernels.explanation import add_source, explain_ncu, explain_ptx
+from frx_graph.reports.kernels.kernel_document import build_ncu_document
+from frx_graph.reports.kernels.ptx_document import build_ptx_document
 from frx_graph.reports.runs.run_explanation import explain_run
 
 
@@ -42,31 +42,31 @@ def explain(
 ) -> None:
     """Write frx_summary.txt, frx_llm_prompt.txt and frx_evidence.json: what slows kernels or a run down, and how to fix
     it."""
-    files = Explanations(out, force)
+    files = ExplanationFiles(out, force)
     files.check()
     if is_bundle(report):
         if source is not None:
             raise OptionError("--source is of kernels, and goes with a report on them", "leave it out")
-        with stages() as progress:
+        with show_stages() as progress:
             progress(f"reading {report}")
             result = analyze_bundle(report).document.result
         files.write(explain_run(result, scope or Scope.AUTO))
         return
     if scope is not None:
         raise OptionError("--scope chooses steps of a run's folder or zip", "leave it out")
-    with stages() as progress:
+    with show_stages() as progress:
         progress(f"reading {report}")
-        layers = _layers(report)
-        document = _explanation(layers)
+        layers = _read_report_layers(report)
+        document = _build_explanation(layers)
         if source is not None:
             progress(f"reading {source}")
-            document = _with_source(document, layers, source)
+            document = _add_source(document, layers, source)
     files.write(document)
 
 
-def _layers(report: Path) -> Layers:
+def _read_report_layers(report: Path) -> Layers:
     """Read the report. Raises `EvidenceError` if it is not a report on kernels."""
-    kind = file_kind(report)
+    kind = detect_file_kind(report)
     if kind not in (FileKind.NCU_CSV, FileKind.NCU_REPORT, FileKind.PTX):
         what = (
             "is source, which goes with a report" if kind is FileKind.CUDA else "is a trace, which tells of a whole run"
@@ -76,18 +76,20 @@ def _layers(report: Path) -> Layers:
     return read_layers([report])
 
 
-def _explanation(layers: Layers) -> ExplainDocument:
+def _build_explanation(layers: Layers) -> ExplainDocument:
     if layers.ncu is not None:
-        return explain_ncu(ncu_document(layers.ncu.export, layers.ncu.analysis).result)
+        return explain_ncu(build_ncu_document(layers.ncu.export, layers.ncu.analysis).result)
     assert layers.ptx is not None
-    return explain_ptx(ptx_document(layers.ptx.module, layers.ptx.analysis, layers.ptx.not_assembled_because).result)
+    return explain_ptx(
+        build_ptx_document(layers.ptx.module, layers.ptx.analysis, layers.ptx.not_assembled_because).result
+    )
 
 
-def _with_source(document: ExplainDocument, layers: Layers, path: Path) -> ExplainDocument:
+def _add_source(document: ExplainDocument, layers: Layers, path: Path) -> ExplainDocument:
     """Add the source at `path`, with its findings if it is CUDA; a Triton kernel is only quoted."""
     quoted = quote_source(path, [kernel.kernel_name for kernel in document.top_kernels])
     try:
         source = SourceLayer(*analyze_cuda(path))
     except EvidenceError:
-        return with_source(document, quoted, None, reconcile(layers))
-    return with_source(document, quoted, source.analysis.findings, reconcile(replace(layers, source=source)))
+        return add_source(document, quoted, None, reconcile(layers))
+    return add_source(document, quoted, source.analysis.findings, reconcile(replace(layers, source=source)))

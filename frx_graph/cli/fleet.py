@@ -13,11 +13,11 @@ from typing import Annotated
 import typer
 
 from frx_graph.cli.options.engine_option import AddressOption, check_engine
-from frx_graph.cli.printing.output import OnlyJsonOption, QuietOption, stages
-from frx_graph.cli.printing.report_output import document_text, write_report
+from frx_graph.cli.printing.output import OnlyJsonOption, QuietOption, show_stages
+from frx_graph.cli.printing.report_output import format_document, write_report
 from frx_graph.engines.engine import EngineName
 from frx_graph.errors import OptionError
-from frx_graph.fleet.fleet import Reading, read_here, summarise
+from frx_graph.fleet.fleet import Reading, read_locally, summarize_fleet
 from frx_graph.reports.advice.terminal import detect_terminal
 from frx_graph.reports.runs.fleet_report import render_fleet
 
@@ -46,12 +46,12 @@ def fleet(
     check_engine(engine, address, None)
     if workers is not None and engine is not EngineName.LOCAL:
         raise OptionError("--workers is for this machine", "a cluster reads with all of its processors")
-    with stages() as progress, _reading(engine, address, workers) as reading:
-        document = summarise(source, reading, progress, parquet)
+    with show_stages() as progress, _open_reader(engine, address, workers) as reading:
+        document = summarize_fleet(source, reading, progress, parquet)
     terminal = detect_terminal(sys.stdout, os.environ)
     color = terminal.color and output is None and not as_document
     if as_document:
-        text = document_text(document)
+        text = format_document(document)
     else:
         text = render_fleet(document, top=top, width=terminal.width, color=color)
     write_report(text, output, color=color, for_people=not as_document)
@@ -60,13 +60,13 @@ def fleet(
 
 
 @contextlib.contextmanager
-def _reading(engine: EngineName, address: str | None, workers: int | None) -> Iterator[Reading]:
+def _open_reader(engine: EngineName, address: str | None, workers: int | None) -> Iterator[Reading]:
     if engine is EngineName.LOCAL:
-        yield partial(read_here, workers=workers or len(os.sched_getaffinity(0)))
+        yield partial(read_locally, workers=workers or len(os.sched_getaffinity(0)))
         return
     # Not before: it imports Ray.
-    from frx_graph.engines.ray_cluster import ray_cluster
+    from frx_graph.engines.ray_cluster import connect_ray
     from frx_graph.fleet.ray_reading import read_on_cluster
 
-    with ray_cluster(address) as cluster:
+    with connect_ray(address) as cluster:
         yield partial(read_on_cluster, cluster.ray)

@@ -12,34 +12,34 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from frx_graph.cli.interrupt import ended_at_once
+from frx_graph.cli.interrupt import exit_on_interrupt
 from frx_graph.cli.printing.output import (
     OnlyJsonOption,
     QuietOption,
     is_quiet,
-    notice,
     print_checks,
     print_document,
+    print_notice,
     print_report,
-    stages,
+    show_stages,
 )
-from frx_graph.doctor.next_steps import NextCommand, describe, next_commands
+from frx_graph.doctor.next_steps import NextCommand, describe_script, suggest_commands
 from frx_graph.errors import OptionError
 from frx_graph.instrumentation.patch import patch as patched
-from frx_graph.instrumentation.patch import unpatch as unpatched
+from frx_graph.instrumentation.patch import remove_patch as unpatched
 from frx_graph.instrumentation.script import Script, read_script, replace_script
 from frx_graph.instrumentation.script_search import ScriptsFound, find_scripts
 from frx_graph.reports.advice.terminal import detect_terminal
 from frx_graph.reports.init_document import (
-    difference,
-    first_steps_document,
+    build_first_steps,
+    make_diff,
     render_diff,
-    unchanged_document,
-    written_document,
+    report_unchanged,
+    report_written,
 )
 from frx_graph.reports.render.document import to_json
 from frx_graph.support.check import Check
-from frx_graph.support.plain_text import one_line
+from frx_graph.support.plain_text import clean_line
 
 MOST_SHOWN = 10
 """Scripts."""
@@ -69,38 +69,38 @@ def init(
         script = read_script(patch)
         found = patched(script)
         if found is None:
-            _unchanged(script, "imports frx_graph already", as_document)
+            _report_unchanged(script, "imports frx_graph already", as_document)
             return
-        _written(script, found.text, yes=yes, as_document=as_document)
+        _write_script(script, found.text, yes=yes, as_document=as_document)
         if not as_document:
-            notice(f"frx: next: frx collect -- python {one_line(shlex.quote(str(patch)), _LONGEST)}")
-            notice(f"frx: undo: frx init --unpatch {one_line(shlex.quote(str(patch)), _LONGEST)}")
+            print_notice(f"frx: next: frx collect -- python {clean_line(shlex.quote(str(patch)), _LONGEST)}")
+            print_notice(f"frx: undo: frx init --unpatch {clean_line(shlex.quote(str(patch)), _LONGEST)}")
         return
     if unpatch is not None:
         script = read_script(unpatch)
         text = unpatched(script)
         if text is None:
-            _unchanged(script, "holds nothing that frx init has put in", as_document)
+            _report_unchanged(script, "holds nothing that frx init has put in", as_document)
         else:
-            _written(script, text, yes=yes, as_document=as_document)
+            _write_script(script, text, yes=yes, as_document=as_document)
         return
     if yes:
         raise OptionError("--yes answers --patch and --unpatch", "name a script with one of them")
-    _first_steps(as_document)
+    _show_first_steps(as_document)
 
 
-def _first_steps(as_document: bool) -> None:
-    with stages() as progress:
+def _show_first_steps(as_document: bool) -> None:
+    with show_stages() as progress:
         progress("importing torch")
-        with ended_at_once():
-            from frx_graph.doctor.machine import cuda_check, gpu_model_check, python_check, tools_check, torch_check
-        looked = (*python_check(), *torch_check(), *cuda_check(), *gpu_model_check(), *tools_check())
+        with exit_on_interrupt():
+            from frx_graph.doctor.machine import check_cuda, check_gpu_model, check_python, check_tools, check_torch
+        looked = (*check_python(), *check_torch(), *check_cuda(), *check_gpu_model(), *check_tools())
         checks = tuple(check for check in looked if check.name not in _FOR_SOURCES)
         progress("looking for training scripts")
         scripts = find_scripts(Path.cwd())
-    following = next_commands(checks, scripts)
+    following = suggest_commands(checks, scripts)
     if as_document:
-        print_document(to_json(first_steps_document(checks, scripts, following)))
+        print_document(to_json(build_first_steps(checks, scripts, following)))
         return
     if not is_quiet():
         _print_first_steps(checks, scripts, following)
@@ -112,29 +112,29 @@ def _print_first_steps(checks: Sequence[Check], scripts: ScriptsFound, following
     console.print("\nTraining scripts here" if scripts.scripts else "\nNo training script was found here.")
     for script in scripts.scripts[:MOST_SHOWN]:
         done = ", instrumented" if script.instrumented else ""
-        console.print(f"  {one_line(str(script.path))}  {one_line(describe(script))}{done}")
+        console.print(f"  {clean_line(str(script.path))}  {clean_line(describe_script(script))}{done}")
     if len(scripts.scripts) > MOST_SHOWN:
         console.print(f"  {len(scripts.scripts) - MOST_SHOWN} more")
     if not scripts.complete:
         console.print("  There are more files than were looked at.")
     console.print("\nNext")
     for each in following:
-        console.print(f"  {one_line(each.command)}\n      {each.does}")
+        console.print(f"  {clean_line(each.command)}\n      {each.does}")
 
 
-def _unchanged(script: Script, why: str, as_document: bool) -> None:
+def _report_unchanged(script: Script, why: str, as_document: bool) -> None:
     if as_document:
-        print_document(to_json(unchanged_document(script.path, why)))
-    notice(f"frx: {_named(script.path)} {why}; left as it is")
+        print_document(to_json(report_unchanged(script.path, why)))
+    print_notice(f"frx: {_format_path(script.path)} {why}; left as it is")
 
 
-def _named(path: Path) -> str:
-    return one_line(str(path), _LONGEST)
+def _format_path(path: Path) -> str:
+    return clean_line(str(path), _LONGEST)
 
 
-def _written(script: Script, text: str, *, yes: bool, as_document: bool) -> None:
+def _write_script(script: Script, text: str, *, yes: bool, as_document: bool) -> None:
     """Show the changes, ask, and write the script. Raises `OptionError` if there is no terminal to ask on."""
-    changes = difference(str(script.path), script.text, text)
+    changes = make_diff(str(script.path), script.text, text)
     if not as_document:
         terminal = detect_terminal(sys.stdout, os.environ)
         print_report(render_diff(changes, color=terminal.color), color=terminal.color)
@@ -143,10 +143,10 @@ def _written(script: Script, text: str, *, yes: bool, as_document: bool) -> None
             raise OptionError(
                 f"{script.path} was not written: there is no terminal to ask on", "--yes writes it without asking"
             )
-        if not typer.confirm(f"Write {_named(script.path)}?", err=True):
-            notice(f"frx: {_named(script.path)} was left as it is")
+        if not typer.confirm(f"Write {_format_path(script.path)}?", err=True):
+            print_notice(f"frx: {_format_path(script.path)} was left as it is")
             return
     replace_script(script, text)
     if as_document:
-        print_document(to_json(written_document(script.path, changes)))
-    notice(f"frx: wrote {_named(script.path)}")
+        print_document(to_json(report_written(script.path, changes)))
+    print_notice(f"frx: wrote {_format_path(script.path)}")

@@ -16,7 +16,7 @@ _SHOW_CURSOR = b"\r\x1b[K\x1b[?25h"
 """Undoes what a spinner has done to a terminal: to the start of the line, the rest of it deleted, the cursor shown."""
 
 
-class Interrupts:
+class SigintHandler:
     """Handle SIGINT as Python does, and remember it: exceptions that a model or a half-imported module raises after it
     are then known not to be their own errors."""
 
@@ -30,10 +30,10 @@ class Interrupts:
 
 
 @contextlib.contextmanager
-def interrupts() -> Iterator[Interrupts]:
+def watch_interrupts() -> Iterator[SigintHandler]:
     """Watch for SIGINT inside the block. Does nothing if another handler is set, or outside the main thread."""
-    handler = Interrupts()
-    ours = _in_main_thread() and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    handler = SigintHandler()
+    ours = _is_main_thread() and signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if ours:
         signal.signal(signal.SIGINT, handler)
     try:
@@ -44,25 +44,25 @@ def interrupts() -> Iterator[Interrupts]:
 
 
 @contextlib.contextmanager
-def ended_at_once() -> Iterator[None]:
+def exit_on_interrupt() -> Iterator[None]:
     """Let an interrupt end the process while torch is imported, within `watch_interrupts`. An exception would be taken
     for a missing module, or printed by an extension that goes on without it (torch 2.15 without numpy)."""
-    handler = signal.getsignal(signal.SIGINT) if _in_main_thread() else None
-    if not isinstance(handler, Interrupts):
+    handler = signal.getsignal(signal.SIGINT) if _is_main_thread() else None
+    if not isinstance(handler, SigintHandler):
         yield
         return
-    signal.signal(signal.SIGINT, _end)
+    signal.signal(signal.SIGINT, _exit_interrupted)
     try:
         yield
     finally:
-        if signal.getsignal(signal.SIGINT) is _end:
+        if signal.getsignal(signal.SIGINT) is _exit_interrupted:
             signal.signal(signal.SIGINT, handler)
 
 
-def _in_main_thread() -> bool:
+def _is_main_thread() -> bool:
     return threading.current_thread() is threading.main_thread()
 
 
-def _end(_number: int, _frame: FrameType | None) -> None:
+def _exit_interrupted(_number: int, _frame: FrameType | None) -> None:
     os.write(2, (_SHOW_CURSOR if os.isatty(2) else b"") + b"frx: interrupted\n")
     os._exit(EXIT_INTERRUPTED)

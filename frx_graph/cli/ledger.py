@@ -18,26 +18,26 @@ from frx_graph.cli.printing.output import (
     QuietOption,
     TextOrJson,
     is_json,
-    notice,
     print_document,
+    print_notice,
     print_report,
 )
-from frx_graph.config import advise_config
+from frx_graph.config import read_advise_config
 from frx_graph.errors import LedgerMissingError, OptionError
-from frx_graph.ledger.active_plans import Standing, fold
+from frx_graph.ledger.active_plans import PlanStates, fold_steps
 from frx_graph.ledger.database.opening import open_ledger, open_to_read
-from frx_graph.ledger.decision import Kind, Recorded, rollbacks, this_process
-from frx_graph.ledger.event_document import exported_lines
+from frx_graph.ledger.decision import Kind, RecordedEvent, make_process_author, make_rollbacks
+from frx_graph.ledger.event_document import export_lines
 from frx_graph.ledger.location import Location, choose_location
 from frx_graph.ledger.plain_file import TABLES_VERSION
-from frx_graph.ledger.schema import ledger_document
+from frx_graph.ledger.schema import build_ledger_document
 from frx_graph.ledger.store import EventFilter, Ledger
 from frx_graph.ledger.verification import verify as verify_ledger
 from frx_graph.reports.advice.terminal import detect_terminal
-from frx_graph.reports.render.quantities import plural
+from frx_graph.reports.render.quantities import format_count
 from frx_graph.reports.trials.event_text import render_event, render_list
 from frx_graph.support.atomic_file import write_atomically
-from frx_graph.support.plain_text import one_line
+from frx_graph.support.plain_text import clean_line
 
 DEFAULT_LIMIT = 20
 
@@ -76,17 +76,17 @@ def list_events(
 ) -> None:
     """List the last decisions, oldest first."""
     wanted = EventFilter(
-        _sixteen(signature, "--signature"),
-        _sixteen(environment, "--environment"),
-        tuple(_kind(name) for name in kind or ()),
+        _check_hex_name(signature, "--signature"),
+        _check_hex_name(environment, "--environment"),
+        tuple(_parse_kind(name) for name in kind or ()),
     )
-    place = _place(at)
-    source = _to_read(place)
-    total = 0 if source is None else source.count(wanted)
-    events = () if source is None else source.events(wanted, newest=limit)
-    standings = None if signature is None else _standings(source, signature, environment)
+    place = _choose_place(at)
+    source = _open_to_read(place)
+    total = 0 if source is None else source.count_events(wanted)
+    events = () if source is None else source.read_events(wanted, newest=limit)
+    standings = None if signature is None else _read_standings(source, signature, environment)
     if is_json(format, as_document):
-        print_document(ledger_document(str(place), total, events, standings))
+        print_document(build_ledger_document(str(place), total, events, standings))
         return
     if source is None:
         typer.echo(_NOTHING_YET.format(place))
@@ -106,14 +106,14 @@ def show(
     at: LedgerOption = None,
 ) -> None:
     """Print all about one decision, with its evidence."""
-    place = _place(at)
+    place = _choose_place(at)
     source = open_to_read(place)
     found = _find(source, event)
     if is_json(format, as_document):
-        print_document(ledger_document(str(place), 1, (found,)))
+        print_document(build_ledger_document(str(place), 1, (found,)))
         return
     terminal = detect_terminal(sys.stdout, os.environ)
-    text = render_event(found, source.evidence(found), width=terminal.width, color=terminal.color)
+    text = render_event(found, source.read_evidence(found), width=terminal.width, color=terminal.color)
     typer.echo(text, nl=False, color=terminal.color)
 
 
@@ -128,13 +128,13 @@ def rollback(
     _quiet: QuietOption = False,
 ) -> None:
     """Go back to the baseline: promoted plans are no longer applied, and not tried again until you ask for it."""
-    why = " ".join(one_line(reason, 1000).split())
+    why = " ".join(clean_line(reason, 1000).split())
     if not why:
         raise OptionError("--reason is empty", "say why in a line")
-    place = _place(at)
+    place = _choose_place(at)
     source = open_to_read(place)
-    promotions = _promotions(source, what, _sixteen(environment, "--environment"))
-    decisions = rollbacks(promotions, reason=why, by=this_process(), now=datetime.now(UTC))
+    promotions = _find_promotions(source, what, _check_hex_name(environment, "--environment"))
+    decisions = make_rollbacks(promotions, reason=why, by=make_process_author(), now=datetime.now(UTC))
     for event in open_ledger(place).append(decisions):
         decision = event.decision
         print_report(f"#{event.position} rolled back plan {decision.plan} of {decision.signature}", color=False)
@@ -147,8 +147,8 @@ def export(
     _quiet: QuietOption = False,
 ) -> None:
     """Write all events as JSON Lines, oldest first."""
-    source = _to_read(_place(at))
-    lines = iter(()) if source is None else exported_lines(source.rows())
+    source = _open_to_read(_choose_place(at))
+    lines = iter(()) if source is None else export_lines(source.read_rows())
     if output is None:
         for line in lines:
             typer.echo(line)
@@ -156,27 +156,27 @@ def export(
     try:
         write_atomically(output, "".join(f"{line}\n" for line in lines))
     except OSError as error:
-        message = f"cannot write {one_line(str(output))}: {error.strerror}"
+        message = f"cannot write {clean_line(str(output))}: {error.strerror}"
         raise OptionError(message, "choose another --output") from error
-    notice(f"frx: wrote {one_line(str(output))}")
+    print_notice(f"frx: wrote {clean_line(str(output))}")
 
 
 @ledger.command()
 def verify(at: LedgerOption = None, _quiet: QuietOption = False) -> None:
     """Check every event's hash, place and form, and that it was allowed. Exit code 0: sound; 1: not."""
-    place = _place(at)
-    source = _to_read(place)
+    place = _choose_place(at)
+    source = _open_to_read(place)
     if source is None:
         print_report(_NOTHING_YET.format(place), color=False)
         return
     found = verify_ledger(source)
     name = str(place)
     if found.problem is None:
-        print_report(f"{name}: {plural(found.sound, 'event')}, all sound", color=False)
+        print_report(f"{name}: {format_count(found.sound, 'event')}, all sound", color=False)
         return
     where = "" if found.problem.position is None else f"event {found.problem.position}: "
-    sound = "" if found.problem.position is None else f" ({plural(found.sound, 'event')} before it sound)"
-    print_report(f"{name}: {where}{one_line(found.problem.what, 1000)}{sound}", color=False)
+    sound = "" if found.problem.position is None else f" ({format_count(found.sound, 'event')} before it sound)"
+    print_report(f"{name}: {where}{clean_line(found.problem.what, 1000)}{sound}", color=False)
     raise typer.Exit(1)
 
 
@@ -186,7 +186,7 @@ def upgrade(at: LedgerOption = None, _quiet: QuietOption = False) -> None:
     itself; a database on a server is only upgraded by this command."""
     from frx_graph.ledger.database.migration import upgrade_ledger  # Alembic takes long to import
 
-    place = _place(at)
+    place = _choose_place(at)
     try:
         before = upgrade_ledger(place)
     except LedgerMissingError:
@@ -201,11 +201,11 @@ def upgrade(at: LedgerOption = None, _quiet: QuietOption = False) -> None:
         print_report(f"{place}: tables of version {TABLES_VERSION}; it had {was}", color=False)
 
 
-def _place(option: str | None) -> Location:
-    return choose_location(option, advise_config(Path.cwd()).ledger)
+def _choose_place(option: str | None) -> Location:
+    return choose_location(option, read_advise_config(Path.cwd()).ledger)
 
 
-def _to_read(place: Location) -> Ledger | None:
+def _open_to_read(place: Location) -> Ledger | None:
     """Open the ledger for reading; None if the default ledger does not exist yet. A named ledger must exist."""
     try:
         return open_to_read(place)
@@ -215,18 +215,18 @@ def _to_read(place: Location) -> Ledger | None:
         return None
 
 
-def _standings(source: Ledger | None, signature: str, environment: str | None) -> dict[str, Standing]:
+def _read_standings(source: Ledger | None, signature: str, environment: str | None) -> dict[str, PlanStates]:
     if source is None:
         return {}
-    steps = source.steps_by_environment(signature)
-    return {name: fold(each) for name, each in steps.items() if environment in (None, name)}
+    steps = source.read_steps_by_environment(signature)
+    return {name: fold_steps(each) for name, each in steps.items() if environment in (None, name)}
 
 
-def _promotions(source: Ledger, what: str, environment: str | None) -> list[Recorded]:
+def _find_promotions(source: Ledger, what: str, environment: str | None) -> list[RecordedEvent]:
     """Return the active promotions of a graph, or of the plan of an event."""
-    if _SIGNATURE.fullmatch(what) and (environments := source.steps_by_environment(what)):
+    if _SIGNATURE.fullmatch(what) and (environments := source.read_steps_by_environment(what)):
         names = [name for name in environments if environment in (None, name)]
-        found = [event for name in names for event in source.promotions(what, name)]
+        found = [event for name in names for event in source.read_promotions(what, name)]
         if not found:
             where = "" if environment is None else f" in environment {environment}"
             raise OptionError(f"nothing stands for {what}{where}", f"frx ledger list --signature {what}")
@@ -234,7 +234,7 @@ def _promotions(source: Ledger, what: str, environment: str | None) -> list[Reco
     decision = _find(source, what).decision
     if environment not in (None, decision.environment):
         raise OptionError(f"event {what} is not of environment {environment}", "leave --environment out")
-    standing = source.promotions(decision.signature, decision.environment)
+    standing = source.read_promotions(decision.signature, decision.environment)
     found = [event for event in standing if event.decision.plan == decision.plan]
     if not found:
         message = f"plan {decision.plan} does not stand for {decision.signature}"
@@ -242,30 +242,30 @@ def _promotions(source: Ledger, what: str, environment: str | None) -> list[Reco
     return found
 
 
-def _find(source: Ledger, name: str) -> Recorded:
+def _find(source: Ledger, name: str) -> RecordedEvent:
     if position := _POSITION.fullmatch(name):
-        found = source.at(int(position[1]))
+        found = source.read_at(int(position[1]))
     elif _HASH.fullmatch(name):
-        found = source.with_hash(name)
+        found = source.find_by_hash(name)
     else:
         hint = "its number, or the first 8 digits or more of its hash"
-        raise OptionError(f"{one_line(name, 80)!r} is not the name of an event", hint)
+        raise OptionError(f"{clean_line(name, 80)!r} is not the name of an event", hint)
     if found is None:
         raise OptionError(f"there is no event {name}", "frx ledger list shows them")
     return found
 
 
-def _sixteen(name: str | None, option: str) -> str | None:
+def _check_hex_name(name: str | None, option: str) -> str | None:
     if name is not None and not _SIGNATURE.fullmatch(name):
-        raise OptionError(f"{option} {one_line(name, 80)!r} is not sixteen hexadecimal digits", "frx ledger list")
+        raise OptionError(f"{option} {clean_line(name, 80)!r} is not sixteen hexadecimal digits", "frx ledger list")
     return name
 
 
-def _kind(name: str) -> Kind:
+def _parse_kind(name: str) -> Kind:
     known = {kind.value.replace(" ", "-"): kind for kind in Kind}
     plain = name.strip().lower().replace(" ", "-").replace("_", "-")
     if plain not in known:
         near = difflib.get_close_matches(plain, known, n=1)
         hint = f"did you mean {near[0]}?" if near else ", ".join(known)
-        raise OptionError(f"unknown --kind {one_line(name, 80)!r}", hint)
+        raise OptionError(f"unknown --kind {clean_line(name, 80)!r}", hint)
     return known[plain]

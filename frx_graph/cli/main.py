@@ -10,9 +10,9 @@ import sys
 import traceback
 from collections.abc import Sequence
 
-from frx_graph.cli.interrupt import EXIT_INTERRUPTED, ended_at_once, interrupts
-from frx_graph.errors import FrxError, first_line
-from frx_graph.support.plain_text import one_line
+from frx_graph.cli.interrupt import EXIT_INTERRUPTED, exit_on_interrupt, watch_interrupts
+from frx_graph.errors import FrxError, summarize_error
+from frx_graph.support.plain_text import clean_line
 
 EXIT_CLEAN, EXIT_FINDINGS, EXIT_ERROR = 0, 1, 2
 EXIT_BROKEN_PIPE = 141
@@ -23,22 +23,22 @@ _LONGEST = 4000
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run `frx` with these arguments, and return its exit code; every error becomes one line on standard error."""
-    with interrupts() as interrupted:
+    with watch_interrupts() as interrupted:
         try:
-            with ended_at_once():
+            with exit_on_interrupt():
                 from frx_graph.cli.commands import app
             code = app(args=list(sys.argv[1:] if arguments is None else arguments), standalone_mode=False)
         except KeyboardInterrupt:
             return _fail("interrupted", EXIT_INTERRUPTED)
         except BaseException as error:  # noqa: BLE001 - the boundary
-            return _fail("interrupted", EXIT_INTERRUPTED) if interrupted.came else _explained(error)
+            return _fail("interrupted", EXIT_INTERRUPTED) if interrupted.came else _report_error(error)
     if code == EXIT_INTERRUPTED:
         # Typer has made an exit of it, and says nothing.
         return _fail("interrupted", EXIT_INTERRUPTED)
     return code if isinstance(code, int) else EXIT_CLEAN
 
 
-def _explained(error: BaseException) -> int:
+def _report_error(error: BaseException) -> int:
     """Print this error, and return its exit code; an exit that no broken pipe has caused is raised again."""
     import typer
     from typer.exceptions import TyperException
@@ -46,7 +46,7 @@ def _explained(error: BaseException) -> int:
     if isinstance(error, FrxError):
         return _fail(str(error))
     if isinstance(error, TyperException):
-        return _fail(_usage(error.format_message(), error))
+        return _fail(_format_usage_error(error.format_message(), error))
     if isinstance(error, typer.Abort):
         return _fail("interrupted", EXIT_INTERRUPTED)
     if isinstance(error, SystemExit):
@@ -62,13 +62,13 @@ def _explained(error: BaseException) -> int:
     # A defect of ours is reported as one, in one line.
     if os.environ.get("FRX_DEBUG"):
         traceback.print_exception(error)
-    return _fail(f"internal error: {first_line(error)} (set FRX_DEBUG=1 for the traceback)")
+    return _fail(f"internal error: {summarize_error(error)} (set FRX_DEBUG=1 for the traceback)")
 
 
-def _usage(said: str, error: BaseException) -> str:
+def _format_usage_error(said: str, error: BaseException) -> str:
     """Return Typer's message without pydantic's words, with the nearest option as the hint."""
     name, possible = getattr(error, "option_name", None), getattr(error, "possibilities", None)
-    hint = f"{_command(error)} --help lists what it takes"
+    hint = f"{_format_command(error)} --help lists what it takes"
     if isinstance(name, str) and possible:
         said = said.partition(" (")[0]
         near = difflib.get_close_matches(name, possible, n=1, cutoff=0.7)
@@ -76,7 +76,7 @@ def _usage(said: str, error: BaseException) -> str:
     return f"{said.replace('Value error, ', '')} ({hint})"
 
 
-def _command(error: BaseException) -> str:
+def _format_command(error: BaseException) -> str:
     """Return the command that was typed, without `python -m`."""
     words, context = [], getattr(error, "ctx", None)
     while context is not None and context.parent is not None:
@@ -87,11 +87,11 @@ def _command(error: BaseException) -> str:
 
 def _fail(message: str, code: int = EXIT_ERROR) -> int:
     # It may quote what somebody else has written: names of files, texts of exceptions.
-    print(f"frx: {one_line(' '.join(message.split()), _LONGEST)}", file=sys.stderr)
+    print(f"frx: {clean_line(' '.join(message.split()), _LONGEST)}", file=sys.stderr)
     return code
 
 
-def _open_what_is_closed() -> None:
+def _reopen_closed_streams() -> None:
     """Open closed standard streams as /dev/null. The next file to be opened would otherwise get their descriptor, and
     output would be written into it."""
     for descriptor in range(3):
@@ -107,5 +107,5 @@ def _open_what_is_closed() -> None:
 
 def main() -> None:
     """Entry point of the `frx` script."""
-    _open_what_is_closed()
+    _reopen_closed_streams()
     sys.exit(run())

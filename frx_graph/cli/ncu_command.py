@@ -8,7 +8,7 @@ import typer
 
 from frx_graph.cli.printing.output import OnlyJsonOption, print_document
 from frx_graph.errors import OptionError
-from frx_graph.evidence.ncu.presets import PRESETS, ncu_arguments, preset_named, shell_line
+from frx_graph.evidence.ncu.presets import PRESETS, build_ncu_arguments, format_shell_line, get_preset
 
 _YOURS = "./your_app"
 
@@ -29,8 +29,8 @@ def ncu_command(
         return
     if preset is None:
         raise OptionError("which preset?", f"one of {', '.join(PRESETS)}")
-    arguments = ncu_arguments(
-        preset_named(preset),
+    arguments = build_ncu_arguments(
+        get_preset(preset),
         command or [_YOURS],
         output=output,
         kernel=kernel_name,
@@ -40,7 +40,7 @@ def ncu_command(
     if as_document:
         print_document({"preset": preset, "command": arguments})
     else:
-        typer.echo(shell_line(arguments))
+        typer.echo(format_shell_line(arguments))
 
 
 def _print_list(as_document: bool) -> None:

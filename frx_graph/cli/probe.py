@@ -22,15 +22,20 @@ from frx_graph.cli.printing.output import (
     TextOrJson,
     is_json,
     is_quiet,
-    notice,
     print_document,
+    print_notice,
 )
 from frx_graph.errors import OptionError
 from frx_graph.facts.operator_signature import OperatorSignature
 from frx_graph.measure.operators.contract_cases import Case
-from frx_graph.measure.operators.contract_measurement import measure_contract, trials
+from frx_graph.measure.operators.contract_measurement import measure_contract, plan_trials
 from frx_graph.measure.operators.contract_table import CASES
-from frx_graph.measure.operators.operator_contract import ContractRow, OperatorContract, contract_text, own_contracts
+from frx_graph.measure.operators.operator_contract import (
+    ContractRow,
+    OperatorContract,
+    dump_contract,
+    get_own_contracts,
+)
 from frx_graph.support.atomic_file import write_atomically
 
 
@@ -63,25 +68,25 @@ def probe(
     cases = select_cases(only)
     failures: dict[str, str] = {}
 
-    def failed(signature: OperatorSignature, reason: str) -> None:
+    def record_failure(signature: OperatorSignature, reason: str) -> None:
         dtypes = {str(tensor.dtype).removeprefix("torch.") for tensor in signature.tensors[:1]}
         failures.setdefault(f"{signature.target} {' '.join(dtypes)}", reason)
 
-    with _progress() as progress:
-        calls = len({trial.signature for trial in trials(cases, device.value)})
+    with _make_progress() as progress:
+        calls = len({trial.signature for trial in plan_trials(cases, device.value)})
         task = progress.add_task("operators", total=calls)
 
         def advance(signature: OperatorSignature) -> None:
             progress.update(task, advance=1, description=signature.target)
 
-        contract = measure_contract(cases, device.value, progress=advance, on_failure=failed)
+        contract = measure_contract(cases, device.value, progress=advance, on_failure=record_failure)
     written = _write(contract, output, whole=only is None)
     if is_json(format, as_document):
-        print_document(_document(contract, written, failures))
+        print_document(_build_document(contract, written, failures))
     elif not is_quiet():
         _print(contract, failures)
     if written is not None:
-        notice(f"contract {contract.name} written to {written}")
+        print_notice(f"contract {contract.name} written to {written}")
 
 
 def select_cases(only: Sequence[str] | None) -> tuple[Case, ...]:
@@ -104,19 +109,19 @@ def select_cases(only: Sequence[str] | None) -> tuple[Case, ...]:
 
 def _write(contract: OperatorContract, output: Path | None, *, whole: bool) -> Path | None:
     """Write to `output`, else to the cache; a part of a contract never replaces the one in the cache."""
-    path = output or (own_contracts() / f"{contract.name}.yaml" if whole else None)
+    path = output or (get_own_contracts() / f"{contract.name}.yaml" if whole else None)
     if path is None:
         return None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, contract_text(contract))
+        write_atomically(path, dump_contract(contract))
     except OSError as error:
         message = f"the contract cannot be written to {path}"
         raise OptionError(message, "name a file that can be written with --output") from error
     return path
 
 
-def _progress() -> Progress:
+def _make_progress() -> Progress:
     """Return a progress bar on standard error; it is hidden if that is no terminal."""
     console = Console(stderr=True)
     return Progress(
@@ -131,9 +136,9 @@ def _progress() -> Progress:
     )
 
 
-def _document(contract: OperatorContract, written: Path | None, failures: dict[str, str]) -> dict[str, Any]:
+def _build_document(contract: OperatorContract, written: Path | None, failures: dict[str, str]) -> dict[str, Any]:
     return {
-        "contract": yaml.safe_load(contract_text(contract)),
+        "contract": yaml.safe_load(dump_contract(contract)),
         "file": None if written is None else str(written),
         "not_measured": [{"call": call, "reason": reason} for call, reason in failures.items()],
     }

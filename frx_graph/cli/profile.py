@@ -16,13 +16,13 @@ import typer
 from frx_graph.analyze.layers import analyze_ncu, analyze_ptx
 from frx_graph.analyze.program_layers import Filters, measure_kernels
 from frx_graph.analyzers.kernels.analysis import KernelAnalysis
-from frx_graph.cli.options.evidence_options import GpuModel, kernels_code
-from frx_graph.cli.printing.explanation_files import Explanations
-from frx_graph.cli.printing.output import QuietOption, notice, print_result, stages
+from frx_graph.cli.options.evidence_options import GpuModel, get_kernels_exit_code
+from frx_graph.cli.printing.explanation_files import ExplanationFiles
+from frx_graph.cli.printing.output import QuietOption, print_notice, print_result, show_stages
 from frx_graph.errors import EvidenceError, OptionError
-from frx_graph.evidence.file_kind import FileKind, file_kind
+from frx_graph.evidence.file_kind import FileKind, detect_file_kind
 from frx_graph.evidence.ncu.launch import NcuExport
-from frx_graph.evidence.ncu.presets import Preset, preset_named, shell_line
+from frx_graph.evidence.ncu.presets import Preset, format_shell_line, get_preset
 from frx_graph.evidence.ncu.profiler import find_ncu
 from frx_graph.reports.advice.render import DEFAULT_TOP
 from frx_graph.reports.kernels import kernel_document, ptx_document
@@ -30,7 +30,7 @@ from frx_graph.reports.kernels.explanation import explain_ncu, explain_ptx
 from frx_graph.reports.kernels.kernel_report import render_kernels
 from frx_graph.reports.kernels.ptx_report import render_ptx
 from frx_graph.reports.render.recommendation_part import YOUR_PROGRAM
-from frx_graph.rules.gpu_profile import GpuProfile, cuda_gpu
+from frx_graph.rules.gpu_profile import GpuProfile, require_cuda_gpu
 
 _EXPORT = "ncu_report.csv"
 _DEFAULT_PRESET = "full"
@@ -67,45 +67,45 @@ def profile(
         raise OptionError("--out, --preset and filters are for programs that are run", "leave them out")
     explanations = None
     if explain:
-        explanations = Explanations(Path() if out is None else out.parent)
+        explanations = ExplanationFiles(Path() if out is None else out.parent)
         explanations.check()
-    gpu = cuda_gpu(gpu_model)
-    shown = _Shown(top, as_document, exit_zero, explanations)
+    gpu = require_cuda_gpu(gpu_model)
+    shown = _ReportPrinter(top, as_document, exit_zero, explanations)
     if ptx is not None:
-        raise typer.Exit(shown.ptx(ptx, gpu))
+        raise typer.Exit(shown.print_ptx(ptx, gpu))
     if ncu is not None:
-        with stages() as progress:
+        with show_stages() as progress:
             progress(f"reading {ncu}")
-            export, analysis = analyze_ncu(ncu, gpu, _kind(ncu))
-        raise typer.Exit(shown.ncu(export, analysis, ("--", *YOUR_PROGRAM)))
+            export, analysis = analyze_ncu(ncu, gpu, _detect_kind(ncu))
+        raise typer.Exit(shown.print_ncu(export, analysis, ("--", *YOUR_PROGRAM)))
     assert command
-    wanted = preset_named(preset or _DEFAULT_PRESET)
-    program = _ncu_for(command, wanted, filters, out)
+    wanted = get_preset(preset or _DEFAULT_PRESET)
+    program = _find_ncu(command, wanted, filters, out)
     count = len(wanted.counters)
-    notice(f"frx: measuring {count} metrics with ncu, which runs each kernel several times")
+    print_notice(f"frx: measuring {count} metrics with ncu, which runs each kernel several times")
     sys.stdout.flush()
     export, analysis, failed = measure_kernels(
         program, command, wanted, filters, out, gpu=gpu, program_output=_STDERR if as_document else None
     )
-    code = shown.ncu(export, analysis, (*filters.arguments, "--", *command))
+    code = shown.print_ncu(export, analysis, (*filters.arguments, "--", *command))
     if failed is not None:
         # Something was measured, and not all.
         raise failed
     raise typer.Exit(code)
 
 
-def _kind(path: Path) -> FileKind:
+def _detect_kind(path: Path) -> FileKind:
     """Return the kind of report that a file holds. Reading anything else as an export explains what was expected."""
-    return FileKind.NCU_REPORT if file_kind(path) is FileKind.NCU_REPORT else FileKind.NCU_CSV
+    return FileKind.NCU_REPORT if detect_file_kind(path) is FileKind.NCU_REPORT else FileKind.NCU_CSV
 
 
-def _ncu_for(command: Sequence[str], preset: Preset, filters: Filters, out: Path | None) -> str:
+def _find_ncu(command: Sequence[str], preset: Preset, filters: Filters, out: Path | None) -> str:
     """Return the path of ncu. Without one, print the command to run elsewhere. Raises `FrxError`, also for errors that
     would otherwise show only after the program has run."""
     program = find_ncu()
     if program is None:
         export = str(out or _EXPORT)
-        typer.echo(shell_line(filters.ncu_arguments(preset, command, export)), err=True)
+        typer.echo(format_shell_line(filters.build_ncu_command(preset, command, export)), err=True)
         install = "install Nsight Compute, or run the command above where there is one, then here"
         raise EvidenceError("ncu was not found on the PATH or under CUDA_HOME", f"{install} frx profile --ncu {export}")
     if shutil.which(command[0]) is None:
@@ -120,32 +120,32 @@ def _ncu_for(command: Sequence[str], preset: Preset, filters: Filters, out: Path
 
 
 @dataclass(frozen=True, slots=True)
-class _Shown:
+class _ReportPrinter:
     """Prints reports, and writes explanations if they are wanted."""
 
     top: int
     as_document: bool
     exit_zero: bool
-    explanations: Explanations | None
+    explanations: ExplanationFiles | None
 
-    def ncu(self, export: NcuExport, analysis: KernelAnalysis, measured: Sequence[str]) -> int:
+    def print_ncu(self, export: NcuExport, analysis: KernelAnalysis, measured: Sequence[str]) -> int:
         """Print an export's report, and return the exit code; `measured` are the arguments that measure it again."""
-        document = kernel_document.ncu_document(export, analysis)
+        document = kernel_document.build_ncu_document(export, analysis)
         render = partial(render_kernels, document.result, top=self.top, measured=measured)
         print_result(document, render, as_document=self.as_document)
         if self.explanations is not None:
             self.explanations.write(explain_ncu(document.result, measured=measured))
-        return self._exit_code(kernels_code(analysis))
+        return self._adjust_exit_code(get_kernels_exit_code(analysis))
 
-    def ptx(self, path: Path, gpu: GpuProfile | None) -> int:
+    def print_ptx(self, path: Path, gpu: GpuProfile | None) -> int:
         """Print the report on a PTX file, and return the exit code."""
-        with stages() as progress:
+        with show_stages() as progress:
             progress(f"reading {path}")
-            document = ptx_document.ptx_document(*analyze_ptx(path, gpu))
+            document = ptx_document.build_ptx_document(*analyze_ptx(path, gpu))
         print_result(document, partial(render_ptx, document.result, top=self.top), as_document=self.as_document)
         if self.explanations is not None:
             self.explanations.write(explain_ptx(document.result))
-        return self._exit_code(int(bool(document.result.bottlenecks)))
+        return self._adjust_exit_code(int(bool(document.result.bottlenecks)))
 
-    def _exit_code(self, code: int) -> int:
+    def _adjust_exit_code(self, code: int) -> int:
         return 0 if code == 1 and self.exit_zero else code

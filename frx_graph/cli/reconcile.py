@@ -11,12 +11,12 @@ import typer
 from frx_graph.analyze.layers import read_layers
 from frx_graph.analyzers.reconcile.reconciliation import reconcile as reconciled
 from frx_graph.cli.options.evidence_options import GpuModel
-from frx_graph.cli.printing.output import QuietOption, print_result, stages
+from frx_graph.cli.printing.output import QuietOption, print_result, show_stages
 from frx_graph.errors import OptionError
 from frx_graph.reports.advice.render import DEFAULT_TOP
-from frx_graph.reports.kernels.reconcile_document import reconcile_document
+from frx_graph.reports.kernels.reconcile_document import build_reconcile_document
 from frx_graph.reports.kernels.reconcile_report import render_reconciliation
-from frx_graph.rules.gpu_profile import cuda_gpu
+from frx_graph.rules.gpu_profile import require_cuda_gpu
 
 
 def reconcile(
@@ -30,12 +30,12 @@ def reconcile(
 ) -> None:
     """Print what source, PTX, counters and a trace of one program say together of its kernels, how sure that is, and
     what to measure to be sure. Exit code 0: nothing; 1: diagnoses; 2: an error."""
-    gpu = cuda_gpu(gpu_model)
-    with stages() as progress:
+    gpu = require_cuda_gpu(gpu_model)
+    with show_stages() as progress:
         progress(f"reading {', '.join(map(str, files))}")
         layers = read_layers(files, gpu)
     if gpu is not None and layers.source is None and layers.ptx is None and layers.ncu is None:
         raise OptionError("--gpu-model is for kernels: a trace names its own device", "leave it out")
-    document = reconcile_document(layers, reconciled(layers))
+    document = build_reconcile_document(layers, reconciled(layers))
     print_result(document, partial(render_reconciliation, document.result, top=top), as_document=as_document)
     raise typer.Exit(1 if document.result.diagnoses else 0)

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from frx_graph.cli.printing.output import FormatOption, JsonOption, TextOrJson, is_json, print_document
-from frx_graph.rules.rule_card import RuleCard, all_cards, load_card
+from frx_graph.rules.rule_card import RuleCard, load_all_cards, load_card
 
 
 def rules(
@@ -23,12 +23,12 @@ def rules(
     """List the rules, or print one rule's card: what it finds, why it costs, the fix, how safe it is."""
     card = load_card(code) if code is not None else None
     if is_json(format, as_document):
-        documents = [each.model_dump(mode="json") for each in (all_cards() if card is None else (card,))]
+        documents = [each.model_dump(mode="json") for each in (load_all_cards() if card is None else (card,))]
         print_document(documents if card is None else documents[0])
         return
     console = Console(highlight=False, markup=False)
     if card is None:
-        print_list(all_cards(), console)
+        print_list(load_all_cards(), console)
     else:
         print_card(card, console)
 

@@ -13,11 +13,11 @@ from typing import Annotated
 import typer
 from pydantic import SecretStr, ValidationError
 
-from frx_graph.cli.printing.output import QuietOption, notice
-from frx_graph.config import advise_config
+from frx_graph.cli.printing.output import QuietOption, print_notice
+from frx_graph.config import read_advise_config
 from frx_graph.errors import OptionError
 from frx_graph.ledger.location import choose_location
-from frx_graph.service.settings import MEGABYTE, TOKEN_VARIABLE, ServiceSettings, usual_workers
+from frx_graph.service.settings import MEGABYTE, TOKEN_VARIABLE, ServiceSettings, count_default_workers
 
 _BODIES_AT_ONCE = 8
 """Request bodies of the largest size that are held at once; more are answered with 503."""
@@ -47,14 +47,14 @@ def serve(
     Exit code 0: stopped; 2: an error."""
     try:
         from frx_graph.service.app import create_app
-        from frx_graph.service.http.connection import server_of
+        from frx_graph.service.http.connection import make_server
     except ImportError as error:
         raise OptionError(f"frx serve needs the package {error.name}", "pip install 'frx-graph[serve]'") from error
     try:
         settings = ServiceSettings(
             host=host,
             port=port,
-            token=_token(token_file),
+            token=_read_token(token_file),
             allowed_hosts=tuple(allow_host or ()),
             queue=queue,
             upload_bytes=max_upload_mb * MEGABYTE,
@@ -62,26 +62,26 @@ def serve(
             analysis_bytes=max_memory_mb * MEGABYTE,
             analysis_seconds=time_limit_s,
             shutdown_seconds=shutdown_s,
-            workers=workers or usual_workers(),
+            workers=workers or count_default_workers(),
         )
     except ValidationError as error:
         said = error.errors(include_input=False)[0]["msg"].removeprefix("Value error, ")
         hint = f"--token-file FILE, or {TOKEN_VARIABLE}: python -c 'import secrets; print(secrets.token_urlsafe())'"
         raise OptionError(f"frx serve: {said}", hint if "token" in said or "character" in said else "") from None
-    location = choose_location(ledger, advise_config(Path.cwd()).ledger)
-    server = server_of(create_app(settings, location), settings)
-    with listening(settings.host, settings.port) as opened:
+    location = choose_location(ledger, read_advise_config(Path.cwd()).ledger)
+    server = make_server(create_app(settings, location), settings)
+    with open_listening_socket(settings.host, settings.port) as opened:
         secured = "" if settings.token is None else ", with the token"
-        notice(f"frx: serving at http://{_address(opened)}{secured}; Ctrl-C stops")
+        print_notice(f"frx: serving at http://{_format_address(opened)}{secured}; Ctrl-C stops")
         # It exits by itself where the application does not start.
-        with _raised_again_for_nothing(), contextlib.suppress(SystemExit):
+        with _ignore_reraised_signals(), contextlib.suppress(SystemExit):
             server.run(sockets=[opened])
     if not server.started:
         raise OptionError("the service could not start", "see the messages above")
 
 
 @contextlib.contextmanager
-def _raised_again_for_nothing() -> Iterator[None]:
+def _ignore_reraised_signals() -> Iterator[None]:
     """Ignore the signals that the server raises again after it has handled them and stopped."""
     before = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -91,7 +91,7 @@ def _raised_again_for_nothing() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def listening(host: str, port: int) -> socket.socket:
+def open_listening_socket(host: str, port: int) -> socket.socket:
     """Return a listening socket. Raises `OptionError` if it cannot be opened."""
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -102,7 +102,7 @@ def listening(host: str, port: int) -> socket.socket:
         ) from None
 
 
-def _token(file: Path | None) -> SecretStr | None:
+def _read_token(file: Path | None) -> SecretStr | None:
     """Return the token, from a file or the environment: other users can read a process's arguments."""
     if file is None:
         given = os.environ.get(TOKEN_VARIABLE)
@@ -113,6 +113,6 @@ def _token(file: Path | None) -> SecretStr | None:
         raise OptionError(f"--token-file {file} cannot be read: {error}", "name a file of one line") from None
 
 
-def _address(listening: socket.socket) -> str:
+def _format_address(listening: socket.socket) -> str:
     host, port = listening.getsockname()[:2]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

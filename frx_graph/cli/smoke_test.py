@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import typer
 
-from frx_graph.cli.printing.output import OnlyJsonOption, QuietOption, print_document, print_report, stages
-from frx_graph.reports.doctor_document import smoke_document
+from frx_graph.cli.printing.output import OnlyJsonOption, QuietOption, print_document, print_report, show_stages
+from frx_graph.reports.doctor_document import build_smoke_document
 from frx_graph.reports.render.document import to_json
-from frx_graph.runs.smoke_test import smoke_test as run_smoke_test
-from frx_graph.support.plain_text import one_line
+from frx_graph.runs.smoke_test import run_smoke_checks as run_smoke_test
+from frx_graph.support.plain_text import clean_line
 
 
 def smoke_test(
@@ -17,14 +17,14 @@ def smoke_test(
 ) -> None:
     """Take a run that waits for its input through all of the pipeline, in a temporary directory. Exit code 0: all
     checks passed; 1: some failed."""
-    with stages() as progress:
+    with show_stages() as progress:
         progress("running the smoke test")
-        document = smoke_document([(check.name, check.problem) for check in run_smoke_test()])
+        document = build_smoke_document([(check.name, check.problem) for check in run_smoke_test()])
     if as_document:
         print_document(to_json(document))
     else:
         for check in document.result.checks:
-            problem = "" if check.problem is None else f": {one_line(check.problem)}"
+            problem = "" if check.problem is None else f": {clean_line(check.problem)}"
             print_report(f"[{'PASS' if check.passed else 'FAIL'}] {check.name}{problem}", color=False)
         failed = sum(not check.passed for check in document.result.checks)
         said = "All smoke-test checks passed." if not failed else f"{failed} of the smoke test's checks failed."

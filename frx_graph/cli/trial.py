@@ -11,14 +11,14 @@ from typing import Annotated
 
 import typer
 
-from frx_graph.autopilot.target_trial import TrialJob, Tried, matrix
+from frx_graph.autopilot.target_trial import TargetTrial, TrialJob, build_matrix
 from frx_graph.cli.ledger import LedgerOption
 from frx_graph.cli.options.engine_option import (
     AddressOption,
     EngineOption,
     WorkingDirOption,
     check_engine,
-    opened_engine,
+    open_engine,
 )
 from frx_graph.cli.options.placement import check_device, check_dtype, parse_shape
 from frx_graph.cli.printing.output import (
@@ -27,21 +27,21 @@ from frx_graph.cli.printing.output import (
     QuietOption,
     TextOrJson,
     is_json,
-    notice,
+    print_notice,
     print_result,
-    stages,
+    show_stages,
 )
-from frx_graph.cli.trial_record import Promoted, fastest_promoted_again, recorded
-from frx_graph.config import advise_config, policy_of
-from frx_graph.engines.engine import EngineName, Finished, Holding
+from frx_graph.cli.trial_record import PromotedTrial, promote_fastest_again, record_trial
+from frx_graph.config import read_advise_config, read_policy_table
+from frx_graph.engines.engine import EngineName, Holding, JobResult
 from frx_graph.errors import FrxError, LedgerError, OptionError
 from frx_graph.ledger.database.opening import check_writable
 from frx_graph.ledger.location import Location, choose_location
 from frx_graph.options import PLANNED, check_inner
-from frx_graph.reports.trials.trial_document import NOTHING_TRIED, MatrixEntry, TrialDocument, matrix_document
+from frx_graph.reports.trials.trial_document import NOTHING_TRIED, MatrixEntry, TrialDocument, build_matrix_document
 from frx_graph.reports.trials.trial_report import render_matrix, render_trial
-from frx_graph.support.plain_text import one_line
-from frx_graph.support.supervisor.process import cleaned_up_when_terminated
+from frx_graph.support.plain_text import clean_line
+from frx_graph.support.supervisor.process import unwind_on_termination
 from frx_graph.trials.policy import read_policy
 
 
@@ -93,19 +93,19 @@ def trial(
     """Try what frx would make of a model against what its compiler makes of it. Exit code 0: promoted, or nothing to
     try; 1: not promoted, or not all; 2: an error, or a decision could not be recorded. Decisions are kept in the
     ledger."""
-    config = advise_config(Path.cwd())
-    rules = read_policy(policy) if policy is not None else policy_of(config)
+    config = read_advise_config(Path.cwd())
+    rules = read_policy(policy) if policy is not None else read_policy_table(config)
     _check_inner(inner)
     for name in dtype or ():
         check_dtype(name)
     check_engine(engine, address, working_dir)
-    holding = _holding(engine, device)
+    holding = _choose_holding(engine, device)
     if aa and candidate:
         raise OptionError("--aa tries the baseline against itself, --candidate something else", "leave one of them out")
     place = choose_location(ledger, config.ledger)
     if not aa:
         check_writable(place)
-    jobs = matrix(
+    jobs = build_matrix(
         targets,
         [parse_shape(text) for text in shape or ()],
         dtype or (),
@@ -116,22 +116,22 @@ def trial(
         against_itself=aa,
         policy=rules,
     )
-    kept = _Kept(jobs, place)
+    kept = _TrialResults(jobs, place)
     with (
-        cleaned_up_when_terminated(),
-        stages() as progress,
-        opened_engine(engine, address, working_dir, holding) as chosen,
+        unwind_on_termination(),
+        show_stages() as progress,
+        open_engine(engine, address, working_dir, holding) as chosen,
         contextlib.closing(chosen.run(jobs, progress)) as finished,
     ):
         try:
             for one in finished:
-                kept.keep(one)
+                kept.record_result(one)
         finally:
             # Also where somebody ends it before all have ended: what was promoted until then stays.
-            kept.settle()
+            kept.promote_fastest()
     as_asked = is_json(format, as_document)
     if len(jobs) > 1:
-        table = matrix_document(kept.entries)
+        table = build_matrix_document(kept.entries)
         print_result(table, partial(render_matrix, table), as_document=as_asked)
     elif as_asked or not kept.untried:
         print_result(kept.only, partial(render_trial, kept.only), as_document=as_asked)
@@ -139,7 +139,7 @@ def trial(
     raise typer.Exit(0 if all(kept.good) else 1)
 
 
-class _Kept:
+class _TrialResults:
     """Results of the jobs so far; each is recorded as soon as it is known."""
 
     def __init__(self, jobs: Sequence[TrialJob], place: Location) -> None:
@@ -148,32 +148,32 @@ class _Kept:
         self._errors: list[FrxError] = []
         self._failed: dict[int, FrxError] = {}
         self._documents: dict[int, TrialDocument] = {}
-        self._promoted: list[Promoted] = []
+        self._promoted: list[PromotedTrial] = []
         self.good: list[bool] = []
         """One entry per finished job: True if it was promoted or had nothing to try."""
         self.untried: set[int] = set()
         """Jobs with nothing to try."""
 
-    def keep(self, one: Finished[Tried | None]) -> None:
+    def record_result(self, one: JobResult[TargetTrial | None]) -> None:
         """Record the result of one job in the ledger."""
         if isinstance(one.result, FrxError):
             self._failed[one.number] = one.result
             return
-        record = recorded(one.result, self._jobs[one.number], self._place, one.placed)
+        record = record_trial(one.result, self._jobs[one.number], self._place, one.placed)
         self._documents[one.number] = record.document
         self.good.append(one.result is None or one.result.promotes)
         if one.result is None:
             self.untried.add(one.number)
-            notice(f"{one_line(self._jobs[one.number].label)}: {NOTHING_TRIED}")
+            print_notice(f"{clean_line(self._jobs[one.number].label)}: {NOTHING_TRIED}")
         elif (measured := one.result.run.verdict.statistics) is not None:
-            self._promoted += [Promoted(one.number, made, measured.ratio_median) for made in record.promoted]
+            self._promoted += [PromotedTrial(one.number, made, measured.ratio_median) for made in record.promoted]
         if record.error is not None:
             self._errors.append(record.error)
 
-    def settle(self) -> None:
+    def promote_fastest(self) -> None:
         """Promote the fastest plan again, for each graph that several plans were promoted for."""
         try:
-            for again in fastest_promoted_again(self._promoted, self._place):
+            for again in promote_fastest_again(self._promoted, self._place):
                 document = self._documents[again.number]
                 said = f"{document.decision}, #{again.position} once more, as the fastest of {again.plans}"
                 self._documents[again.number] = document.model_copy(update={"decision": said})
@@ -208,7 +208,7 @@ class _Kept:
             raise error
 
 
-def _holding(engine: EngineName, device: str | None) -> Holding:
+def _choose_holding(engine: EngineName, device: str | None) -> Holding:
     """Return the resources that a trial on this device reserves. Raises `OptionError` for a device that is not
     available."""
     if engine is EngineName.LOCAL:

@@ -8,14 +8,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 
-from frx_graph.autopilot.target_trial import TrialJob, Tried, decisions
-from frx_graph.engines.engine import Placed
+from frx_graph.autopilot.target_trial import TargetTrial, TrialJob, make_decisions
+from frx_graph.engines.engine import Placement
 from frx_graph.errors import LedgerError, LedgerUncertainError
 from frx_graph.ledger.database.opening import open_ledger
-from frx_graph.ledger.decision import Decision, Kind, this_process
+from frx_graph.ledger.decision import Decision, Kind, make_process_author
 from frx_graph.ledger.location import Location
 from frx_graph.reports.render.document import to_json
-from frx_graph.reports.trials.trial_document import PlacePart, TrialDocument, nothing_tried, trial_document
+from frx_graph.reports.trials.trial_document import PlacePart, TrialDocument, build_trial_document, report_nothing_tried
 
 AUTHOR = "frx trial"
 NOT_EACH = (
@@ -36,15 +36,15 @@ class TrialRecord:
     """One for each graph that its plan was promoted for."""
 
 
-def recorded(tried: Tried | None, job: TrialJob, place: Location, placed: Placed | None) -> TrialRecord:
+def record_trial(tried: TargetTrial | None, job: TrialJob, place: Location, placed: Placement | None) -> TrialRecord:
     """Record a trial's decisions in the ledger, and return its document."""
     asked, policy = job.asked, job.policy
     if tried is None:
         target = asked.workload.target
-        return TrialRecord(nothing_tried(target=target, train=asked.train, inner=asked.inner, policy=policy))
+        return TrialRecord(report_nothing_tried(target=target, train=asked.train, inner=asked.inner, policy=policy))
 
     def document(decision: str) -> TrialDocument:
-        return trial_document(
+        return build_trial_document(
             tried.run,
             target=asked.workload.target,
             train=asked.train,
@@ -58,7 +58,7 @@ def recorded(tried: Tried | None, job: TrialJob, place: Location, placed: Placed
     if asked.against_itself:
         return TrialRecord(document("nothing is recorded of a baseline against itself"))
     text = json.dumps(to_json(document(f"recorded in {place}")), allow_nan=False)
-    wanted = decisions(tried, policy, text, this_process(AUTHOR))
+    wanted = make_decisions(tried, policy, text, make_process_author(AUTHOR))
     if not wanted:
         return TrialRecord(document("not recorded: it ended before an arm could say on what machine it runs"))
     try:
@@ -74,7 +74,7 @@ def recorded(tried: Tried | None, job: TrialJob, place: Location, placed: Placed
 
 
 @dataclass(frozen=True, slots=True)
-class Promoted:
+class PromotedTrial:
     """A plan that one of several trials has promoted."""
 
     number: int
@@ -85,7 +85,7 @@ class Promoted:
 
 
 @dataclass(frozen=True, slots=True)
-class Again:
+class RepeatedPromotion:
     """A trial whose plan was promoted once more."""
 
     number: int
@@ -95,10 +95,10 @@ class Again:
     """Number of promoted plans among which it is the fastest."""
 
 
-def fastest_promoted_again(promoted: Iterable[Promoted], place: Location) -> Iterator[Again]:
+def promote_fastest_again(promoted: Iterable[PromotedTrial], place: Location) -> Iterator[RepeatedPromotion]:
     """Promote the fastest plan again for each graph and environment in which another one is active. Of two equally fast
     plans the first one takes precedence. Raises `LedgerError`."""
-    by_graph: defaultdict[tuple[str, str], list[Promoted]] = defaultdict(list)
+    by_graph: defaultdict[tuple[str, str], list[PromotedTrial]] = defaultdict(list)
     for one in sorted(promoted, key=lambda one: one.number):
         by_graph[one.decision.signature, one.decision.environment].append(one)
     for (signature, environment), those in by_graph.items():
@@ -106,7 +106,7 @@ def fastest_promoted_again(promoted: Iterable[Promoted], place: Location) -> Ite
         if len(plans) < 2:
             continue
         ledger = open_ledger(place)
-        standing = ledger.standing(signature, environment)
+        standing = ledger.read_standing(signature, environment)
         left = [one for one in those if standing.plans[one.decision.plan].stands]
         if standing.current is None or standing.current.plan not in plans:
             continue
@@ -117,9 +117,9 @@ def fastest_promoted_again(promoted: Iterable[Promoted], place: Location) -> Ite
         policy = best.decision.policy
         (event,) = ledger.append(
             [
-                best.decision.followed_by(
-                    Kind.PROMOTED, reason=reason, by=this_process(AUTHOR), at=datetime.now(UTC), policy=policy
+                best.decision.make_follow_up(
+                    Kind.PROMOTED, reason=reason, by=make_process_author(AUTHOR), at=datetime.now(UTC), policy=policy
                 )
             ]
         )
-        yield Again(best.number, event.position, len(plans))
+        yield RepeatedPromotion(best.number, event.position, len(plans))

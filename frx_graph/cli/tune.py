@@ -16,20 +16,20 @@ from frx_graph.cli.options.engine_option import (
     EngineOption,
     WorkingDirOption,
     check_engine,
-    opened_cluster,
+    open_cluster,
 )
-from frx_graph.cli.printing.output import QuietOption, notice, print_result, stages
+from frx_graph.cli.printing.output import QuietOption, print_notice, print_result, show_stages
 from frx_graph.engines.engine import EngineName, Holding
 from frx_graph.errors import OptionError
 from frx_graph.reports.trials.tune_report import render_tune
-from frx_graph.runs.tune.examination import diagnose
+from frx_graph.runs.tune.examination import find_bottleneck
 from frx_graph.runs.tune.families import FAMILIES
 from frx_graph.runs.tune.families.custom import NAME as CUSTOM
 from frx_graph.runs.tune.settings import TuneSettings
-from frx_graph.runs.tune.tune_folder import new_folder, resumed_folder
+from frx_graph.runs.tune.tune_folder import make_tune_folder, open_tune_folder
 from frx_graph.runs.tune.tune_run import MARKDOWN, REPORT, TuneRun
-from frx_graph.support.plain_text import one_line
-from frx_graph.support.supervisor.process import cleaned_up_when_terminated
+from frx_graph.support.plain_text import clean_line
+from frx_graph.support.supervisor.process import unwind_on_termination
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NEXT = re.compile(r",(?=[^,]*=)")
@@ -115,7 +115,7 @@ def tune(
             output_abs_tolerance=output_abs_tolerance,
             allow_nonfinite_loss=allow_nonfinite_loss,
             sample_interval_ms=sample_interval_ms,
-            candidates=tuple(_variables(text) for text in candidate or ()),
+            candidates=tuple(_parse_variables(text) for text in candidate or ()),
             families=tuple(family or ()),
             one_at_a_time=one_at_a_time,
             ignore_load=ignore_load,
@@ -129,18 +129,18 @@ def tune(
     _check_bottleneck(bottleneck)
     check_engine(engine, address, working_dir)
     if resume is not None:
-        folder = resumed_folder(resume, settings)
+        folder = open_tune_folder(resume, settings)
     else:
-        folder = new_folder(out, f"tune-{secrets.token_hex(4)}", settings)
+        folder = make_tune_folder(out, f"tune-{secrets.token_hex(4)}", settings)
     # A signal ends the process where this block ends: what is said of the report is said within.
-    with folder.held(), cleaned_up_when_terminated():
+    with folder.hold(), unwind_on_termination():
         _print_line(f"frx autopilot — {'going on with' if resume else 'starting'} tune run {folder.name}")
-        _print_line(f"Workload : {one_line(' '.join(command))}")
+        _print_line(f"Workload : {clean_line(' '.join(command))}")
         _print_line(f"Max trials: {max_trials} | Time budget: {time_budget_s:g}s/trial")
         try:
-            with stages() as progress, opened_cluster(engine, address, working_dir, Holding.NODE) as cluster:
+            with show_stages() as progress, open_cluster(engine, address, working_dir, Holding.NODE) as cluster:
                 document = TuneRun(
-                    settings, folder, diagnose=diagnose, say=_print_line, progress=progress, cluster=cluster
+                    settings, folder, diagnose=find_bottleneck, say=_print_line, progress=progress, cluster=cluster
                 ).run()
         finally:
             _print_line(f"Report saved: {folder.path / REPORT}")
@@ -149,14 +149,14 @@ def tune(
     raise typer.Exit(0 if document.winner is not None else 1)
 
 
-def _variables(text: str) -> tuple[tuple[str, str], ...]:
+def _parse_variables(text: str) -> tuple[tuple[str, str], ...]:
     """`A=1,B=2`. Raises `OptionError`."""
     pairs = []
     for part in _NEXT.split(text):
         name, equals, value = part.partition("=")
         if not equals or _VARIABLE.fullmatch(name) is None:
             raise OptionError(
-                f"--candidate {one_line(text)}: {one_line(part)} sets no variable", "NAME=VALUE,NAME=VALUE"
+                f"--candidate {clean_line(text)}: {clean_line(part)} sets no variable", "NAME=VALUE,NAME=VALUE"
             )
         pairs.append((name, value))
     return tuple(pairs)
@@ -166,16 +166,16 @@ def _check_families(settings: TuneSettings) -> None:
     known = [*(family.name for family in FAMILIES), CUSTOM]
     for name in settings.families:
         if name not in known:
-            raise OptionError(f"no family {one_line(name)}", f"one of {', '.join(known)}")
+            raise OptionError(f"no family {clean_line(name)}", f"one of {', '.join(known)}")
 
 
 def _check_bottleneck(label: str | None) -> None:
     known = {label for family in FAMILIES for label in family.bottlenecks}
     if label is not None and label not in known:
-        raise OptionError(f"no family helps against {one_line(label)}", f"one of {', '.join(sorted(known))}")
+        raise OptionError(f"no family helps against {clean_line(label)}", f"one of {', '.join(sorted(known))}")
 
 
 def _print_line(text: str) -> None:
     """Print a line on standard error, with its indentation."""
     indent = len(text) - len(text.lstrip(" "))
-    notice(" " * indent + one_line(text, 400))
+    print_notice(" " * indent + clean_line(text, 400))

@@ -10,12 +10,12 @@ from torch import Tensor, fx
 from frx_graph.support.torch_internals import CompileContext, TracingContext
 
 
-def graph_id() -> str:
+def get_graph_id() -> str:
     """Return the compile id of the graph that is being compiled."""
     return str(CompileContext.current_compile_id() or "graph")
 
 
-def static_inputs(placeholders: Sequence[str], backward: bool) -> frozenset[str]:
+def find_static_inputs(placeholders: Sequence[str], backward: bool) -> frozenset[str]:
     """Return the placeholders of parameters and buffers.
 
     AOTAutograd names the forward's inputs that a backward reads by their numbers: `primals_3` is the third.
@@ -30,10 +30,10 @@ def static_inputs(placeholders: Sequence[str], backward: bool) -> frozenset[str]
     return frozenset(name for index, name in enumerate(placeholders) if index in static)
 
 
-def visible_outputs(module: fx.GraphModule, backward: bool) -> list[str]:
+def find_visible_outputs(module: fx.GraphModule, backward: bool) -> list[str]:
     """Return the outputs that the program sees. The others are saved for a backward compiled for their strides."""
     context = TracingContext.try_get()
-    outputs = output_names(module)
+    outputs = list_output_names(module)
     if backward or context is None or context.fw_metadata is None:
         return outputs
     metadata = context.fw_metadata
@@ -47,21 +47,21 @@ def report_output_strides(module: fx.GraphModule) -> None:
         return
     # Effect tokens come first, and are not counted.
     tokens = 0 if context.fw_metadata is None else len(context.fw_metadata.tokens)
-    context.output_strides.extend(output_strides(module)[tokens:])
+    context.output_strides.extend(list_output_strides(module)[tokens:])
 
 
-def output_names(module: fx.GraphModule) -> list[str]:
+def list_output_names(module: fx.GraphModule) -> list[str]:
     """Return the names of the graph's outputs, in order; empty for an output that is no node."""
-    return [node.name if isinstance(node, fx.Node) else "" for node in _output_nodes(module)]
+    return [node.name if isinstance(node, fx.Node) else "" for node in _list_output_nodes(module)]
 
 
-def output_strides(module: fx.GraphModule) -> list[tuple[Any, ...] | None]:
+def list_output_strides(module: fx.GraphModule) -> list[tuple[Any, ...] | None]:
     """Return the strides of the graph's outputs, in order; None for an output that is no tensor."""
-    values = [node.meta.get("val") if isinstance(node, fx.Node) else None for node in _output_nodes(module)]
+    values = [node.meta.get("val") if isinstance(node, fx.Node) else None for node in _list_output_nodes(module)]
     return [tuple(value.stride()) if isinstance(value, Tensor) else None for value in values]
 
 
-def _output_nodes(module: fx.GraphModule) -> Sequence[Any]:
+def _list_output_nodes(module: fx.GraphModule) -> Sequence[Any]:
     outputs = module.graph.output_node().args[0]
     assert isinstance(outputs, (list, tuple)), "AOTAutograd's graphs return a flat list"
     return outputs

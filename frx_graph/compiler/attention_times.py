@@ -12,7 +12,7 @@ from frx_graph.capture.aten_trace import trace_eager
 from frx_graph.facts.build import build_graph_facts
 from frx_graph.facts.graph_facts import OpFacts
 from frx_graph.facts.operator_families import LAYOUT_COPIES
-from frx_graph.facts.operator_signature import OperatorSignature, signature_of
+from frx_graph.facts.operator_signature import OperatorSignature, build_signature
 from frx_graph.measure.measurement_cache import MeasuredOperators
 from frx_graph.passes.copies.view_chain import is_view
 from frx_graph.passes.rewrites.attention_from_views import FusedAttention
@@ -21,7 +21,7 @@ from frx_graph.support.torch_internals import FakeTensorMode
 _NO_WORK = frozenset({"aten.ones_like", "aten.empty_like", "aten.detach", "aten.alias"})
 
 
-def attention_seconds(
+def time_attention(
     dynamo: fx.GraphModule, fused: FusedAttention, mode: FakeTensorMode, inner: str, measured: MeasuredOperators
 ) -> tuple[float | None, float | None]:
     """Return the measured seconds as written and as one call, with the backward if gradients are needed.
@@ -30,24 +30,24 @@ def attention_seconds(
     """
     written = fused.written
     both = [
-        _operators(dynamo, nodes, result, mode, inner)
+        _list_operator_calls(dynamo, nodes, result, mode, inner)
         for nodes, result in (
             ((*written.path, written.second), written.second),
             (fused.inserted, fused.result),
         )
     ]
     measured.time([list(dict.fromkeys(signature for signatures in both for signature in signatures))])
-    as_written, as_one = (_total(signatures, measured) for signatures in both)
+    as_written, as_one = (_sum_seconds(signatures, measured) for signatures in both)
     return as_written, as_one
 
 
-def _total(signatures: Sequence[OperatorSignature], measured: MeasuredOperators) -> float | None:
+def _sum_seconds(signatures: Sequence[OperatorSignature], measured: MeasuredOperators) -> float | None:
     times = [measured.seconds(signature) for signature in signatures]
     known = [seconds for seconds in times if seconds is not None]
     return sum(known) if len(known) == len(times) else None
 
 
-def _operators(
+def _list_operator_calls(
     dynamo: fx.GraphModule, nodes: Sequence[fx.Node], result: fx.Node, mode: FakeTensorMode, inner: str
 ) -> list[OperatorSignature]:
     """Return the operator calls of `nodes`, forward and backward, without views."""
@@ -59,7 +59,7 @@ def _operators(
         for given in node.all_input_nodes:
             if given not in members and given not in copied:
                 copied[given] = graph.placeholder(given.name)
-                fakes.append(_alone(given.meta["example_value"], mode))
+                fakes.append(_make_leaf(given.meta["example_value"], mode))
     # Placeholders come first.
     for node in nodes:
         copied[node] = graph.node_copy(node, copied.__getitem__)
@@ -68,10 +68,10 @@ def _operators(
     region = fx.GraphModule(dynamo, graph)
     captured = trace_eager(region, fakes, mode, graph_id="", origin="", inputs=(), train=train)
     facts = build_graph_facts(captured)
-    return [signature_of(op, facts) for op in facts.ops if _counts(op, inner)]
+    return [build_signature(op, facts) for op in facts.ops if _takes_time(op, inner)]
 
 
-def _alone(value: Any, mode: FakeTensorMode) -> Any:
+def _make_leaf(value: Any, mode: FakeTensorMode) -> Any:
     """Return a leaf like `value`, at which the backward ends."""
     if not isinstance(value, Tensor):
         return value
@@ -80,7 +80,7 @@ def _alone(value: Any, mode: FakeTensorMode) -> Any:
     return leaf.requires_grad_(value.requires_grad)
 
 
-def _counts(op: OpFacts, inner: str) -> bool:
+def _takes_time(op: OpFacts, inner: str) -> bool:
     if is_view(op) or op.operator in _NO_WORK:
         return False
     return inner != "inductor" or not (op.pointwise or op.operator in LAYOUT_COPIES)

@@ -23,15 +23,15 @@ every start."""
 
 
 @functools.cache
-def code_hash() -> str:
-    """Return a hash of the files that `compiling_code` lists: other code may compile a graph differently."""
+def compute_code_hash() -> str:
+    """Return a hash of the files that `list_compiling_files` lists: other code may compile a graph differently."""
     digest = hashlib.sha256()
-    for path in compiling_code():
+    for path in list_compiling_files():
         digest.update(Path(path).read_bytes())
     return digest.hexdigest()[:16]
 
 
-def compiling_code() -> list[str]:
+def list_compiling_files() -> list[str]:
     """Return the files of the package, sorted, that decide how graphs are compiled."""
     found: list[str] = []
     for package in (frx_graph, frx_graph.passes, frx_graph.rules):
@@ -41,6 +41,6 @@ def compiling_code() -> list[str]:
     return sorted(found)
 
 
-def environment_key(setup: TrialSetup) -> str:
+def compute_environment_key(setup: TrialSetup) -> str:
     """Return a hash of the setup that a decision was measured in and of this code: sixteen hexadecimal digits."""
-    return hashlib.sha256(f"{setup.fingerprint} {code_hash()}".encode()).hexdigest()[:16]
+    return hashlib.sha256(f"{setup.fingerprint} {compute_code_hash()}".encode()).hexdigest()[:16]

@@ -11,17 +11,17 @@ from typing import Any
 from torch import Tensor, fx
 
 from frx_graph.capture.captured_graph import Phase
-from frx_graph.capture.whole_upsampling import may_upsample_whole, whole_upsampling
-from frx_graph.compiler.aot_context import graph_id, report_output_strides, static_inputs, visible_outputs
+from frx_graph.capture.whole_upsampling import can_upsample_whole, keep_upsampling_whole
+from frx_graph.compiler.aot_context import find_static_inputs, find_visible_outputs, get_graph_id, report_output_strides
 from frx_graph.compiler.fallback import FallbackState, GuardedGraph
 from frx_graph.compiler.pre_autograd import Compiled, OnFailure, OnRewrite, rewrite_or_leave
-from frx_graph.compiler.rewrite_pipeline import RewrittenGraph, as_it_was_on_failure, rewrite_graph
-from frx_graph.errors import first_line, out_of_memory
-from frx_graph.freezing.constant_folding import bind, freeze_weights
+from frx_graph.compiler.rewrite_pipeline import RewrittenGraph, rewrite_graph, rollback_on_error
+from frx_graph.errors import is_out_of_memory, summarize_error
+from frx_graph.freezing.constant_folding import bind_constants, freeze_weights
 from frx_graph.passes.rewrites.folded_norms import fold_norms
 from frx_graph.passes.rewrites.meta_strides.pinned_views import pin_views
-from frx_graph.passes.rewrites.meta_strides.restored_outputs import read_as_traced
-from frx_graph.passes.rewrites.meta_strides.unreliable_strides import calls_doubtful
+from frx_graph.passes.rewrites.meta_strides.restored_outputs import convert_inputs_back
+from frx_graph.passes.rewrites.meta_strides.unreliable_strides import calls_unreliable_operator
 from frx_graph.plan import Plan
 from frx_graph.support.torch_internals import (
     BoxedCodeGen,
@@ -51,21 +51,21 @@ class EagerPlan:
     def __call__(self, dynamo: fx.GraphModule, example_inputs: Sequence[Any]) -> Compiled:
         """Return the compiled graph, which takes the arguments of the Dynamo graph."""
         rewrite_or_leave(dynamo, "eager", self._plan, self._on_rewrite, self._on_failure)
-        ours = _GraphCompiler(self._plan, self._on_rewrite, self._on_failure, self._constant)
+        ours = _AotGraphCompiler(self._plan, self._on_rewrite, self._on_failure, self._constant)
         compiler = aot_autograd(
-            fw_compiler=ours.forward,
-            bw_compiler=ours.backward,
-            inference_compiler=ours.inference,
-            partition_fn=eager_partition,
+            fw_compiler=ours.compile_forward,
+            bw_compiler=ours.compile_backward,
+            inference_compiler=ours.compile_inference,
+            partition_fn=partition_like_eager,
             keep_inference_input_mutations=True,
         )
-        whole = may_upsample_whole(dynamo) and not calls_doubtful(dynamo)
-        with whole_upsampling() if whole else contextlib.nullcontext():
+        whole = can_upsample_whole(dynamo) and not calls_unreliable_operator(dynamo)
+        with keep_upsampling_whole() if whole else contextlib.nullcontext():
             compiled: Compiled = compiler(dynamo, list(example_inputs))
         return compiled
 
 
-class _GraphCompiler:
+class _AotGraphCompiler:
     """Compiles the graphs of one Dynamo graph: a forward and, mostly later, its backward, or an inference graph."""
 
     def __init__(self, plan: Plan, on_rewrite: OnRewrite, on_failure: OnFailure, constant: IsConstant) -> None:
@@ -78,37 +78,39 @@ class _GraphCompiler:
         self._misread: tuple[str, ...] = ()
         """Outputs whose strides differ even without rewrites: the backward reads them as they are."""
         self._done: list[RewrittenGraph] = []
-        self._fallback_state = FallbackState(self._gone_back)
+        self._fallback_state = FallbackState(self._report_fallback)
 
-    def inference(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Compiled:
+    def compile_inference(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Compiled:
         """Compile a graph that has no backward."""
         self._fallback_state.alone = True
-        given = _given(module, inputs)
+        given = _find_restrided_inputs(module, inputs)
         if inductor_config.freezing:
-            frozen = self._run(module, given, lambda: self._frozen(module, given))
+            frozen = self._compile_guarded(module, given, lambda: self._freeze_and_rewrite(module, given))
             if frozen is not None:
                 return frozen
-        return self._compiled(module, given, Phase.FORWARD, train=False)
+        return self._compile(module, given, Phase.FORWARD, train=False)
 
-    def forward(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Compiled:
+    def compile_forward(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Compiled:
         """Compile the forward of a graph with a backward."""
-        compiled = self._compiled(module, _given(module, inputs), Phase.FORWARD, train=True)
+        compiled = self._compile(module, _find_restrided_inputs(module, inputs), Phase.FORWARD, train=True)
         report_output_strides(module)
         return compiled
 
-    def backward(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Compiled:
+    def compile_backward(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Compiled:
         """Compile the backward; it must not fail, since the user's own call of `backward` may compile it."""
-        return self._compiled(module, _given(module, inputs, self._misread), Phase.BACKWARD, train=True)
+        return self._compile(module, _find_restrided_inputs(module, inputs, self._misread), Phase.BACKWARD, train=True)
 
-    def _compiled(self, module: fx.GraphModule, given: Mapping[str, Tensor], phase: Phase, *, train: bool) -> Compiled:
+    def _compile(self, module: fx.GraphModule, given: Mapping[str, Tensor], phase: Phase, *, train: bool) -> Compiled:
         """Compile `module` rewritten, or else as it was traced, for the strides of its actual inputs."""
         run = None
         if not self._fallback_state.taken:
             saves = train and phase is Phase.FORWARD
-            run = self._run(module, given, lambda: self._rewritten(module, given, phase, train=train), saves=saves)
-        return self._as_traced(module, given) if run is None else run
+            run = self._compile_guarded(
+                module, given, lambda: self._rewrite(module, given, phase, train=train), saves=saves
+            )
+        return self._compile_as_traced(module, given) if run is None else run
 
-    def _run(
+    def _compile_guarded(
         self,
         module: fx.GraphModule,
         given: Mapping[str, Tensor],
@@ -121,12 +123,12 @@ class _GraphCompiler:
         On a failure, report that, leave `module` as it was, and return None.
         """
         try:
-            with as_it_was_on_failure(module) as before:
+            with rollback_on_error(module) as before:
                 done = change()
                 run = GuardedGraph(
-                    _boxed(module),
+                    _box_arguments(module),
                     module.graph,
-                    lambda: self._as_traced(fx.GraphModule(module, before), given),
+                    lambda: self._compile_as_traced(fx.GraphModule(module, before), given),
                     self._fallback_state,
                     saves=saves,
                 )
@@ -136,40 +138,40 @@ class _GraphCompiler:
         if saves:
             self._doubtful, self._misread = done.doubtful, done.misread
         self._done.append(done)
-        self._tell(done)
+        self._report(done)
         return run
 
-    def _tell(self, done: RewrittenGraph) -> None:
-        self._on_rewrite(replace(done, plan=self._plan.of_graph(done.signature, done.applied).hash))
+    def _report(self, done: RewrittenGraph) -> None:
+        self._on_rewrite(replace(done, plan=self._plan.bind_to_graph(done.signature, done.applied).hash))
 
-    def _gone_back(self, error: Exception) -> None:
+    def _report_fallback(self, error: Exception) -> None:
         for done in self._done:
             if done.applied:
-                self._tell(done.taken_back(f"it failed when it ran: {first_line(error)}"))
-        if not out_of_memory(error):
+                self._report(done.mark_undone(f"it failed when it ran: {summarize_error(error)}"))
+        if not is_out_of_memory(error):
             self._on_failure(error)
 
-    def _as_traced(self, module: fx.GraphModule, given: Mapping[str, Tensor]) -> Compiled:
-        self._or_as_it_was(module, lambda: read_as_traced(module.graph, given))
-        self._or_as_it_was(module, lambda: pin_views(module.graph))
-        return _boxed(module)
+    def _compile_as_traced(self, module: fx.GraphModule, given: Mapping[str, Tensor]) -> Compiled:
+        self._change_or_restore(module, lambda: convert_inputs_back(module.graph, given))
+        self._change_or_restore(module, lambda: pin_views(module.graph))
+        return _box_arguments(module)
 
-    def _or_as_it_was(self, module: fx.GraphModule, change: Callable[[], object]) -> None:
+    def _change_or_restore(self, module: fx.GraphModule, change: Callable[[], object]) -> None:
         """Change `module`; on a failure report it and leave `module` as it was."""
         try:
-            with as_it_was_on_failure(module):
+            with rollback_on_error(module):
                 change()
         except Exception as error:  # noqa: BLE001 - any failure of this package falls back to the graph as it was
             self._on_failure(error)
 
-    def _frozen(self, module: fx.GraphModule, given: Mapping[str, Tensor]) -> RewrittenGraph:
+    def _freeze_and_rewrite(self, module: fx.GraphModule, given: Mapping[str, Tensor]) -> RewrittenGraph:
         frozen = freeze_weights(module, self._constant)
-        folded = fold_norms(module.graph, frozen, graph_id())
-        done = self._rewritten(module, given, Phase.FORWARD, train=False, constants=frozen.names)
-        bind(module, frozen)
+        folded = fold_norms(module.graph, frozen, get_graph_id())
+        done = self._rewrite(module, given, Phase.FORWARD, train=False, constants=frozen.names)
+        bind_constants(module, frozen)
         return done if folded is None else replace(done, applied=(folded, *done.applied))
 
-    def _rewritten(
+    def _rewrite(
         self,
         module: fx.GraphModule,
         given: Mapping[str, Tensor],
@@ -181,20 +183,22 @@ class _GraphCompiler:
         placeholders = [node.name for node in module.graph.find_nodes(op="placeholder")]
         return rewrite_graph(
             module,
-            graph_id=graph_id(),
+            graph_id=get_graph_id(),
             phase=phase,
             train=train,
             inner="eager",
             plan=self._plan,
-            static_inputs=static_inputs(placeholders, phase is Phase.BACKWARD) | constants,
-            visible=visible_outputs(module, phase is Phase.BACKWARD),
+            static_inputs=find_static_inputs(placeholders, phase is Phase.BACKWARD) | constants,
+            visible=find_visible_outputs(module, phase is Phase.BACKWARD),
             given=given,
             frozen=constants,
             doubtful=self._doubtful if phase is Phase.BACKWARD else (),
         )
 
 
-def _given(module: fx.GraphModule, inputs: Sequence[Any], misread: Collection[str] = ()) -> dict[str, Tensor]:
+def _find_restrided_inputs(
+    module: fx.GraphModule, inputs: Sequence[Any], misread: Collection[str] = ()
+) -> dict[str, Tensor]:
     """Return the traced values of the inputs whose actual strides differ, except those that are `misread`.
 
     The graph's values become the actual inputs.
@@ -210,7 +214,9 @@ def _given(module: fx.GraphModule, inputs: Sequence[Any], misread: Collection[st
     return given
 
 
-def eager_partition(joint: fx.GraphModule, inputs: Sequence[Any], **how: Any) -> tuple[fx.GraphModule, fx.GraphModule]:
+def partition_like_eager(
+    joint: fx.GraphModule, inputs: Sequence[Any], **how: Any
+) -> tuple[fx.GraphModule, fx.GraphModule]:
     """Save what autograd would save: recomputing pays only if loops are fused."""
     for node in list(joint.graph.nodes):
         # Torch's partitioner takes an operator without readers for a tensor, even if it returns a tuple and must run to
@@ -223,7 +229,7 @@ def eager_partition(joint: fx.GraphModule, inputs: Sequence[Any], **how: Any) ->
     return divided
 
 
-def _boxed(module: fx.GraphModule) -> Compiled:
+def _box_arguments(module: fx.GraphModule) -> Compiled:
     """Return `module` as a function that takes its arguments in one list and empties it, as AOTAutograd prefers."""
     module.graph.set_codegen(BoxedCodeGen())
     module.recompile()

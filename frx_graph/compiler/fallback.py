@@ -16,15 +16,15 @@ from typing import Any
 import torch
 from torch import SymBool, SymFloat, SymInt, Tensor, fx
 
-from frx_graph.capture.compiler_graphs import graph_as_it_is
+from frx_graph.capture.compiler_graphs import copy_dynamo_graph
 from frx_graph.compiler.pre_autograd import Compiled, OnFailure
-from frx_graph.errors import first_line, out_of_memory
-from frx_graph.facts.operator_overload import draws_random_numbers
+from frx_graph.errors import is_out_of_memory, summarize_error
+from frx_graph.facts.operator_overload import is_random_call
 from frx_graph.ops.onednn_linear import LIBRARY
-from frx_graph.serialization.torch_settings import configuration_here, configured
-from frx_graph.support.process_state import random_numbers_kept
+from frx_graph.serialization.torch_settings import read_configuration, restore_configuration
+from frx_graph.support.process_state import preserve_random_state
 from frx_graph.support.torch_internals import FakeTensor, OperatorBase, OpOverload, pytree
-from frx_graph.support.user_warning import warn_and_go_on
+from frx_graph.support.user_warning import warn_user
 
 _NAMESPACES = frozenset({"aten", "prims", "mkldnn", LIBRARY.ns})
 _MAX_GUARDED_SIZES = 64
@@ -84,10 +84,10 @@ class GuardedGraph:
         self._program = rewritten
         self._fallback_state = fallback_state
         self._saves = saves
-        self._as_traced: _AsTraced | None = _AsTraced(as_traced)
+        self._as_traced: _TracedProgram | None = _TracedProgram(as_traced)
         values = (node.meta.get("val") for node in graph.find_nodes(op="placeholder"))
         self._sizes_at = [at for at, value in enumerate(values) if isinstance(value, (SymInt, SymFloat, int, float))]
-        self._draws = any(map(_draws_random_numbers, graph.nodes))
+        self._draws = any(map(_is_random, graph.nodes))
         self._succeeded: set[tuple[Any, ...]] = set()
         self._set_guarded(can_rerun(graph))
 
@@ -106,7 +106,7 @@ class GuardedGraph:
             return self._program(arguments)
         return self._run_guarded(arguments, sizes, as_traced)
 
-    def _run_guarded(self, arguments: list[Any], sizes: tuple[Any, ...], as_traced: _AsTraced) -> Any:
+    def _run_guarded(self, arguments: list[Any], sizes: tuple[Any, ...], as_traced: _TracedProgram) -> Any:
         kept, drawn = list(arguments), torch.get_rng_state() if self._draws else None
         try:
             result = self._program(arguments)
@@ -124,7 +124,7 @@ class GuardedGraph:
         result = as_traced()(kept)
         # A rewritten backward must not read what the traced forward saved. Lack of memory alone is no reason to fall
         # back: the arguments that this run kept may have caused it.
-        if self._saves or not out_of_memory(failure):
+        if self._saves or not is_out_of_memory(failure):
             self._fallback_state.take(failure)
             self._replace_program(as_traced)
         return result
@@ -134,13 +134,13 @@ class GuardedGraph:
         if not guarded and self._fallback_state.alone:
             self._as_traced = None
 
-    def _replace_program(self, as_traced: _AsTraced) -> Compiled:
+    def _replace_program(self, as_traced: _TracedProgram) -> Compiled:
         self._program = program = as_traced()
         self._as_traced = None
         return program
 
 
-class _AsTraced:
+class _TracedProgram:
     """Compile the traced program when it is first requested."""
 
     def __init__(self, compile_it: Callable[[], Compiled]) -> None:
@@ -180,11 +180,11 @@ def _leaves_no_trace(node: fx.Node) -> bool:
     if not isinstance(target, OpOverload):
         # Arithmetic on sizes and tuple items; higher-order operators may do anything.
         return not isinstance(target, OperatorBase)
-    return target.namespace in _NAMESPACES and not (_draws_random_numbers(node) and not _is_on_cpu(node))
+    return target.namespace in _NAMESPACES and not (_is_random(node) and not _is_on_cpu(node))
 
 
-def _draws_random_numbers(node: fx.Node) -> bool:
-    return isinstance(node.target, OpOverload) and draws_random_numbers(node.target, node.args, node.kwargs)
+def _is_random(node: fx.Node) -> bool:
+    return isinstance(node.target, OpOverload) and is_random_call(node.target, node.args, node.kwargs)
 
 
 def _is_on_cpu(node: fx.Node) -> bool:
@@ -226,25 +226,25 @@ class LazyBaseline:
     """
 
     def __init__(self, dynamo: fx.GraphModule, inputs: Sequence[Any], inner: Compiled) -> None:
-        self._dynamo = graph_as_it_is(dynamo)
+        self._dynamo = copy_dynamo_graph(dynamo)
         self._inner = inner
-        self._configuration = configuration_here()
+        self._configuration = read_configuration()
         self._lock = threading.Lock()
         self._compiled: Callable[..., Any] | None = None
         computed = (node.meta.get("example_value") for node in dynamo.graph.nodes)
         if any(map(_has_symbolic_size, pytree.tree_leaves([*inputs, *computed]))):
-            self._compiled = inner(graph_as_it_is(dynamo), list(inputs))
+            self._compiled = inner(copy_dynamo_graph(dynamo), list(inputs))
 
     def get_program(self, args: Sequence[Any]) -> Callable[..., Any]:
         """Return the compiled graph; the first time, compile it for `args`."""
         with self._lock:
             if self._compiled is None:
                 try:
-                    with random_numbers_kept(), configured(self._configuration):
-                        self._compiled = self._inner(graph_as_it_is(self._dynamo), list(args))
+                    with preserve_random_state(), restore_configuration(self._configuration):
+                        self._compiled = self._inner(copy_dynamo_graph(self._dynamo), list(args))
                 except Exception as error:  # noqa: BLE001 - eager runs the graph
                     self._compiled = self._dynamo.forward
-                    warn_and_go_on(f"frx could not compile a baseline later on ({first_line(error)}): eager runs it")
+                    warn_user(f"frx could not compile a baseline later on ({summarize_error(error)}): eager runs it")
             return self._compiled
 
 

@@ -8,12 +8,12 @@ from typing import Any
 
 from torch import Tensor, fx, nn
 
-from frx_graph.capture.compiler_graphs import graph_as_it_is
+from frx_graph.capture.compiler_graphs import copy_dynamo_graph
 from frx_graph.compiler.fallback import LazyBaseline
 from frx_graph.compiler.pre_autograd import Compiled
 from frx_graph.errors import RewriteError
-from frx_graph.freezing.weight_guard import WeightWatch
-from frx_graph.serialization.tensors import input_kind
+from frx_graph.freezing.weight_guard import WeightGuard
+from frx_graph.serialization.tensors import classify_input
 from frx_graph.support.torch_internals import inductor_config
 
 IsConstant = Callable[[Tensor], bool]
@@ -35,39 +35,41 @@ class FrozenGraph:
         frozen: Callable[[IsConstant], Compiled],
         plain: Compiled,
     ) -> None:
-        module, self._weights = _with_constants(dynamo, inputs)
+        module, self._weights = _make_weights_constant(dynamo, inputs)
         if not self._weights:
             raise RewriteError("the graph reads no weights")
         self._baseline = LazyBaseline(dynamo, inputs, plain)
-        self._watch: WeightWatch | None = WeightWatch(module)
+        self._watch: WeightGuard | None = WeightGuard(module)
         self._rest = [index for index in range(len(inputs)) if index not in self._weights]
         self._lock = threading.Lock()
         # Inductor, and the eager compiler, take attributes of the graph for constants only if this is set.
         with inductor_config.patch(freezing=True):
-            self._frozen: Compiled | None = frozen(self._watch.watches)(module, [inputs[index] for index in self._rest])
+            self._frozen: Compiled | None = frozen(self._watch.is_watched)(
+                module, [inputs[index] for index in self._rest]
+            )
 
     def __call__(self, *args: Any) -> Any:
         """Return what the graph returns for `args`, which include its weights."""
         frozen = self._frozen
         others = any(args[index] is not weight for index, weight in self._weights.items())
-        if frozen is None or others or not self._unchanged():
+        if frozen is None or others or not self._is_unchanged():
             return self._baseline.get_program(args)(*args)
         return frozen(*(args[index] for index in self._rest))
 
-    def _unchanged(self) -> bool:
+    def _is_unchanged(self) -> bool:
         with self._lock:
-            if self._watch is not None and not self._watch.unchanged():
+            if self._watch is not None and not self._watch.is_unchanged():
                 self._watch = self._frozen = None
             return self._watch is not None
 
 
-def _with_constants(dynamo: fx.GraphModule, inputs: Sequence[Any]) -> tuple[fx.GraphModule, dict[int, Tensor]]:
+def _make_weights_constant(dynamo: fx.GraphModule, inputs: Sequence[Any]) -> tuple[fx.GraphModule, dict[int, Tensor]]:
     """Return the graph with its weights as attributes, as Dynamo traces it to freeze, and the weights by position."""
-    module = graph_as_it_is(dynamo)
+    module = copy_dynamo_graph(dynamo)
     sources = dict(getattr(module, "_param_name_to_source", None) or {})
     weights: dict[int, Tensor] = {}
     for index, (node, value) in enumerate(zip(module.graph.find_nodes(op="placeholder"), inputs, strict=True)):
-        kind = input_kind(value) if isinstance(value, Tensor) else "argument"
+        kind = classify_input(value) if isinstance(value, Tensor) else "argument"
         if kind == "argument":
             continue
         weights[index] = value

@@ -13,15 +13,15 @@ from typing import Any
 from torch import fx
 
 from frx_graph.capture.captured_graph import Phase
-from frx_graph.compiler.aot_context import graph_id, static_inputs, visible_outputs
-from frx_graph.compiler.code_fingerprint import code_hash
-from frx_graph.compiler.operator_times import call_seconds, known_bandwidths
+from frx_graph.compiler.aot_context import find_static_inputs, find_visible_outputs, get_graph_id
+from frx_graph.compiler.code_fingerprint import compute_code_hash
+from frx_graph.compiler.operator_times import list_known_bandwidths, time_calls
 from frx_graph.compiler.pre_autograd import OnFailure, OnRewrite
-from frx_graph.compiler.rewrite_pipeline import RewrittenGraph, as_it_was_on_failure, rewrite_graph
-from frx_graph.measure.machine.measurement_environment import measurement_environment
+from frx_graph.compiler.rewrite_pipeline import RewrittenGraph, rewrite_graph, rollback_on_error
+from frx_graph.measure.machine.measurement_environment import get_measurement_environment
 from frx_graph.passes.rewrites import DECIDE_LAYOUT
 from frx_graph.passes.rewrites.frozen_products import use_faster_products
-from frx_graph.passes.rewrites.meta_strides.restored_outputs import NoteStrides, return_noted_strides
+from frx_graph.passes.rewrites.meta_strides.restored_outputs import RecordStrides, return_recorded_strides
 from frx_graph.plan import Plan
 from frx_graph.support.torch_internals import CustomGraphPass, inductor_config
 
@@ -46,37 +46,37 @@ class InductorPlan(CustomGraphPass):
         if module is None:
             return
         try:
-            with as_it_was_on_failure(module):
+            with rollback_on_error(module):
                 done = _rewrite_for_inductor(module, self._plan)
         except Exception as error:  # noqa: BLE001 - any failure of this package falls back to the inner compiler
             self._on_failure(error)
             return
         decided = any(candidate.rewrite in DECIDE_LAYOUT for candidate in done.applied)
         inductor_config.layout_optimization = self._own_choice and not decided
-        self._on_rewrite(replace(done, plan=self._plan.of_graph(done.signature, done.applied).hash))
+        self._on_rewrite(replace(done, plan=self._plan.bind_to_graph(done.signature, done.applied).hash))
 
     def uuid(self) -> Any:
         """Return what a compiled graph depends on besides itself: the plan, this code, the machine, its bandwidth.
 
         Single measured times are not part of it: a decision that they led to is kept.
         """
-        return (self._plan.hash, self._own_choice, self._plan.policy == "solved" and known_bandwidths())
+        return (self._plan.hash, self._own_choice, self._plan.policy == "solved" and list_known_bandwidths())
 
 
 def _rewrite_for_inductor(module: fx.GraphModule, plan: Plan) -> RewrittenGraph:
     placeholders = [node.name for node in module.graph.find_nodes(op="placeholder")]
     backward = any(name.startswith("tangents") for name in placeholders)
     if backward:
-        return_noted_strides(module.graph)
+        return_recorded_strides(module.graph)
     return rewrite_graph(
         module,
-        graph_id=graph_id(),
+        graph_id=get_graph_id(),
         phase=Phase.BACKWARD if backward else Phase.FORWARD,
         train=backward or any(name.startswith("primals") for name in placeholders),
         inner="inductor",
         plan=plan,
-        static_inputs=static_inputs(placeholders, backward),
-        visible=visible_outputs(module, backward),
+        static_inputs=find_static_inputs(placeholders, backward),
+        visible=find_visible_outputs(module, backward),
     )
 
 
@@ -89,9 +89,9 @@ class FrozenPlan(CustomGraphPass):
 
     def __call__(self, graph: fx.Graph) -> None:
         """Rewrite one graph in place; on any failure leave the rest of it as it is."""
-        compiling = graph_id()
+        compiling = get_graph_id()
         try:
-            applied = use_faster_products(graph, compiling, lambda groups: call_seconds(groups, "cpu"))
+            applied = use_faster_products(graph, compiling, lambda groups: time_calls(groups, "cpu"))
         except Exception as error:  # noqa: BLE001 - any failure of this package falls back to the inner compiler
             self._on_failure(error)
             return
@@ -99,10 +99,10 @@ class FrozenPlan(CustomGraphPass):
 
     def uuid(self) -> Any:
         """Return what a compiled graph depends on besides itself: this code, and the machine that was measured."""
-        return ("frozen", code_hash(), measurement_environment("cpu").fingerprint)
+        return ("frozen", compute_code_hash(), get_measurement_environment("cpu").fingerprint)
 
 
-def inductor_options(
+def make_inductor_options(
     plan: Plan, options: Mapping[str, Any], on_rewrite: OnRewrite, on_failure: OnFailure
 ) -> dict[str, Any]:
     """Return Inductor's options with the plan's passes; a pass of the user's own runs before them."""
@@ -110,17 +110,17 @@ def inductor_options(
     ours = InductorPlan(plan, own_choice, on_rewrite, on_failure)
     noting = options.get("joint_custom_pre_pass", inductor_config.joint_custom_pre_pass)
     return {
-        **_with_pass(options, ours),
+        **_add_pass(options, ours),
         "layout_optimization": False,
-        "joint_custom_pre_pass": NoteStrides() if noting is None else [NoteStrides(), noting],
+        "joint_custom_pre_pass": RecordStrides() if noting is None else [RecordStrides(), noting],
     }
 
 
-def frozen_options(options: Mapping[str, Any], on_rewrite: OnRewrite, on_failure: OnFailure) -> dict[str, Any]:
+def make_frozen_options(options: Mapping[str, Any], on_rewrite: OnRewrite, on_failure: OnFailure) -> dict[str, Any]:
     """Return Inductor's options for a program that is compiled with `freezing`."""
-    return _with_pass(options, FrozenPlan(on_rewrite, on_failure))
+    return _add_pass(options, FrozenPlan(on_rewrite, on_failure))
 
 
-def _with_pass(options: Mapping[str, Any], ours: CustomGraphPass) -> dict[str, Any]:
+def _add_pass(options: Mapping[str, Any], ours: CustomGraphPass) -> dict[str, Any]:
     own = options.get("post_grad_custom_pre_pass", inductor_config.post_grad_custom_pre_pass)
     return {**options, "post_grad_custom_pre_pass": ours if own is None else [own, ours]}

@@ -9,15 +9,15 @@ from typing import Any
 from torch import Tensor, fx
 
 from frx_graph.capture.captured_graph import Phase
-from frx_graph.capture.compiler_graphs import graph_as_it_was
-from frx_graph.compiler.aot_context import graph_id
+from frx_graph.capture.compiler_graphs import snapshot_dynamo_graph
+from frx_graph.compiler.aot_context import get_graph_id
 from frx_graph.compiler.eager import EagerPlan
 from frx_graph.compiler.frozen_graph import FrozenGraph, IsConstant
-from frx_graph.compiler.inductor import frozen_options, inductor_options
-from frx_graph.compiler.pre_autograd import Compiled, OnFailure, with_pre_autograd_rewrites
+from frx_graph.compiler.inductor import make_frozen_options, make_inductor_options
+from frx_graph.compiler.pre_autograd import Compiled, OnFailure, add_pre_autograd_rewrites
 from frx_graph.compiler.rewrite_log import LOG, RewriteLog
 from frx_graph.compiler.rewrite_pipeline import RewrittenGraph
-from frx_graph.errors import first_line
+from frx_graph.errors import summarize_error
 from frx_graph.options import BackendOptions
 from frx_graph.passes import inner_choice
 from frx_graph.plan import Plan
@@ -25,7 +25,7 @@ from frx_graph.records import Refusal
 from frx_graph.support.torch_internals import InductorBackend, RestartAnalysis, lookup_backend
 
 
-def planned_backend(
+def make_planned_backend(
     options: BackendOptions, plan: Plan | None, on_failure: OnFailure, log: RewriteLog | None = None
 ) -> Compiled:
     """Return a compiler that applies `plan`, or the baseline compiler if there is none.
@@ -34,44 +34,46 @@ def planned_backend(
     """
     log = LOG if log is None else log
     if plan is None:
-        return _baseline_compiler(options)
-    if plan.may_make(inner_choice.NAME):
-        return _chosen_compiler(options, plan, on_failure, log)
-    return _with_fallback(
-        _rewriting_compiler(options, plan, on_failure, log), _baseline_compiler(options), on_failure, log
+        return _make_baseline_compiler(options)
+    if plan.can_make(inner_choice.NAME):
+        return _make_chosen_compiler(options, plan, on_failure, log)
+    return _add_fallback(
+        _make_rewriting_compiler(options, plan, on_failure, log), _make_baseline_compiler(options), on_failure, log
     )
 
 
-def _chosen_compiler(options: BackendOptions, plan: Plan, on_failure: OnFailure, log: RewriteLog) -> Compiled:
+def _make_chosen_compiler(options: BackendOptions, plan: Plan, on_failure: OnFailure, log: RewriteLog) -> Compiled:
     """Return a compiler with the inner compiler and options that the plan has recorded."""
-    chosen = plan.recorded_for(inner_choice.EVERY_GRAPH, inner_choice.NAME)
-    own = options.model_copy(update=inner_choice.options_of(chosen[0]))
+    chosen = plan.select_candidates(inner_choice.EVERY_GRAPH, inner_choice.NAME)
+    own = options.model_copy(update=inner_choice.get_choice_options(chosen[0]))
     rest = replace(plan, rewrites=tuple(name for name in plan.rewrites if name != inner_choice.NAME))
-    baseline = _baseline_compiler(options)
+    baseline = _make_baseline_compiler(options)
 
-    def frozen(constant: IsConstant) -> Compiled:
+    def compile_frozen(constant: IsConstant) -> Compiled:
         return (
-            EagerPlan(rest, log.add, on_failure, constant=constant) if own.inner == "eager" else _baseline_compiler(own)
+            EagerPlan(rest, log.add, on_failure, constant=constant)
+            if own.inner == "eager"
+            else _make_baseline_compiler(own)
         )
 
-    def compile_and_tell(dynamo: fx.GraphModule, inputs: Sequence[Any], **how: Any) -> Any:
+    def compile_and_log(dynamo: fx.GraphModule, inputs: Sequence[Any], **how: Any) -> Any:
         if own.freeze:
-            compiled: Any = FrozenGraph(dynamo, inputs, frozen, baseline)
+            compiled: Any = FrozenGraph(dynamo, inputs, compile_frozen, baseline)
         else:
-            compiled = (_rewriting_compiler(own, rest, on_failure, log) if rest.rewrites else _baseline_compiler(own))(
-                dynamo, inputs, **how
-            )
-        log.add(RewrittenGraph(graph_id(), Phase.FORWARD, chosen, (), plan=plan.hash))
+            compiled = (
+                _make_rewriting_compiler(own, rest, on_failure, log) if rest.rewrites else _make_baseline_compiler(own)
+            )(dynamo, inputs, **how)
+        log.add(RewrittenGraph(get_graph_id(), Phase.FORWARD, chosen, (), plan=plan.hash))
         return compiled
 
-    return _with_fallback(compile_and_tell, baseline, on_failure, log)
+    return _add_fallback(compile_and_log, baseline, on_failure, log)
 
 
-def _with_fallback(planned: Compiled, baseline: Compiled, on_failure: OnFailure, log: RewriteLog) -> Compiled:
+def _add_fallback(planned: Compiled, baseline: Compiled, on_failure: OnFailure, log: RewriteLog) -> Compiled:
     """Compile by `planned`, or by `baseline` what only that can compile; then log it and call `on_failure`."""
 
     def compile_or_leave(dynamo: fx.GraphModule, inputs: Sequence[Any], **how: Any) -> Any:
-        before = graph_as_it_was(dynamo)
+        before = snapshot_dynamo_graph(dynamo)
         try:
             return planned(dynamo, inputs, **how)
         except RestartAnalysis:
@@ -81,22 +83,22 @@ def _with_fallback(planned: Compiled, baseline: Compiled, on_failure: OnFailure,
             failure = error.with_traceback(None)
         # Outside the handler, so that an error of the baseline does not name the failure as its context.
         compiled = baseline(before(), inputs, **how)
-        refusal = Refusal("plan", f"the graph could not be compiled with it: {first_line(failure)}")
-        log.add(RewrittenGraph(graph_id(), Phase.FORWARD, (), (refusal,)))
+        refusal = Refusal("plan", f"the graph could not be compiled with it: {summarize_error(failure)}")
+        log.add(RewrittenGraph(get_graph_id(), Phase.FORWARD, (), (refusal,)))
         on_failure(failure)
         return compiled
 
     return compile_or_leave
 
 
-def _rewriting_compiler(options: BackendOptions, plan: Plan, on_failure: OnFailure, log: RewriteLog) -> Compiled:
+def _make_rewriting_compiler(options: BackendOptions, plan: Plan, on_failure: OnFailure, log: RewriteLog) -> Compiled:
     if options.inner == "inductor":
-        planned = inductor_options(plan, options.inner_options, log.add_cached, on_failure)
-        return _rewriting_inductor(options, planned, plan, on_failure, log)
+        planned = make_inductor_options(plan, options.inner_options, log.add_cached, on_failure)
+        return _make_rewriting_inductor(options, planned, plan, on_failure, log)
     return EagerPlan(plan, log.add, on_failure)
 
 
-def frozen_planned_backend(
+def make_frozen_planned_backend(
     options: BackendOptions, plan: Plan | None, constant: Callable[[Tensor], bool], on_failure: OnFailure
 ) -> Compiled:
     """Return a compiler of programs with frozen weights, which applies `plan` if there is one.
@@ -104,17 +106,17 @@ def frozen_planned_backend(
     `constant` returns whether a weight is guarded; Inductor freezes others as well.
     """
     if plan is None:
-        return _baseline_compiler(options)
+        return _make_baseline_compiler(options)
     if options.inner == "eager":
         planned: Compiled = EagerPlan(plan, LOG.add, on_failure, constant=constant)
     else:
-        planned = _rewriting_inductor(
-            options, frozen_options(options.inner_options, LOG.add_cached, on_failure), plan, on_failure, LOG
+        planned = _make_rewriting_inductor(
+            options, make_frozen_options(options.inner_options, LOG.add_cached, on_failure), plan, on_failure, LOG
         )
-    return _with_fallback(planned, _baseline_compiler(options), on_failure, LOG)
+    return _add_fallback(planned, _make_baseline_compiler(options), on_failure, LOG)
 
 
-def _baseline_compiler(options: BackendOptions) -> Compiled:
+def _make_baseline_compiler(options: BackendOptions) -> Compiled:
     if options.inner == "inductor":
         # torch's own wrapper validates mode and options and patches the configuration as backend="inductor" does.
         return InductorBackend(options.inner_mode, dict(options.inner_options), None)
@@ -122,11 +124,11 @@ def _baseline_compiler(options: BackendOptions) -> Compiled:
     return found
 
 
-def _rewriting_inductor(
+def _make_rewriting_inductor(
     options: BackendOptions, planned: dict[str, Any], plan: Plan, on_failure: OnFailure, log: RewriteLog
 ) -> Compiled:
     inductor = _collect_cached(InductorBackend(options.inner_mode, planned, None), log)
-    return with_pre_autograd_rewrites(inductor, "inductor", plan, log.add, on_failure)
+    return add_pre_autograd_rewrites(inductor, "inductor", plan, log.add, on_failure)
 
 
 def _collect_cached(inner: Compiled, log: RewriteLog) -> Compiled:
@@ -135,7 +137,7 @@ def _collect_cached(inner: Compiled, log: RewriteLog) -> Compiled:
     def compile_and_collect(*args: Any, **kwargs: Any) -> Any:
         log.collect()
         compiled = inner(*args, **kwargs)
-        log.collect(graph_id())
+        log.collect(get_graph_id())
         return compiled
 
     return compile_and_collect

@@ -10,63 +10,65 @@ import torch
 from frx_graph.errors import EvidenceError
 from frx_graph.facts.graph_facts import GraphFacts
 from frx_graph.facts.operator_signature import OperatorSignature
-from frx_graph.measure.inductor.generated_timing import generated_seconds
-from frx_graph.measure.machine.device_calibration import device_profile
+from frx_graph.measure.inductor.generated_timing import get_generated_seconds
+from frx_graph.measure.machine.device_calibration import get_device_profile
 from frx_graph.measure.measurement_cache import MeasuredOperators
 from frx_graph.passes.layouts.dimension_map import Order
-from frx_graph.passes.rewrites.generated_loops import loop_calls
-from frx_graph.passes.rewrites.layout.anchor_calls import AnchorCall, anchor_calls, conversion_calls
-from frx_graph.passes.rewrites.layout.assignment import undecided_loops, undecided_values
+from frx_graph.passes.rewrites.generated_loops import list_loop_calls
+from frx_graph.passes.rewrites.layout.anchor_calls import AnchorCall, list_anchor_calls, list_conversion_calls
+from frx_graph.passes.rewrites.layout.assignment import find_undecided_loops, find_undecided_values
 from frx_graph.passes.rewrites.layout.costs import AnchorSeconds
 from frx_graph.passes.rewrites.rewrite import RewriteSubject
 
 
-def with_measured_times(subject: RewriteSubject, *, prepared: bool = False) -> RewriteSubject:
+def add_measured_times(subject: RewriteSubject, *, prepared: bool = False) -> RewriteSubject:
     """Return the subject with all times that decide its layout.
 
     Anchors come first: their times tell which loops and conversions matter. With `prepared`, weights are stored in the
     order of their convolution.
     """
-    subject = replace(subject, bandwidth_bytes_per_s=bandwidth_of(subject.facts))
-    subject = replace(subject, seconds=anchor_seconds(subject, prepared=prepared))
-    subject = replace(subject, loop_seconds=loop_seconds(subject))
-    return replace(subject, conversion_seconds=conversion_seconds(subject))
+    subject = replace(subject, bandwidth_bytes_per_s=measure_bandwidth(subject.facts))
+    subject = replace(subject, seconds=time_anchors(subject, prepared=prepared))
+    subject = replace(subject, loop_seconds=time_loops(subject))
+    return replace(subject, conversion_seconds=time_conversions(subject))
 
 
-def anchor_seconds(subject: RewriteSubject, *, prepared: bool = False) -> AnchorSeconds:
+def time_anchors(subject: RewriteSubject, *, prepared: bool = False) -> AnchorSeconds:
     """Return the measured times of every anchor in each of its orders; with `prepared`, weights have that order, too.
 
     Anchors with an unknown time are left out. If the bandwidth is unknown, there are none.
     """
     asked = {
-        anchor.op.node: anchor_calls(anchor, subject.facts, subject.phase, prepared=prepared, frozen=subject.frozen)
+        anchor.op.node: list_anchor_calls(
+            anchor, subject.facts, subject.phase, prepared=prepared, frozen=subject.frozen
+        )
         for anchor in subject.anchors
     }
     if not asked or subject.bandwidth_bytes_per_s is None:
         return {}
-    timed = call_seconds(
+    timed = time_calls(
         (
             [signature for forms in variants for form in forms for signature in form.calls]
             for orders in asked.values()
             for variants in zip(*(call.calls for call in orders.values()), strict=True)
         ),
-        device_type_of(subject.facts),
+        find_device_type(subject.facts),
     )
     found: dict[str, dict[Order, float]] = {}
     for node, orders in asked.items():
-        times = {order: _total(call, timed, subject.bandwidth_bytes_per_s) for order, call in orders.items()}
+        times = {order: _sum_fastest(call, timed, subject.bandwidth_bytes_per_s) for order, call in orders.items()}
         known = {order: seconds for order, seconds in times.items() if seconds is not None}
         if known and len(known) == len(times):
             found[node] = known
     return found
 
 
-def loop_seconds(subject: RewriteSubject) -> AnchorSeconds:
+def time_loops(subject: RewriteSubject) -> AnchorSeconds:
     """Return the measured times of generated loops whose order is undecided."""
-    asked = {loop.op.node: loop_calls(loop, subject.facts) for loop in undecided_loops(subject)}
-    timed = generated_seconds(
+    asked = {loop.op.node: list_loop_calls(loop, subject.facts) for loop in find_undecided_loops(subject)}
+    timed = get_generated_seconds(
         (tuple(dict.fromkeys(calls.values())) for calls in asked.values()),
-        device_type_of(subject.facts),
+        find_device_type(subject.facts),
     )
     return {
         node: {order: timed[call] / call.times for order, call in calls.items()}
@@ -75,7 +77,7 @@ def loop_seconds(subject: RewriteSubject) -> AnchorSeconds:
     }
 
 
-def conversion_seconds(subject: RewriteSubject) -> Mapping[str, float]:
+def time_conversions(subject: RewriteSubject) -> Mapping[str, float]:
     """Return the measured seconds to convert each value, by name, between its orders: the slower direction.
 
     Compilers that generate loops convert inside them, at the device's bandwidth (seen with Inductor, 2.15). A separate
@@ -83,8 +85,8 @@ def conversion_seconds(subject: RewriteSubject) -> Mapping[str, float]:
     """
     if subject.generates_loops:
         return {}
-    asked = {value.name: calls for value in undecided_values(subject) if (calls := conversion_calls(value))}
-    timed = call_seconds(asked.values(), device_type_of(subject.facts))
+    asked = {value.name: calls for value in find_undecided_values(subject) if (calls := list_conversion_calls(value))}
+    timed = time_calls(asked.values(), find_device_type(subject.facts))
     return {
         name: max(timed[call] for call in calls)
         for name, calls in asked.items()
@@ -92,7 +94,7 @@ def conversion_seconds(subject: RewriteSubject) -> Mapping[str, float]:
     }
 
 
-def call_seconds(groups: Iterable[Sequence[OperatorSignature]], device_type: str) -> Mapping[OperatorSignature, float]:
+def time_calls(groups: Iterable[Sequence[OperatorSignature]], device_type: str) -> Mapping[OperatorSignature, float]:
     """Return the seconds of each call that could be timed; times of one group are comparable."""
     asked = list(groups)
     if not asked:
@@ -103,35 +105,35 @@ def call_seconds(groups: Iterable[Sequence[OperatorSignature]], device_type: str
     return {signature: seconds for signature, seconds in times.items() if seconds is not None}
 
 
-def _total(call: AnchorCall, timed: Mapping[OperatorSignature, float], bytes_per_second: float) -> float | None:
+def _sum_fastest(call: AnchorCall, timed: Mapping[OperatorSignature, float], bytes_per_second: float) -> float | None:
     """Sum the calls in their fastest forms; None if one could not be timed as it is."""
     seconds = call.moved_bytes / bytes_per_second
     for forms in call.calls:
-        times = [form.seconds(timed) for form in forms]
+        times = [form.sum_seconds(timed) for form in forms]
         if times[0] is None:
             return None
         seconds += min(known for known in times if known is not None)
     return seconds
 
 
-def bandwidth_of(facts: GraphFacts) -> float | None:
+def measure_bandwidth(facts: GraphFacts) -> float | None:
     """Return the bytes per second, read plus written, of the graph's device; None if it cannot be measured."""
-    return _bandwidth(device_type_of(facts))
+    return _read_bandwidth(find_device_type(facts))
 
 
-def known_bandwidths() -> tuple[str, ...]:
+def list_known_bandwidths() -> tuple[str, ...]:
     """Return the device types of this machine whose bandwidth is known, or can be measured now."""
     here = ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)
-    return tuple(kind for kind in here if _bandwidth(kind) is not None)
+    return tuple(kind for kind in here if _read_bandwidth(kind) is not None)
 
 
-def _bandwidth(device_type: str) -> float | None:
+def _read_bandwidth(device_type: str) -> float | None:
     try:
-        return device_profile(device_type).bandwidth_bytes_per_s
+        return get_device_profile(device_type).bandwidth_bytes_per_s
     except EvidenceError:
         return None
 
 
-def device_type_of(facts: GraphFacts) -> str:
+def find_device_type(facts: GraphFacts) -> str:
     """Return the device type to time the graph's operators on: "cuda" if any value is there."""
     return "cuda" if any(value.device.type == "cuda" for value in facts.values.values()) else "cpu"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 
-from frx_graph.compiler.code_fingerprint import code_hash
-from frx_graph.measure.machine.measurement_environment import measurement_environment
+from frx_graph.compiler.code_fingerprint import compute_code_hash
+from frx_graph.measure.machine.measurement_environment import get_measurement_environment
 from frx_graph.passes.inner_choice import NAME as INNER_CHOICE
 from frx_graph.passes.rewrites import REWRITES
 from frx_graph.passes.rewrites.attention_from_views import NAME as ATTENTION
@@ -17,30 +17,30 @@ ALL_REWRITES = (ATTENTION, *(rewrite.name for rewrite in REWRITES))
 """In the order in which they are applied: attention to Dynamo's graphs, the others to the inner compiler's."""
 
 
-def current_plan(policy: str, only: Collection[str] | None = None) -> Plan:
+def make_current_plan(policy: str, only: Collection[str] | None = None) -> Plan:
     """Return the plan that `policy` ("all", "solved") means in this process, limited to the rewrites `only`."""
     return Plan(
         policy=policy,
         rewrites=tuple(name for name in ALL_REWRITES if only is None or name in only),
-        code=code_hash(),
-        machine=tuple(measurement_environment(device).fingerprint for device in ("cpu", "cuda")),
+        code=compute_code_hash(),
+        machine=tuple(get_measurement_environment(device).fingerprint for device in ("cpu", "cuda")),
     )
 
 
-def proposing_plan(rewrites: Collection[str], choices: tuple[Candidate, ...]) -> Plan:
+def make_proposing_plan(rewrites: Collection[str], choices: tuple[Candidate, ...]) -> Plan:
     """Return the plan that applies those of `rewrites` that measured times favour, with these inner `choices`."""
-    plan = current_plan("solved", rewrites)
+    plan = make_current_plan("solved", rewrites)
     return replace(plan, rewrites=(INNER_CHOICE, *plan.rewrites), candidates=choices) if choices else plan
 
 
-def recorded_plan(candidates: tuple[Candidate, ...]) -> Plan:
+def make_recorded_plan(candidates: tuple[Candidate, ...]) -> Plan:
     """Return the plan that applies exactly these candidates, whose `graph_id` is the signature of their graph.
 
     It depends on no measurement.
     """
     made = {candidate.rewrite for candidate in candidates}
     rewrites = tuple(name for name in (INNER_CHOICE, *ALL_REWRITES) if name in made)
-    return Plan(RECORDED, rewrites, code_hash(), machine=(), candidates=candidates)
+    return Plan(RECORDED, rewrites, compute_code_hash(), machine=(), candidates=candidates)
 
 
 _LOW_RISK = frozenset(
@@ -60,7 +60,7 @@ _LOW_RISK = frozenset(
 compiles. The others freeze or pack weights, reuse memory, or choose an implementation: MEDIUM."""
 
 
-def allowed(names: Iterable[str], highest: Risk, *, isolated: bool = True) -> tuple[str, ...]:
+def filter_by_risk(names: Iterable[str], highest: Risk, *, isolated: bool = True) -> tuple[str, ...]:
     """Return the rewrites and inner choices among `names` whose risk is at most `highest`.
 
     If a trial is not `isolated` from the program, each counts as one tier higher: MEDIUM then allows low risk only, and
@@ -68,14 +68,14 @@ def allowed(names: Iterable[str], highest: Risk, *, isolated: bool = True) -> tu
     """
     tiers = list(Risk)
     most = tiers.index(highest) - (not isolated)
-    return tuple(name for name in names if tiers.index(_risk(name)) <= most)
+    return tuple(name for name in names if tiers.index(_classify_risk(name)) <= most)
 
 
-def permits(highest: Risk, candidates: Iterable[Candidate]) -> bool:
+def is_permitted(highest: Risk, candidates: Iterable[Candidate]) -> bool:
     """Return True if a plan with these candidates has at most this risk."""
     names = [one.choices[0] if one.rewrite == INNER_CHOICE else one.rewrite for one in candidates]
-    return len(allowed(names, highest)) == len(names)
+    return len(filter_by_risk(names, highest)) == len(names)
 
 
-def _risk(name: str) -> Risk:
+def _classify_risk(name: str) -> Risk:
     return Risk.LOW if name in _LOW_RISK else Risk.MEDIUM

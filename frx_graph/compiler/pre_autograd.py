@@ -16,16 +16,22 @@ from torch import Tensor, fx
 
 from frx_graph.capture.aten_trace import trace_eager
 from frx_graph.capture.captured_graph import CapturedGraph, Phase
-from frx_graph.capture.graph_signature import graph_signature
-from frx_graph.capture.recorder import unanalysable
-from frx_graph.capture.tracing_context import without_guards
-from frx_graph.compiler.attention_times import attention_seconds
+from frx_graph.capture.graph_signature import hash_graph
+from frx_graph.capture.recorder import explain_unanalysable
+from frx_graph.capture.tracing_context import disable_guards
+from frx_graph.compiler.attention_times import time_attention
 from frx_graph.compiler.rewrite_pipeline import RewrittenGraph
 from frx_graph.errors import RewriteError
 from frx_graph.facts.build import build_graph_facts
 from frx_graph.measure.measurement_cache import MeasuredOperators
-from frx_graph.passes.rewrites.attention_from_views import NAME, FusedAttention, insert, settle, undo
-from frx_graph.passes.rewrites.written_attention import WrittenAttention, written_attentions
+from frx_graph.passes.rewrites.attention_from_views import (
+    NAME,
+    FusedAttention,
+    insert_fused_attention,
+    remove_written_attention,
+    undo_fused_attention,
+)
+from frx_graph.passes.rewrites.written_attention import WrittenAttention, find_written_attention
 from frx_graph.plan import RECORDED, Plan
 from frx_graph.records import Candidate, Refusal
 from frx_graph.support.torch_internals import CompileContext, FakeTensor, FakeTensorMode, pytree
@@ -52,17 +58,17 @@ def rewrite_or_leave(
         on_rewrite(done)
 
 
-def with_pre_autograd_rewrites(
+def add_pre_autograd_rewrites(
     inner: Compiled, name: str, plan: Plan, on_rewrite: OnRewrite, on_failure: OnFailure
 ) -> Compiled:
     """Return the backend `inner`, called `name`, with Dynamo graphs rewritten before it sees them."""
 
-    def compiled(dynamo: fx.GraphModule, example_inputs: Sequence[Any], **how: Any) -> Compiled:
+    def compile_rewritten(dynamo: fx.GraphModule, example_inputs: Sequence[Any], **how: Any) -> Compiled:
         rewrite_or_leave(dynamo, name, plan, on_rewrite, on_failure)
         result: Compiled = inner(dynamo, example_inputs, **how)
         return result
 
-    return compiled
+    return compile_rewritten
 
 
 def rewrite_dynamo_graph(dynamo: fx.GraphModule, *, inner: str, plan: Plan) -> RewrittenGraph | None:
@@ -71,122 +77,122 @@ def rewrite_dynamo_graph(dynamo: fx.GraphModule, *, inner: str, plan: Plan) -> R
     With the policy "solved", replace those only for which measured times show a gain under the compiler `inner`.
     """
     if (
-        not plan.may_make(NAME)
+        not plan.can_make(NAME)
         or not any("softmax" in str(node.target) for node in dynamo.graph.nodes)
-        or unanalysable(dynamo) is not None
+        or explain_unanalysable(dynamo) is not None
     ):
         return None
     graph_id = str(CompileContext.current_compile_id() or "graph")
-    signature = graph_signature(dynamo.graph)
-    mode = _fake_mode(dynamo.graph)
-    traced = _traced(dynamo, mode, graph_id, train=False)
-    found = list(written_attentions(dynamo.graph, build_graph_facts(traced), _origins(traced)))
+    signature = hash_graph(dynamo.graph)
+    mode = _find_fake_mode(dynamo.graph)
+    traced = _trace(dynamo, mode, graph_id, train=False)
+    found = list(find_written_attention(dynamo.graph, build_graph_facts(traced), _map_origins(traced)))
     if not found:
         return None
     refused = [one for one in found if isinstance(one, Refusal)]
     written = [one for one in found if isinstance(one, WrittenAttention)]
-    recorded = {candidate.nodes: candidate.predicted_seconds for candidate in plan.recorded_for(signature, NAME)}
+    recorded = {candidate.nodes: candidate.predicted_seconds for candidate in plan.select_candidates(signature, NAME)}
     if plan.policy == RECORDED:
         written = [one for one in written if one.names in recorded]
-    before = _seen(dynamo, mode, graph_id) if written else []
-    measured = _measured(dynamo.graph) if plan.policy == "solved" else None
-    fused: list[_Fused] = []
+    before = _describe_visible(dynamo, mode, graph_id) if written else []
+    measured = _make_measured_operators(dynamo.graph) if plan.policy == "solved" else None
+    fused: list[_TimedFusion] = []
     for one in written:
         try:
-            if _differentiates_forward(dynamo.graph):
+            if _has_forward_derivative(dynamo.graph):
                 raise RewriteError("fused kernels have no derivative in forward mode")
-            fused.append(_fused(dynamo, one, mode, inner, measured, predicted=recorded.get(one.names)))
+            fused.append(_insert_fused(dynamo, one, mode, inner, measured, predicted=recorded.get(one.names)))
         except RewriteError as error:
-            refused.append(_refusal(one, str(error)))
-    applied, taken_back = _settled(dynamo, mode, before, fused, graph_id)
+            refused.append(_make_refusal(one, str(error)))
+    applied, taken_back = _keep_supported(dynamo, mode, before, fused, graph_id)
     dynamo.recompile()
     return RewrittenGraph(graph_id, Phase.FORWARD, applied, (*refused, *taken_back), signature=signature)
 
 
 @dataclass(frozen=True)
-class _Fused:
+class _TimedFusion:
     attention: FusedAttention
     seconds: float | None
 
 
-def _fused(
+def _insert_fused(
     dynamo: fx.GraphModule,
     found: WrittenAttention,
     mode: FakeTensorMode,
     inner: str,
     measured: MeasuredOperators | None,
     predicted: float | None,
-) -> _Fused:
+) -> _TimedFusion:
     """Put a fused call into the graph, and return it with its gain: as `measured`, or else as `predicted`.
 
     Raises `RewriteError` if that is impossible, or if it is not faster.
     """
-    with without_guards(mode):
-        fused = insert(dynamo.graph, found, inner)
+    with disable_guards(mode):
+        fused = insert_fused_attention(dynamo.graph, found, inner)
     if measured is None:
-        return _Fused(fused, predicted)
-    written, single = attention_seconds(dynamo, fused, mode, inner, measured)
+        return _TimedFusion(fused, predicted)
+    written, single = time_attention(dynamo, fused, mode, inner, measured)
     if written is None or single is None or single >= written:
-        undo(dynamo.graph, fused)
+        undo_fused_attention(dynamo.graph, fused)
         known = written is not None and single is not None
         reason = f"it takes {single:.2e} s in one call and {written:.2e} s as written" if known else "it was not timed"
         raise RewriteError(reason)
-    return _Fused(fused, written - single)
+    return _TimedFusion(fused, written - single)
 
 
-def _settled(
-    dynamo: fx.GraphModule, mode: FakeTensorMode, before: object, fused: Sequence[_Fused], graph_id: str
+def _keep_supported(
+    dynamo: fx.GraphModule, mode: FakeTensorMode, before: object, fused: Sequence[_TimedFusion], graph_id: str
 ) -> tuple[tuple[Candidate, ...], tuple[Refusal, ...]]:
     """Keep the calls that torch has a fused kernel for, if the program sees no difference; else none."""
     kept = list(fused)
     refused: list[Refusal] = []
     try:
-        operators = _operators(_traced(dynamo, mode, graph_id, train=False)) if kept else {}
+        operators = _group_operators(_trace(dynamo, mode, graph_id, train=False)) if kept else {}
         for one in fused:
             if operators.get(one.attention.call.name, _MATH) & _MATH:
                 kept.remove(one)
-                undo(dynamo.graph, one.attention)
-                refused.append(_refusal(one.attention.written, "torch has no fused kernel for it on this device"))
-        if kept and _seen(dynamo, mode, graph_id) != before:
+                undo_fused_attention(dynamo.graph, one.attention)
+                refused.append(_make_refusal(one.attention.written, "torch has no fused kernel for it on this device"))
+        if kept and _describe_visible(dynamo, mode, graph_id) != before:
             raise RewriteError("outputs or gradients would have other strides or share other memory")
-        if kept and _returns_parts_of_one(dynamo, mode, graph_id):
+        if kept and _has_aliased_outputs(dynamo, mode, graph_id):
             raise RewriteError("AOTAutograd cannot make views of what a fused kernel returns again")
     except Exception as error:
         for one in kept:
-            undo(dynamo.graph, one.attention)
+            undo_fused_attention(dynamo.graph, one.attention)
         if not isinstance(error, RewriteError):
             raise
-        return (), (*refused, *(_refusal(one.attention.written, str(error)) for one in kept))
+        return (), (*refused, *(_make_refusal(one.attention.written, str(error)) for one in kept))
     for one in kept:
-        settle(dynamo.graph, one.attention)
+        remove_written_attention(dynamo.graph, one.attention)
     applied = (Candidate(NAME, graph_id, one.attention.written.names, predicted_seconds=one.seconds) for one in kept)
     return tuple(applied), tuple(refused)
 
 
-def _differentiates_forward(graph: fx.Graph) -> bool:
+def _has_forward_derivative(graph: fx.Graph) -> bool:
     return any("_enter_dual_level" in str(node.target) for node in graph.nodes)
 
 
-def _refusal(written: WrittenAttention, reason: str) -> Refusal:
+def _make_refusal(written: WrittenAttention, reason: str) -> Refusal:
     site = written.attention.softmax.site
     return Refusal(f"attention at {site}", reason, written.names, site)
 
 
-def _traced(dynamo: fx.GraphModule, mode: FakeTensorMode, graph_id: str, *, train: bool) -> CapturedGraph:
+def _trace(dynamo: fx.GraphModule, mode: FakeTensorMode, graph_id: str, *, train: bool) -> CapturedGraph:
     fakes = [node.meta.get("example_value") for node in dynamo.graph.find_nodes(op="placeholder")]
     needed = torch.is_grad_enabled() and any(isinstance(fake, Tensor) and fake.requires_grad for fake in fakes)
     return trace_eager(dynamo, fakes, mode, graph_id=graph_id, origin=graph_id, inputs=(), train=train and needed)
 
 
-def _origins(captured: CapturedGraph) -> Mapping[str, str]:
+def _map_origins(captured: CapturedGraph) -> Mapping[str, str]:
     """The Dynamo node that each ATen node was traced from, by name."""
     named = ((node.name, node.meta.get("from_node")) for node in captured.aten.graph.nodes)
     return {name: sources[-1].name for name, sources in named if sources}
 
 
-def _operators(captured: CapturedGraph) -> Mapping[str, frozenset[str]]:
+def _group_operators(captured: CapturedGraph) -> Mapping[str, frozenset[str]]:
     """The operators that each Dynamo node was taken apart into."""
-    origins = _origins(captured)
+    origins = _map_origins(captured)
     found: dict[str, set[str]] = {}
     for node in captured.aten.graph.nodes:
         if node.op == "call_function" and node.name in origins:
@@ -195,12 +201,12 @@ def _operators(captured: CapturedGraph) -> Mapping[str, frozenset[str]]:
     return {name: frozenset(operators) for name, operators in found.items()}
 
 
-def _seen(dynamo: fx.GraphModule, mode: FakeTensorMode, graph_id: str) -> list[tuple[Any, ...] | None]:
+def _describe_visible(dynamo: fx.GraphModule, mode: FakeTensorMode, graph_id: str) -> list[tuple[Any, ...] | None]:
     """Return what the program can see of each output and gradient besides values: type, shape, strides, aliasing."""
-    graph = _traced(dynamo, mode, graph_id, train=True).aten.graph
+    graph = _trace(dynamo, mode, graph_id, train=True).aten.graph
     storages: dict[int, int] = {}
 
-    def seen(node: Any) -> tuple[Any, ...] | None:
+    def describe(node: Any) -> tuple[Any, ...] | None:
         value = node.meta.get("val") if isinstance(node, fx.Node) else None
         if not isinstance(value, Tensor) or value.layout is not torch.strided:
             return None
@@ -208,40 +214,40 @@ def _seen(dynamo: fx.GraphModule, mode: FakeTensorMode, graph_id: str) -> list[t
         return (value.dtype, tuple(value.shape), value.stride(), value.storage_offset(), memory)
 
     inputs = graph.find_nodes(op="placeholder")
-    return [seen(node) for node in (*inputs, *pytree.tree_leaves(graph.output_node().args))]
+    return [describe(node) for node in (*inputs, *pytree.tree_leaves(graph.output_node().args))]
 
 
-def _returns_parts_of_one(dynamo: fx.GraphModule, mode: FakeTensorMode, graph_id: str) -> bool:
+def _has_aliased_outputs(dynamo: fx.GraphModule, mode: FakeTensorMode, graph_id: str) -> bool:
     """Return True if several outputs are views of one value that is not returned itself.
 
     AOTAutograd returns that value and makes the views from it, which fails behind `scaled_dot_product_attention` (one
     head, `flatten`, `detach`; torch 2.15).
     """
-    graph = _traced(dynamo, mode, graph_id, train=False).aten.graph
+    graph = _trace(dynamo, mode, graph_id, train=False).aten.graph
     returned = {node for node in pytree.tree_leaves(graph.output_node().args) if isinstance(node, fx.Node)}
     makers: dict[int, fx.Node] = {}
     for node in graph.nodes:
-        if (memory := _memory(node)) is not None:
+        if (memory := _identify_memory(node)) is not None:
             makers.setdefault(memory, node)
-    counted = Counter(memory for node in returned if (memory := _memory(node)) is not None)
+    counted = Counter(memory for node in returned if (memory := _identify_memory(node)) is not None)
     parts = (makers[memory] for memory, count in counted.items() if count > 1)
     return any(maker.op != "placeholder" and maker not in returned for maker in parts)
 
 
-def _memory(node: fx.Node) -> int | None:
+def _identify_memory(node: fx.Node) -> int | None:
     value = node.meta.get("val")
     if not isinstance(value, Tensor) or value.layout is not torch.strided:
         return None
     return int(value.untyped_storage()._cdata)
 
 
-def _measured(graph: fx.Graph) -> MeasuredOperators:
+def _make_measured_operators(graph: fx.Graph) -> MeasuredOperators:
     values = (node.meta.get("example_value") for node in graph.nodes)
     on_gpu = any(isinstance(value, Tensor) and value.device.type == "cuda" for value in values)
     return MeasuredOperators("cuda" if on_gpu else "cpu")
 
 
-def _fake_mode(graph: fx.Graph) -> FakeTensorMode:
+def _find_fake_mode(graph: fx.Graph) -> FakeTensorMode:
     # Not `detect_fake_mode`: it prefers the backend's fake mode, and these values belong to Dynamo's own.
     values = (node.meta.get("example_value") for node in graph.nodes)
     return next((value.fake_mode for value in values if isinstance(value, FakeTensor)), None) or FakeTensorMode()

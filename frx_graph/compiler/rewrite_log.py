@@ -36,7 +36,7 @@ class RewriteLog:
         with self._lock:
             self._done.append(done)
 
-    def note(self, outcome: Candidate | Refusal) -> None:
+    def add_outcome(self, outcome: Candidate | Refusal) -> None:
         """Log a rewrite of a Dynamo graph or a whole model, or its refusal."""
         if isinstance(outcome, Candidate):
             self.add(RewrittenGraph(outcome.graph_id, Phase.FORWARD, (outcome,), ()))
@@ -63,7 +63,7 @@ class RewriteLog:
                 self._done.extend(_read(name, graph_id) * (times - self._counted[name]))
             self._counted = now
 
-    def all(self) -> tuple[RewrittenGraph, ...]:
+    def read_all(self) -> tuple[RewrittenGraph, ...]:
         """Return the log, in order."""
         with self._lock:
             self.collect()

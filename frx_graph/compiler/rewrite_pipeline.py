@@ -12,18 +12,18 @@ from types import MappingProxyType
 from torch import Tensor, fx
 
 from frx_graph.capture.captured_graph import Phase
-from frx_graph.capture.compiler_graphs import captured_from_aot, renewed
+from frx_graph.capture.compiler_graphs import refresh_captured, wrap_aot_graph
 from frx_graph.capture.gradient_strides import correct_weight_gradients
-from frx_graph.capture.graph_signature import graph_signature
-from frx_graph.compiler.aot_context import output_names, output_strides
-from frx_graph.compiler.operator_times import call_seconds, device_type_of, with_measured_times
+from frx_graph.capture.graph_signature import hash_graph
+from frx_graph.compiler.aot_context import list_output_names, list_output_strides
+from frx_graph.compiler.operator_times import add_measured_times, find_device_type, time_calls
 from frx_graph.errors import RewriteError
 from frx_graph.facts.build import build_graph_facts
-from frx_graph.passes.inner_choice import inner_choices
-from frx_graph.passes.layouts.inductor_layout import forced_channels_last
+from frx_graph.passes.inner_choice import propose_inner_choices
+from frx_graph.passes.layouts.inductor_layout import is_channels_last_forced
 from frx_graph.passes.rewrites import MEET_INPUTS, REWRITES
-from frx_graph.passes.rewrites.layout.assignment import meet_inputs
-from frx_graph.passes.rewrites.meta_strides.fix_view_strides import correct_views, settle_views
+from frx_graph.passes.rewrites.layout.assignment import adapt_to_inputs
+from frx_graph.passes.rewrites.meta_strides.fix_view_strides import fix_view_storages, fix_view_strides
 from frx_graph.passes.rewrites.meta_strides.pinned_views import pin_views
 from frx_graph.passes.rewrites.rewrite import RewriteSubject
 from frx_graph.plan import RECORDED, Plan
@@ -50,14 +50,14 @@ class RewrittenGraph:
     doubtful: tuple[str, ...] = ()
     misread: tuple[str, ...] = ()
 
-    def taken_back(self, reason: str) -> RewrittenGraph:
+    def mark_undone(self, reason: str) -> RewrittenGraph:
         """Return the record of a graph whose rewrites were undone for `reason`."""
         refused = tuple(Refusal(candidate.rewrite, reason, candidate.nodes) for candidate in self.applied)
         return replace(self, applied=(), refused=refused, conversions=())
 
 
 @contextlib.contextmanager
-def as_it_was_on_failure(module: fx.GraphModule) -> Iterator[fx.Graph]:
+def rollback_on_error(module: fx.GraphModule) -> Iterator[fx.Graph]:
     """Yield a copy of the graph of `module`, which replaces it if the block raises.
 
     Values of nodes are not copied: a change of one in place stays.
@@ -90,16 +90,16 @@ def rewrite_graph(
     `frozen` names inputs that are constants, `doubtful` those whose strides may differ from those of their fakes.
     """
     unmet = dict(given)
-    outputs = output_names(module)
+    outputs = list_output_names(module)
     seen = [name in visible for name in outputs]
-    signature = graph_signature(module.graph)
-    traced = as_run = output_strides(module)
+    signature = hash_graph(module.graph)
+    traced = as_run = list_output_strides(module)
     if inner == "eager":
-        correct_views(module.graph, given)
-        as_run = output_strides(module)
+        fix_view_strides(module.graph, given)
+        as_run = list_output_strides(module)
         pin_views(module.graph)
     correct_weight_gradients(module.graph)
-    captured = captured_from_aot(
+    captured = wrap_aot_graph(
         module, graph_id=graph_id, phase=phase, train=train, static_inputs=frozenset(static_inputs)
     )
     facts = build_graph_facts(captured)
@@ -115,21 +115,21 @@ def rewrite_graph(
     )
     solved = plan.policy == "solved"
     if solved:
-        subject = with_measured_times(subject)
-    laid_out = forced_channels_last(facts, phase, inner)
-    choices = inner_choices(facts, inner, channels_last=laid_out)
+        subject = add_measured_times(subject)
+    laid_out = is_channels_last_forced(facts, phase, inner)
+    choices = propose_inner_choices(facts, inner, channels_last=laid_out)
     untried = tuple(choice for choice in choices if isinstance(choice, Candidate))
     applied: list[Candidate] = []
     refused: list[Refusal] = []
     conversions: list[str] = []
     for rewrite in REWRITES:
-        if not plan.may_make(rewrite.name):
+        if not plan.can_make(rewrite.name):
             continue
         changed = False
         if solved:
-            subject = replace(subject, timed=call_seconds(rewrite.asks(subject), device_type_of(facts)))
+            subject = replace(subject, timed=time_calls(rewrite.asks(subject), find_device_type(facts)))
         recorded = plan.policy == RECORDED
-        for outcome in plan.recorded_for(signature, rewrite.name) if recorded else rewrite.propose(subject):
+        for outcome in plan.select_candidates(signature, rewrite.name) if recorded else rewrite.propose(subject):
             if isinstance(outcome, Refusal):
                 refused.append(outcome)
                 continue
@@ -144,19 +144,19 @@ def rewrite_graph(
                     unmet.clear()
         if changed:
             # The next rewrite reads the graph as this one has left it.
-            settle_views(module.graph)
+            fix_view_storages(module.graph)
             correct_weight_gradients(module.graph)
             subject = replace(
                 subject,
-                facts=build_graph_facts(renewed(captured)),
+                facts=build_graph_facts(refresh_captured(captured)),
                 given=dict(unmet),
                 # An output may be a conversion now, with another name.
-                visible=frozenset(itertools.compress(output_names(module), seen)),
+                visible=frozenset(itertools.compress(list_output_names(module), seen)),
             )
     if unmet:
-        conversions.extend(meet_inputs(subject, module))
-    lies_otherwise = [name in subject.doubtful for name in output_names(module)]
-    strides = zip(traced, as_run, output_strides(module), strict=True)
+        conversions.extend(adapt_to_inputs(subject, module))
+    lies_otherwise = [name in subject.doubtful for name in list_output_names(module)]
+    strides = zip(traced, as_run, list_output_strides(module), strict=True)
     misread = [fake != real == now for fake, real, now in strides]
     return RewrittenGraph(
         graph_id,

@@ -27,7 +27,7 @@ from torch import distributed as dist
 
 from frx_graph.distributed.registers import Verdict, connect_later
 from frx_graph.distributed.voting import EarlierLifeError, Voter
-from frx_graph.errors import first_line
+from frx_graph.errors import summarize_error
 
 _MAX_PLAN_BYTES = 4 * 2**20
 """A `TCPStore` closes the connection on messages of more than 8 MiB."""
@@ -94,7 +94,7 @@ def negotiate(voter: Voter, proposal: Propose, valid: Validate) -> Agreement:
 
 def leave(voter: Voter, error: Exception) -> Agreement:
     """Return the agreement of a rank that has lost the store; before it acknowledges, no rank can apply the plan."""
-    why = f"rank {voter.rank} has lost the others: {first_line(error)}"
+    why = f"rank {voter.rank} has lost the others: {summarize_error(error)}"
     return Agreement(None, why, (voter.rank,), silent=True, certain=voter.give_up())
 
 
@@ -116,7 +116,7 @@ def _make_offer(proposal: Propose, rank: int) -> Verdict:
     try:
         plan = proposal()
     except Exception as error:  # noqa: BLE001 - all ranks hear of it
-        return Verdict(False, f"rank {rank}: {first_line(error)}", (rank,))
+        return Verdict(False, f"rank {rank}: {summarize_error(error)}", (rank,))
     if plan is None:
         return Verdict(False, "nothing was proposed")
     if len(plan) > _MAX_PLAN_BYTES:
@@ -128,4 +128,4 @@ def _find_objection(valid: Validate, plan: bytes) -> str | None:
     try:
         return valid(plan)
     except Exception as error:  # noqa: BLE001 - all ranks hear of it
-        return first_line(error)
+        return summarize_error(error)

@@ -17,11 +17,11 @@ from weakref import WeakKeyDictionary
 from pydantic import BaseModel, ConfigDict
 from torch import distributed as dist
 
-from frx_graph.config import AdviseConfig, advise_config, policy_of
+from frx_graph.config import AdviseConfig, read_advise_config, read_policy_table
 from frx_graph.distributed.consensus import Agreement, agree, has_several_ranks
 from frx_graph.distributed.plan_offer import describe_options, find_difference
 from frx_graph.errors import AgreementError, FrxError
-from frx_graph.ledger.location import may_be_there
+from frx_graph.ledger.location import may_exist
 from frx_graph.options import BackendOptions
 from frx_graph.trials.policy import TrialPolicy
 
@@ -35,7 +35,7 @@ def may_have_plans(options: BackendOptions) -> bool:
     """
     if has_several_ranks():
         return bool(get_handshake().ensure_done(options).signatures)
-    return may_be_there(advise_config(Path.cwd()).ledger)
+    return may_exist(read_advise_config(Path.cwd()).ledger)
 
 
 class Handshake:
@@ -88,8 +88,8 @@ class Handshake:
         wrong: FrxError | None = None
         config, policy = AdviseConfig(), TrialPolicy()
         try:
-            config = advise_config(Path.cwd())
-            policy = options.policy or policy_of(config)
+            config = read_advise_config(Path.cwd())
+            policy = options.policy or read_policy_table(config)
         except FrxError as error:
             wrong = error
 
@@ -102,12 +102,12 @@ class Handshake:
             greeting = _Greeting(options=describe_options(options, policy), signatures=signatures)
             return greeting.model_dump_json().encode()
 
-        def valid(greeting: bytes) -> str | None:
+        def validate(greeting: bytes) -> str | None:
             if wrong is not None:
                 raise wrong
             return find_difference(_Greeting.model_validate_json(greeting).options, describe_options(options, policy))
 
-        found = agree(propose, valid, about=_TOPIC, seconds=policy.agreement_seconds)
+        found = agree(propose, validate, about=_TOPIC, seconds=policy.agreement_seconds)
         self._closed = wrong is not None or bool(found.dissenters)
         if wrong is not None:
             raise wrong
@@ -122,7 +122,7 @@ class Handshake:
 
 
 class _Greeting(BaseModel):
-    """The first rank's options, and the `compiled_signature` of each graph that it has plans for."""
+    """The first rank's options, and the `hash_compilation` of each graph that it has plans for."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -131,11 +131,11 @@ class _Greeting(BaseModel):
 
 
 def _read_promoted_signatures(config: AdviseConfig) -> tuple[str, ...]:
-    if not may_be_there(config.ledger):
+    if not may_exist(config.ledger):
         return ()
-    from frx_graph.ledger.fast_path import promoted_signatures
+    from frx_graph.ledger.fast_path import read_promoted_signatures
 
-    return promoted_signatures(config.ledger)
+    return read_promoted_signatures(config.ledger)
 
 
 _handshakes: WeakKeyDictionary[dist.ProcessGroup, Handshake] = WeakKeyDictionary()

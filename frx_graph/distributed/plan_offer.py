@@ -6,8 +6,8 @@ import re
 
 from pydantic import BaseModel, ConfigDict
 
-from frx_graph.compiler.code_fingerprint import code_hash
-from frx_graph.compiler.plans import recorded_plan
+from frx_graph.compiler.code_fingerprint import compute_code_hash
+from frx_graph.compiler.plans import make_recorded_plan
 from frx_graph.options import BackendOptions
 from frx_graph.plan import Plan
 from frx_graph.records import Candidate
@@ -39,7 +39,7 @@ class PlanOffer(BaseModel):
         return PlanOffer(
             options=describe_options(options, policy),
             signature=signature,
-            code=code_hash(),
+            code=compute_code_hash(),
             environment=environment,
             plan=None if plan is None else plan.hash,
             candidates=() if plan is None else plan.candidates,
@@ -51,7 +51,7 @@ class PlanOffer(BaseModel):
 
     def make_plan(self) -> Plan:
         """Return the plan that this rank's code makes of the candidates."""
-        return recorded_plan(self.candidates)
+        return make_recorded_plan(self.candidates)
 
     def find_objection(self, own: PlanOffer) -> str | None:
         """Return what is wrong with this offer on a rank that would offer `own`; None if nothing is."""

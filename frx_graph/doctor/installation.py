@@ -13,18 +13,18 @@ from pathlib import Path
 import torch
 
 from frx_graph.doctor.machine import (
-    cuda_check,
-    driver_check,
-    gpu_model_check,
-    parts_check,
-    python_check,
-    tools_check,
-    torch_check,
+    check_cuda,
+    check_driver,
+    check_gpu_model,
+    check_parts,
+    check_python,
+    check_tools,
+    check_torch,
 )
 from frx_graph.errors import FrxError
-from frx_graph.measure.cache_directory import CACHE_VARIABLE, cache_directory
-from frx_graph.measure.machine.device_calibration import device_name, device_profile
-from frx_graph.measure.machine.measurement_environment import onednn_version
+from frx_graph.measure.cache_directory import CACHE_VARIABLE, get_cache_directory
+from frx_graph.measure.machine.device_calibration import get_device_name, get_device_profile
+from frx_graph.measure.machine.measurement_environment import get_onednn_version
 from frx_graph.measure.operators.copy_recorder import CopyRecorder
 from frx_graph.measure.operators.operator_contract import OperatorContract, load_contract
 from frx_graph.support.check import Check, Status
@@ -39,13 +39,13 @@ def check_installation() -> tuple[Check, ...]:
     return tuple(check for look in _CHECKS for check in look())
 
 
-def _version() -> Iterator[Check]:
+def _check_version() -> Iterator[Check]:
     yield Check("frx-graph", __version__)
 
 
-def _processor() -> Iterator[Check]:
+def _check_processor() -> Iterator[Check]:
     threads = torch.get_num_threads()
-    yield Check("cpu", f"{device_name(torch.device('cpu'))}, {os.cpu_count()} processors, {threads} torch threads")
+    yield Check("cpu", f"{get_device_name(torch.device('cpu'))}, {os.cpu_count()} processors, {threads} torch threads")
     # Not every torch of the supported range has it.
     able = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
     features = {
@@ -62,8 +62,8 @@ def _processor() -> Iterator[Check]:
     yield Check("cpu capabilities", f"{present} ({used})" if present else used)
 
 
-def _onednn() -> Iterator[Check]:
-    version = onednn_version()
+def _check_onednn() -> Iterator[Check]:
+    version = get_onednn_version()
     if version is None or not has_onednn():
         yield Check(
             "oneDNN",
@@ -83,16 +83,16 @@ def _onednn() -> Iterator[Check]:
     yield Check("oneDNN", version)
 
 
-def _recording() -> Iterator[Check]:
+def _check_recording() -> Iterator[Check]:
     """One convolution, large enough for oneDNN, under the recorder."""
     try:
-        with torch.no_grad(), CopyRecorder() as recorder, recorder.region("convolution"):
+        with torch.no_grad(), CopyRecorder() as recorder, recorder.open_region("convolution"):
             torch.conv2d(torch.ones(1, 32, 32, 32), torch.ones(32, 32, 3, 3), padding=1)
             torch.ones(8, 8).t().contiguous()
     except (FrxError, RuntimeError, OSError) as error:
         yield Check("copy recorder", str(error), Status.ERROR, "without it no copy can be observed or measured")
         return
-    mechanisms = sorted({str(copy.mechanism) for copy in recorder.copies("convolution")})
+    mechanisms = sorted({str(copy.mechanism) for copy in recorder.get_copies("convolution")})
     if not mechanisms:
         yield Check(
             "copy recorder", "sees nothing", Status.ERROR, "the profiler of this torch build records no operators"
@@ -101,8 +101,8 @@ def _recording() -> Iterator[Check]:
     yield Check("copy recorder", f"works, sees {' and '.join(mechanisms)}")
 
 
-def _compilers() -> Iterator[Check]:
-    compiler = _cpp_compiler()
+def _check_compilers() -> Iterator[Check]:
+    compiler = _find_cpp_compiler()
     if compiler is None:
         yield Check(
             "C++ compiler",
@@ -112,7 +112,7 @@ def _compilers() -> Iterator[Check]:
         )
     else:
         yield Check("C++ compiler", compiler)
-    triton = _version_of("triton")
+    triton = _find_package_version("triton")
     missing = triton is None and torch.cuda.is_available()
     yield Check(
         "triton",
@@ -122,7 +122,7 @@ def _compilers() -> Iterator[Check]:
     )
 
 
-def _devices() -> Iterator[Check]:
+def _check_devices() -> Iterator[Check]:
     if torch.cuda.is_available():
         for index in range(torch.cuda.device_count()):
             major, minor = torch.cuda.get_device_capability(index)
@@ -131,12 +131,12 @@ def _devices() -> Iterator[Check]:
             )
 
 
-def _cache() -> Iterator[Check]:
-    folder = cache_directory()
+def _check_cache() -> Iterator[Check]:
+    folder = get_cache_directory()
     files = [path for path in folder.rglob("*") if path.is_file()] if folder.is_dir() else []
     size = sum(path.stat().st_size for path in files)
     description = f"{folder} ({len(files)} files, {size / 1024:.0f} KiB)"
-    if _writable(folder):
+    if _is_writable(folder):
         yield Check("cache", description)
     else:
         yield Check(
@@ -147,10 +147,10 @@ def _cache() -> Iterator[Check]:
         )
 
 
-def _calibration() -> Iterator[Check]:
-    for device in usable_devices():
+def _check_calibration() -> Iterator[Check]:
+    for device in list_usable_devices():
         try:
-            profile = device_profile(device, measure=False)
+            profile = get_device_profile(device, measure=False)
         except FrxError:
             yield Check(f"bandwidth of {device}", "no measurement to go by; the next frx advise makes one")
             continue
@@ -162,8 +162,8 @@ def _calibration() -> Iterator[Check]:
         yield Check(f"bandwidth of {device}", value)
 
 
-def _contracts() -> Iterator[Check]:
-    for device in usable_devices():
+def _check_contracts() -> Iterator[Check]:
+    for device in list_usable_devices():
         name = f"layout contract for {device}"
         remedy = f"frx probe --device {device} measures it in a minute or two"
         try:
@@ -174,7 +174,7 @@ def _contracts() -> Iterator[Check]:
         if contract is None:
             yield Check(name, "none", Status.WARNING, remedy)
         elif contract.exact:
-            yield _contract_on_this_processor(name, contract, remedy)
+            yield _check_contract_capability(name, contract, remedy)
         else:
             yield Check(
                 name,
@@ -184,7 +184,7 @@ def _contracts() -> Iterator[Check]:
             )
 
 
-def _contract_on_this_processor(name: str, contract: OperatorContract, remedy: str) -> Check:
+def _check_contract_capability(name: str, contract: OperatorContract, remedy: str) -> Check:
     measured_on = contract.measured_on.get("cpu_capability")
     here = torch.backends.cpu.get_cpu_capability()
     if contract.device == "cpu" and measured_on != here:
@@ -193,7 +193,7 @@ def _contract_on_this_processor(name: str, contract: OperatorContract, remedy: s
     return Check(name, f"{contract.name} (measured with torch {contract.torch_version})")
 
 
-def _backend() -> Iterator[Check]:
+def _check_backend() -> Iterator[Check]:
     found = [entry for entry in importlib.metadata.entry_points(group=BACKEND_GROUP) if entry.name == "frx"]
     if not found:
         yield Check(
@@ -214,46 +214,46 @@ def _backend() -> Iterator[Check]:
 
 
 _CHECKS: tuple[Callable[[], Iterator[Check]], ...] = (
-    _version,
-    python_check,
-    torch_check,
-    parts_check,
-    _processor,
-    _onednn,
-    _recording,
-    _compilers,
-    cuda_check,
-    _devices,
-    gpu_model_check,
-    driver_check,
-    tools_check,
-    _cache,
-    _calibration,
-    _contracts,
-    _backend,
+    _check_version,
+    check_python,
+    check_torch,
+    check_parts,
+    _check_processor,
+    _check_onednn,
+    _check_recording,
+    _check_compilers,
+    check_cuda,
+    _check_devices,
+    check_gpu_model,
+    check_driver,
+    check_tools,
+    _check_cache,
+    _check_calibration,
+    _check_contracts,
+    _check_backend,
 )
 
 
-def usable_devices() -> tuple[str, ...]:
+def list_usable_devices() -> tuple[str, ...]:
     """The device types that this torch can use here."""
     return ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)
 
 
-def _cpp_compiler() -> str | None:
+def _find_cpp_compiler() -> str | None:
     """The path of the compiler that Inductor takes, None if there is none. It looks no further than the one that `CXX`
     names, or without it g++, on macOS clang++: `cpp.cxx` in torch/_inductor/config.py."""
     words = os.environ.get("CXX", "clang++" if sys.platform == "darwin" else "g++").split()
     return shutil.which(words[0]) if words else None
 
 
-def _version_of(package: str) -> str | None:
+def _find_package_version(package: str) -> str | None:
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         return "installed" if importlib.util.find_spec(package) is not None else None
 
 
-def _writable(folder: Path) -> bool:
+def _is_writable(folder: Path) -> bool:
     """True if files can be made in `folder`, or it can be made. Looks, does not write."""
     while not folder.exists() and folder != folder.parent:
         folder = folder.parent

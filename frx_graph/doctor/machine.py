@@ -10,10 +10,10 @@ from collections.abc import Iterator
 
 import torch
 
-from frx_graph.errors import first_line
+from frx_graph.errors import summarize_error
 from frx_graph.evidence.ncu.profiler import find_ncu
 from frx_graph.evidence.ptx.ptxas import find_ptxas
-from frx_graph.measure.machine.device_state import loaded_nvml
+from frx_graph.measure.machine.device_state import load_nvml
 from frx_graph.measure.nvcc import find_nvcc
 from frx_graph.rules.gpu_profile import find_gpu
 from frx_graph.support.check import Check, Status
@@ -26,12 +26,12 @@ _PARTS = {
 """Modules that record a run, and modules that read a record."""
 
 
-def python_check() -> Iterator[Check]:
+def check_python() -> Iterator[Check]:
     """Report the version and path of Python."""
     yield Check("python", f"{platform.python_version()} ({sys.executable})")
 
 
-def torch_check() -> Iterator[Check]:
+def check_torch() -> Iterator[Check]:
     """Check that torch is not older than the oldest supported version."""
     version = str(torch.__version__)
     major, minor = (int(part) for part in version.split(".")[:2])
@@ -40,9 +40,9 @@ def torch_check() -> Iterator[Check]:
     yield Check("torch", version, Status.ERROR if old else Status.OK, f"install torch {oldest} or newer" if old else "")
 
 
-def cuda_check() -> Iterator[Check]:
+def check_cuda() -> Iterator[Check]:
     """Check which GPUs torch can use. None is no error: everything works on the CPU, too."""
-    names = _gpu_names()
+    names = _list_gpu_names()
     if names:
         yield Check("CUDA available", ", ".join(f"{name} x{count}" for name, count in Counter(names).items()))
     elif torch.version.cuda is None and torch.version.hip is None:
@@ -52,9 +52,9 @@ def cuda_check() -> Iterator[Check]:
         yield Check("CUDA available", f"no: torch is built for {built}, but sees no device or driver")
 
 
-def gpu_model_check() -> Iterator[Check]:
+def check_gpu_model() -> Iterator[Check]:
     """Check which GPU profile kernels are judged by; yields nothing without a GPU."""
-    for name in dict.fromkeys(_gpu_names()):
+    for name in dict.fromkeys(_list_gpu_names()):
         profile = find_gpu(name)
         if profile is None:
             yield Check(
@@ -68,14 +68,14 @@ def gpu_model_check() -> Iterator[Check]:
             yield Check("GPU model", f"{profile.name}, {card.architecture} ({card.name})")
 
 
-def driver_check() -> Iterator[Check]:
+def check_driver() -> Iterator[Check]:
     """Check that GPUs can be sampled while a program runs."""
-    nvml = loaded_nvml()
+    nvml = load_nvml()
     if nvml is not None:
         try:
             version = nvml.nvmlSystemGetDriverVersion()
         except nvml.NVMLError as error:
-            yield Check("NVML", first_line(error), Status.WARNING, "GPUs cannot be sampled: look at nvidia-smi")
+            yield Check("NVML", summarize_error(error), Status.WARNING, "GPUs cannot be sampled: look at nvidia-smi")
             return
         yield Check("NVML", f"driver {version.decode() if isinstance(version, bytes) else version}")
         return
@@ -88,7 +88,7 @@ def driver_check() -> Iterator[Check]:
     )
 
 
-def tools_check() -> Iterator[Check]:
+def check_tools() -> Iterator[Check]:
     """Check for the tools that `frx profile`, `compare`, `bench` and `analyze` run. Nothing else needs them."""
     for name, path, needed_for in (
         ("ncu", find_ncu(), "frx profile, --with-ncu"),
@@ -98,19 +98,19 @@ def tools_check() -> Iterator[Check]:
         yield Check(name, path or f"not found (only needed for {needed_for})")
 
 
-def parts_check() -> Iterator[Check]:
+def check_parts() -> Iterator[Check]:
     """Check that the parts of frx that record and read runs can be imported."""
     for name, modules in _PARTS.items():
         try:
             for module in modules:
                 importlib.import_module(module)
         except ImportError as error:
-            yield Check(name, first_line(error), Status.ERROR, "pip install --force-reinstall frx-graph")
+            yield Check(name, summarize_error(error), Status.ERROR, "pip install --force-reinstall frx-graph")
         else:
             yield Check(name, "importable")
 
 
-def _gpu_names() -> list[str]:
+def _list_gpu_names() -> list[str]:
     if not torch.cuda.is_available():
         return []
     return [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]

@@ -18,7 +18,7 @@ class NextCommand:
     does: str
 
 
-def next_commands(checks: Sequence[Check], scripts: ScriptsFound) -> tuple[NextCommand, ...]:
+def suggest_commands(checks: Sequence[Check], scripts: ScriptsFound) -> tuple[NextCommand, ...]:
     """Return the commands for the likeliest training script, or for a model if there is no script."""
     commands = []
     if scripts.scripts:
@@ -27,17 +27,17 @@ def next_commands(checks: Sequence[Check], scripts: ScriptsFound) -> tuple[NextC
         if script.line is not None and not script.instrumented:
             commands.append(NextCommand(f"frx init --patch {name}", "have the script record its steps"))
         commands.append(NextCommand(f"frx collect -- python {name}", "run it, and find what holds it back"))
-        if _there(checks, "GPU model") and _there(checks, "ncu"):
+        if _is_present(checks, "GPU model") and _is_present(checks, "ncu"):
             commands.append(NextCommand(f"frx profile -- python {name}", "measure its kernels"))
     commands.append(NextCommand("frx advise file.py:callable", "layout fixes for a model; no training is needed"))
     return tuple(commands)
 
 
-def _there(checks: Sequence[Check], name: str) -> bool:
+def _is_present(checks: Sequence[Check], name: str) -> bool:
     return any(check.name == name and not check.value.startswith("not found") for check in checks)
 
 
-def describe(script: FoundScript) -> str:
+def describe_script(script: FoundScript) -> str:
     """Return one line about a script: the training loop that was found in it."""
     if script.line is None:
         return script.note

@@ -22,12 +22,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import frx_graph.trials
-from frx_graph.compiler.code_fingerprint import code_hash
-from frx_graph.errors import first_line
-from frx_graph.measure.machine.processor_state import siblings
+from frx_graph.compiler.code_fingerprint import compute_code_hash
+from frx_graph.errors import summarize_error
+from frx_graph.measure.machine.processor_state import read_siblings
 from frx_graph.support.supervisor.lines import OutputTail
-from frx_graph.support.supervisor.process import package_pythonpath, supervise, wait_for_exit
-from frx_graph.trials.decisive_variables import decisive_variables
+from frx_graph.support.supervisor.process import extend_pythonpath, supervise, wait_for_exit
+from frx_graph.trials.decisive_variables import select_decisive_variables
 
 _POLL_SECONDS = 0.2
 """Ray cancels a task by an exception, which does not come through while the interpreter waits for the system."""
@@ -48,17 +48,19 @@ class ProcessorPart:
     number: int
     parts: int
 
-    def of(self, usable: Collection[int], core: Callable[[int], Collection[int]] = siblings) -> frozenset[int]:
+    def select_processors(
+        self, usable: Collection[int], core: Callable[[int], Collection[int]] = read_siblings
+    ) -> frozenset[int]:
         """Its processors, neighbours; those of one `core` stay together, since they slow each other down."""
         ordered = sorted(usable, key=lambda processor: (min(core(processor)), processor))
         size = max(1, len(ordered) // self.parts)
         begin = self.number * size % len(ordered)
         return frozenset(ordered[begin : begin + size])
 
-    def take(self) -> None:
+    def pin_process(self) -> None:
         """Pin this process, and what it starts, to its processors, if the system can."""
         if hasattr(os, "sched_setaffinity"):
-            os.sched_setaffinity(0, self.of(os.sched_getaffinity(0)))
+            os.sched_setaffinity(0, self.select_processors(os.sched_getaffinity(0)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,7 @@ class Task:
     job: bytes
     """Pickled."""
     code: str
-    """The asking process's `trying_code_hash`: a node with other code may not decide for it."""
+    """The asking process's `hash_trial_code`: a node with other code may not decide for it."""
     folder: str | None
     """Folder to run in; None: the worker's, to which Ray has unpacked the user's folder."""
     variables: tuple[tuple[str, str], ...]
@@ -107,19 +109,19 @@ class Answer:
     value: bytes = b""
 
 
-def attempt(task: Task) -> Answer:
+def run_attempt(task: Task) -> Answer:
     """Run the attempt. Whatever interrupts it, none of its processes is left."""
     if task.folder is not None and not Path(task.folder).is_dir():
         return Answer(task.attempt, Ending.UNFIT, f"it has no folder {task.folder}", "--working-dir sends yours")
     try:
-        return _made(task)
+        return _run_process(task)
     except OSError as error:
         if error.errno not in _SHORT_OF:
             raise
-        return Answer(task.attempt, Ending.LOST, f"its process cannot be started: {first_line(error)}")
+        return Answer(task.attempt, Ending.LOST, f"its process cannot be started: {summarize_error(error)}")
 
 
-def _made(task: Task) -> Answer:
+def _run_process(task: Task) -> Answer:
     with tempfile.TemporaryFile() as given:
         pickle.dump(task, given)
         given.seek(0)
@@ -128,7 +130,7 @@ def _made(task: Task) -> Answer:
             stdin=given,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            environment=_environment(task),
+            environment=_build_environment(task),
             folder=task.folder,
             # It has arms to end.
             stop_signal=signal.SIGTERM,
@@ -136,17 +138,17 @@ def _made(task: Task) -> Answer:
         ) as process:
             assert process.stderr is not None
             output = OutputTail(process.stderr)
-            answer = _answer(process)
+            answer = _read_answer(process)
             # Who does not end by itself has answered all the same.
             wait_for_exit(process, _UNWINDING_SECONDS)
             output.join()
-        if (found := _decoded(answer)) is not None:
+        if (found := _decode_answer(answer)) is not None:
             return found
-        last = output.text().strip().splitlines()[-1:]
-        return Answer(task.attempt, Ending.LOST, ": ".join((f"its process {_how(process)}", *last)))
+        last = output.get_tail().strip().splitlines()[-1:]
+        return Answer(task.attempt, Ending.LOST, ": ".join((f"its process {_describe_exit(process)}", *last)))
 
 
-def _decoded(answer: bytes) -> Answer | None:
+def _decode_answer(answer: bytes) -> Answer | None:
     """Return None if the answer is cut off: its process ended while it wrote."""
     try:
         found = pickle.loads(answer)
@@ -155,7 +157,7 @@ def _decoded(answer: bytes) -> Answer | None:
     return found if isinstance(found, Answer) else None
 
 
-def _answer(process: subprocess.Popen[bytes]) -> bytes:
+def _read_answer(process: subprocess.Popen[bytes]) -> bytes:
     assert process.stdout is not None
     ready = select.poll()
     ready.register(process.stdout, select.POLLIN)
@@ -168,22 +170,22 @@ def _answer(process: subprocess.Popen[bytes]) -> bytes:
             found += chunk
 
 
-def _environment(task: Task) -> Mapping[str, str]:
-    decisive = {name for name, _ in decisive_variables(os.environ)}
+def _build_environment(task: Task) -> Mapping[str, str]:
+    decisive = {name for name, _ in select_decisive_variables(os.environ)}
     own = {name: value for name, value in os.environ.items() if name not in _RAYS_OWN | decisive}
     # Ray hides the GPUs of other tasks only from tasks that hold some.
     hidden = {} if task.gpus else {"CUDA_VISIBLE_DEVICES": ""}
-    return {**own, **dict(task.variables), **hidden, **package_pythonpath(own)}
+    return {**own, **dict(task.variables), **hidden, **extend_pythonpath(own)}
 
 
-def _how(process: subprocess.Popen[bytes]) -> str:
+def _describe_exit(process: subprocess.Popen[bytes]) -> str:
     code = process.returncode
     return f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
 
 
-def trying_code_hash() -> str:
+def hash_trial_code() -> str:
     """Return sixteen hexadecimal digits that identify the code that decides trials, the same on all machines."""
-    digest = hashlib.sha256(code_hash().encode())
+    digest = hashlib.sha256(compute_code_hash().encode())
     for path in sorted(Path(frx_graph.trials.__path__[0]).glob("*.py")):
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]

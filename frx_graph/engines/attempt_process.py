@@ -11,13 +11,13 @@ import signal
 import sys
 import traceback
 
-from frx_graph.engines.attempt import Answer, Ending, Task, trying_code_hash
+from frx_graph.engines.attempt import Answer, Ending, Task, hash_trial_code
 from frx_graph.errors import FrxError
-from frx_graph.support.supervisor.process import cleaned_up_when_terminated
+from frx_graph.support.supervisor.process import unwind_on_termination
 from frx_graph.support.supervisor.supervised import claim_stdout, end_with_parent
 
 
-def main(parent: int) -> None:
+def run_attempt_process(parent: int) -> None:
     """Read the task from standard input, and write the answer to standard output."""
     # Not killed: it has arms, and folders, to leave in order.
     end_with_parent(parent, signal.SIGTERM)
@@ -29,17 +29,17 @@ def main(parent: int) -> None:
         task: Task = pickle.load(sys.stdin.buffer)
         # Before torch is imported, which counts them to know how many threads it wants.
         if task.part is not None:
-            task.part.take()
-        with cleaned_up_when_terminated():
-            answer = _answered(task)
+            task.part.pin_process()
+        with unwind_on_termination():
+            answer = _answer_task(task)
         # The worker may have gone.
         with contextlib.suppress(BrokenPipeError):
             pickle.dump(answer, pipe)
 
 
-def _answered(task: Task) -> Answer:
+def _answer_task(task: Task) -> Answer:
     try:
-        if (unfit := _unfit(task)) is not None:
+        if (unfit := _check_fitness(task)) is not None:
             return unfit
         job = pickle.loads(task.job)
         return Answer(task.attempt, Ending.RETURNED, value=pickle.dumps(job(lambda _: None)))
@@ -49,28 +49,28 @@ def _answered(task: Task) -> Answer:
         return Answer(task.attempt, Ending.BROKEN, traceback.format_exc())
 
 
-def _unfit(task: Task) -> Answer | None:
+def _check_fitness(task: Task) -> Answer | None:
     """Return the answer of an unfit node, whose measurements would be about something else; None if it is fit."""
-    if trying_code_hash() != task.code:
+    if hash_trial_code() != task.code:
         return Answer(task.attempt, Ending.UNFIT, "it has other code of frx-graph", "install the same on all nodes")
-    if task.environment is not None and node_environment() != task.environment:
+    if task.environment is not None and hash_node_environment() != task.environment:
         return Answer(task.attempt, Ending.UNFIT, "its environment is another than the baseline's")
     return None
 
 
-def node_environment() -> str:
+def hash_node_environment() -> str:
     """Return sixteen hexadecimal digits of this node's processor, versions, settings and GPUs: what is measured on a
     node holds for others with the same. CUDA is not initialised, which would take memory of the GPU to measure on."""
     # These import torch, which counts the processors that `ProcessorPart.take` leaves.
     import torch
 
-    from frx_graph.compiler.code_fingerprint import environment_key
-    from frx_graph.measure.machine.device_state import gpu_names
-    from frx_graph.trials.environment import trial_setup
+    from frx_graph.compiler.code_fingerprint import compute_environment_key
+    from frx_graph.measure.machine.device_state import list_gpu_names
+    from frx_graph.trials.environment import read_trial_setup
 
-    setup = environment_key(trial_setup(torch.device("cpu")))
-    return hashlib.sha256(" ".join((setup, *gpu_names())).encode()).hexdigest()[:16]
+    setup = compute_environment_key(read_trial_setup(torch.device("cpu")))
+    return hashlib.sha256(" ".join((setup, *list_gpu_names())).encode()).hexdigest()[:16]
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    run_attempt_process(int(sys.argv[1]))

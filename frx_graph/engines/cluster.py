@@ -51,7 +51,7 @@ class Running:
 class Cluster(Protocol):
     """A cluster of nodes that come and go."""
 
-    def nodes(self) -> tuple[Node, ...]:
+    def list_nodes(self) -> tuple[Node, ...]:
         """Return the nodes that are alive."""
 
     def reserve(self, node: Node, share: Share) -> Reservation:
@@ -66,7 +66,7 @@ class Cluster(Protocol):
         """Return the reservations that were granted and the tasks that have ended, as soon as there is one, or after
         `seconds`."""
 
-    def answer(self, running: Running) -> Answer:
+    def get_answer(self, running: Running) -> Answer:
         """Return the answer of a task that has ended: LOST if its node, its process or a cancellation ended it, UNFIT
         if the node cannot run it."""
 

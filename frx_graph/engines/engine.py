@@ -43,7 +43,7 @@ class Job(Protocol[T_co]):
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class Placement:
     """The place of the attempt whose result counts."""
 
     attempt: str
@@ -58,36 +58,36 @@ class NowhereError(TrialError):
 
 
 @dataclass(frozen=True, slots=True)
-class Finished(Generic[T]):
+class JobResult(Generic[T]):
     """The result of one job, reported once."""
 
     number: int
     """The job's, in the order in which they were given."""
     result: T | FrxError
-    placed: Placed | None
+    placed: Placement | None
     """None: on this machine, or nowhere."""
 
 
 class Engine(Protocol):
     """Runs jobs. Closing the generator ends those that run, with all their processes."""
 
-    def run(self, jobs: Sequence[Job[T]], progress: Progress) -> Generator[Finished[T]]:
+    def run(self, jobs: Sequence[Job[T]], progress: Progress) -> Generator[JobResult[T]]:
         """Yield each result as soon as it is there, in any order."""
 
 
 class LocalEngine:
     """An `Engine` that runs jobs one after the other in this process."""
 
-    def run(self, jobs: Sequence[Job[T]], progress: Progress) -> Generator[Finished[T]]:
+    def run(self, jobs: Sequence[Job[T]], progress: Progress) -> Generator[JobResult[T]]:
         """Run the jobs in order."""
         for number, job in enumerate(jobs):
             result: T | FrxError
             try:
-                result = job(_with_label(job, progress) if len(jobs) > 1 else progress)
+                result = job(_add_label(job, progress) if len(jobs) > 1 else progress)
             except FrxError as error:
                 result = error
-            yield Finished(number, result, None)
+            yield JobResult(number, result, None)
 
 
-def _with_label(job: Job[T], progress: Progress) -> Progress:
+def _add_label(job: Job[T], progress: Progress) -> Progress:
     return lambda stage: progress(f"{job.label}: {stage}")

@@ -27,7 +27,7 @@ class MeasuringSlots:
         """Asked for, or ours."""
         return (*self.asked, *self.free, *self.busy)
 
-    def look(self, nodes: Collection[Node]) -> bool:
+    def reserve_nodes(self, nodes: Collection[Node]) -> bool:
         """Reserve places on nodes that are new or whose places were lost, and forget nodes that have gone. Return False
         if no node has a place."""
         fit = {node.id: node for node in nodes if node.id not in self.unfit}
@@ -38,12 +38,12 @@ class MeasuringSlots:
         for node in fit.values():
             self.asked += [
                 self._cluster.reserve(node, share)
-                for share in shares(node, self._holding)
+                for share in divide_node(node, self._holding)
                 if (node.id, share.part) not in known
             ]
         return bool(self.all)
 
-    def ours_now(self, reservation: Reservation) -> None:
+    def note_granted(self, reservation: Reservation) -> None:
         """Note that a reservation was granted."""
         self.asked.remove(reservation)
         self.free.append(reservation)
@@ -66,14 +66,14 @@ class MeasuringSlots:
         else:
             self.free.append(reservation)
 
-    def leave(self) -> None:
+    def release_idle(self) -> None:
         """Give up all places that nothing runs in."""
         for reservation in (*self.asked, *self.free):
             self._give_back(reservation)
 
     def close(self) -> None:
         """Give up all places."""
-        self.leave()
+        self.release_idle()
         for reservation in tuple(self.busy):
             self.put_back(reservation, lost=True)
 
@@ -84,7 +84,7 @@ class MeasuringSlots:
         self._cluster.release(reservation)
 
 
-def shares(node: Node, holding: Holding) -> Iterator[Share]:
+def divide_node(node: Node, holding: Holding) -> Iterator[Share]:
     """Yield the parts of a node. Processors are never shared by two trials, nor by a trial and another program of the
     cluster."""
     if holding is Holding.GPU:

@@ -17,10 +17,10 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from frx_graph.engines.attempt import Answer, Ending, Task, attempt
+from frx_graph.engines.attempt import Answer, Ending, Task, run_attempt
 from frx_graph.engines.cluster import Node, Reservation, Running, Share
-from frx_graph.errors import OptionError, first_line
-from frx_graph.support.plain_text import one_line
+from frx_graph.errors import OptionError, summarize_error
+from frx_graph.support.plain_text import clean_line
 
 _CANCELLING_SECONDS = 20.0
 """For attempts that end their arms, before their workers are killed; the arms go with them."""
@@ -31,7 +31,7 @@ _LOCAL = "local"
 
 
 @contextlib.contextmanager
-def ray_cluster(address: str | None, working_dir: Path | None = None) -> Iterator[RayCluster]:
+def connect_ray(address: str | None, working_dir: Path | None = None) -> Iterator[RayCluster]:
     """The cluster at `address`; None: that of `RAY_ADDRESS`, or else one of this machine alone, which ends with the
     block. `working_dir` is sent to all nodes.
 
@@ -47,16 +47,18 @@ def ray_cluster(address: str | None, working_dir: Path | None = None) -> Iterato
     try:
         import ray
     except ImportError as error:
-        raise OptionError(f"--engine ray: {first_line(error)}", "pip install 'frx-graph[ray]'") from error
+        raise OptionError(f"--engine ray: {summarize_error(error)}", "pip install 'frx-graph[ray]'") from error
     if ray.is_initialized():
         raise OptionError("--engine ray: this process is connected to a Ray cluster already", "ray.shutdown() first")
     # Ray prints what it has to say to standard output, where documents go.
     with contextlib.redirect_stdout(io.StringIO()):
         try:
-            with _own_signals():
+            with _keep_sigterm_handler():
                 _connect(ray, address, working_dir)
         except (ConnectionError, OSError, ValueError, RuntimeError, ImportError) as error:
-            raise OptionError(f"Ray at {address}: {first_line(error)}", "ray start --head begins a cluster") from error
+            raise OptionError(
+                f"Ray at {address}: {summarize_error(error)}", "ray start --head begins a cluster"
+            ) from error
         try:
             yield RayCluster(ray)
         finally:
@@ -77,7 +79,7 @@ def _connect(ray: Any, address: str, working_dir: Path | None) -> None:
 
 
 @contextlib.contextmanager
-def _own_signals() -> Iterator[None]:
+def _keep_sigterm_handler() -> Iterator[None]:
     """Restore the handler of SIGTERM, which Ray replaces."""
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -95,11 +97,11 @@ class RayCluster:
     def __init__(self, ray: Any) -> None:
         self.ray = ray
         # No crash is hidden by another try, and what others call that exits is a crash.
-        self._attempt = ray.remote(max_retries=0, retry_exceptions=False)(attempt)
+        self._attempt = ray.remote(max_retries=0, retry_exceptions=False)(run_attempt)
         self.working_dir = "working_dir" in dict(ray.get_runtime_context().runtime_env)
         """True if Ray sends the user's folder to the nodes."""
 
-    def nodes(self) -> tuple[Node, ...]:
+    def list_nodes(self) -> tuple[Node, ...]:
         """Return the nodes that are alive."""
         return tuple(
             Node(
@@ -145,23 +147,23 @@ class RayCluster:
         done, _ = self.ray.wait([*ready, *tasks], timeout=seconds, fetch_local=False)
         return tuple(ready[ref] for ref in done if ref in ready), tuple(tasks[ref] for ref in done if ref in tasks)
 
-    def answer(self, running: Running) -> Answer:
+    def get_answer(self, running: Running) -> Answer:
         """Return the answer of a task that has ended."""
         errors = self.ray.exceptions
         try:
             found = self.ray.get(running.handle)
         except errors.RuntimeEnvSetupError as error:
             # The node's disk may be full, or a server unreachable from it: others may do better.
-            text = f"it cannot be set up: {one_line(str(error), 400)}"
+            text = f"it cannot be set up: {clean_line(str(error), 400)}"
             return Answer(running.attempt, Ending.UNFIT, text, "see --working-dir")
         except errors.TaskCancelledError:
             return Answer(running.attempt, Ending.LOST, "it was cancelled")
         except errors.RayTaskError as error:
             # The node has no frx-graph, or may not start a process: what passes is an answer and no error.
-            text = f"it cannot run it: {first_line(error.cause or error)}"
+            text = f"it cannot run it: {summarize_error(error.cause or error)}"
             return Answer(running.attempt, Ending.UNFIT, text, "install frx-graph on all nodes")
         except errors.RayError as error:
-            return Answer(running.attempt, Ending.LOST, first_line(error))
+            return Answer(running.attempt, Ending.LOST, summarize_error(error))
         assert isinstance(found, Answer)
         return found
 

@@ -16,12 +16,12 @@ from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from frx_graph.engines.attempt import Answer, Ending, Task, trying_code_hash
+from frx_graph.engines.attempt import Answer, Ending, Task, hash_trial_code
 from frx_graph.engines.cluster import Cluster, Node, Running, Share
-from frx_graph.engines.engine import Finished, Holding, Job, NowhereError, Placed, Progress, T
+from frx_graph.engines.engine import Holding, Job, JobResult, NowhereError, Placement, Progress, T
 from frx_graph.engines.measuring_slots import MeasuringSlots
 from frx_graph.errors import TrialError
-from frx_graph.trials.decisive_variables import decisive_variables
+from frx_graph.trials.decisive_variables import select_decisive_variables
 
 GONE_SECONDS = 10.0
 """Time after which a gone node is given up: before, the cluster itself may report what was lost."""
@@ -40,7 +40,7 @@ class GoneNodes:
         self._clock = clock
         self._since: dict[str, float] = {}
 
-    def among(self, wanted: Collection[str], alive: Collection[str]) -> frozenset[str]:
+    def find_gone(self, wanted: Collection[str], alive: Collection[str]) -> frozenset[str]:
         """Return the ids of `wanted` that have not been `alive` for `GONE_SECONDS`. Counts from call to call."""
         now = self._clock()
         self._since = {node: self._since.get(node, now) for node in wanted if node not in alive}
@@ -48,7 +48,7 @@ class GoneNodes:
 
 
 @dataclass(frozen=True, slots=True)
-class _Open:
+class _QueuedJob:
     """A job that is to be started, once more after attempts were lost."""
 
     number: int
@@ -76,37 +76,37 @@ class RayEngine:
         self._environment = environment
         self._clock = clock
 
-    def run(self, jobs: Sequence[Job[T]], progress: Progress) -> Generator[Finished[T]]:
+    def run(self, jobs: Sequence[Job[T]], progress: Progress) -> Generator[JobResult[T]]:
         """Yield results as jobs finish."""
         slots = MeasuringSlots(self._cluster, self._holding)
-        waiting = deque(_Open(number) for number in range(len(jobs)))
-        running: dict[Running, _Open] = {}
+        waiting = deque(_QueuedJob(number) for number in range(len(jobs)))
+        running: dict[Running, _QueuedJob] = {}
         gone = GoneNodes(self._clock)
         deadline = self._clock()
         try:
             while waiting or running:
-                nodes = self._cluster.nodes()
-                answers = self._lost_with(
-                    gone.among({one.reservation.node.id for one in running}, {node.id for node in nodes}), running
+                nodes = self._cluster.list_nodes()
+                answers = self._give_up_lost(
+                    gone.find_gone({one.reservation.node.id for one in running}, {node.id for node in nodes}), running
                 )
                 if not answers:
                     if not waiting:
-                        slots.leave()
-                    elif slots.look(nodes):
+                        slots.release_idle()
+                    elif slots.reserve_nodes(nodes):
                         deadline = self._clock() + _NO_NODE_SECONDS
-                    elif _all_unfit(nodes, slots) or self._clock() >= deadline:
+                    elif _are_all_unfit(nodes, slots) or self._clock() >= deadline:
                         while waiting:
-                            yield Finished(waiting.popleft().number, _nowhere(nodes, slots), None)
+                            yield JobResult(waiting.popleft().number, _make_nowhere_error(nodes, slots), None)
                     for job in tuple(waiting):
                         if (place := slots.take(job.avoided)) is not None:
                             waiting.remove(job)
-                            task = self._task(jobs[job.number], place.share)
+                            task = self._make_task(jobs[job.number], place.share)
                             running[self._cluster.start(place, task)] = job
-                    progress(_so_far(jobs, waiting, running))
-                    answers = self._awaited(running, slots)
+                    progress(_format_progress(jobs, waiting, running))
+                    answers = self._collect_answers(running, slots)
                 for one, answer in answers.items():
-                    judged: Finished[T] | _Open = _judged(one, running.pop(one), answer, slots)
-                    if isinstance(judged, Finished):
+                    judged: JobResult[T] | _QueuedJob = _judge_answer(one, running.pop(one), answer, slots)
+                    if isinstance(judged, JobResult):
                         yield judged
                     else:
                         waiting.append(judged)
@@ -116,36 +116,36 @@ class RayEngine:
             finally:
                 slots.close()
 
-    def _task(self, job: Job[T], share: Share) -> Task:
+    def _make_task(self, job: Job[T], share: Share) -> Task:
         return Task(
             uuid.uuid4().hex[:12],
             pickle.dumps(job),
-            trying_code_hash(),
+            hash_trial_code(),
             None if self._folder is None else str(self._folder),
-            decisive_variables(os.environ),
+            select_decisive_variables(os.environ),
             self._environment,
             share.part,
             share.gpus > 0,
         )
 
-    def _lost_with(self, gone: Collection[str], running: Collection[Running]) -> dict[Running, Answer]:
+    def _give_up_lost(self, gone: Collection[str], running: Collection[Running]) -> dict[Running, Answer]:
         """Give up the attempts on nodes that have gone: the cluster may tell of them late, or never."""
         lost = [one for one in running if one.reservation.node.id in gone]
         if lost:
             self._cluster.cancel(lost)
         return {one: Answer(one.attempt, Ending.LOST, "its node has gone") for one in lost}
 
-    def _awaited(self, running: Collection[Running], slots: MeasuringSlots) -> dict[Running, Answer]:
+    def _collect_answers(self, running: Collection[Running], slots: MeasuringSlots) -> dict[Running, Answer]:
         """Wait for a while until an attempt has ended, and return the answers of those that have."""
         ours, ended = self._cluster.wait(tuple(slots.asked), tuple(running), _WAIT_SECONDS)
         for reservation in ours:
-            slots.ours_now(reservation)
-        answers = {one: self._cluster.answer(one) for one in ended}
+            slots.note_granted(reservation)
+        answers = {one: self._cluster.get_answer(one) for one in ended}
         assert all(answer.attempt == one.attempt for one, answer in answers.items())
         return answers
 
 
-def _judged(one: Running, job: _Open, answer: Answer, slots: MeasuringSlots) -> Finished[T] | _Open:
+def _judge_answer(one: Running, job: _QueuedJob, answer: Answer, slots: MeasuringSlots) -> JobResult[T] | _QueuedJob:
     node = one.reservation.node
     if answer.ending is Ending.UNFIT:
         slots.unfit[node.id] = f"{node.address}: {answer.text}{f' ({answer.hint})' if answer.hint else ''}"
@@ -157,22 +157,22 @@ def _judged(one: Running, job: _Open, answer: Answer, slots: MeasuringSlots) -> 
         if len(lost) < MOST_ATTEMPTS:
             return replace(job, lost=lost, avoided=job.avoided | {node.id})
         void = f"void: {len(lost)} attempts were lost, the last, {lost[-1]}"
-        return Finished(job.number, TrialError(void, "nothing of them counts; try again on nodes that stay"), None)
-    placed = Placed(one.attempt, node.id, node.address, job.lost)
+        return JobResult(job.number, TrialError(void, "nothing of them counts; try again on nodes that stay"), None)
+    placed = Placement(one.attempt, node.id, node.address, job.lost)
     if answer.ending is Ending.RETURNED:
         result: T = pickle.loads(answer.value)
-        return Finished(job.number, result, placed)
+        return JobResult(job.number, result, placed)
     text = answer.text if answer.ending is Ending.FAILED else f"internal error on {node.address}: {answer.text}"
-    return Finished(job.number, TrialError(text, answer.hint), placed)
+    return JobResult(job.number, TrialError(text, answer.hint), placed)
 
 
-def _all_unfit(nodes: Collection[Node], slots: MeasuringSlots) -> bool:
+def _are_all_unfit(nodes: Collection[Node], slots: MeasuringSlots) -> bool:
     return bool(nodes) and all(node.id in slots.unfit for node in nodes)
 
 
-def _nowhere(nodes: Collection[Node], slots: MeasuringSlots) -> NowhereError:
+def _make_nowhere_error(nodes: Collection[Node], slots: MeasuringSlots) -> NowhereError:
     unfit = "; ".join(slots.unfit.values())
-    if _all_unfit(nodes, slots):
+    if _are_all_unfit(nodes, slots):
         return NowhereError(f"no node may run it: {unfit}")
     others = f"; others may not run it: {unfit}" if unfit else ""
     return NowhereError(
@@ -180,7 +180,9 @@ def _nowhere(nodes: Collection[Node], slots: MeasuringSlots) -> NowhereError:
     )
 
 
-def _so_far(jobs: Sequence[Job[T]], waiting: Sequence[_Open], running: Mapping[Running, _Open]) -> str:
+def _format_progress(
+    jobs: Sequence[Job[T]], waiting: Sequence[_QueuedJob], running: Mapping[Running, _QueuedJob]
+) -> str:
     done = len(jobs) - len(waiting) - len(running)
     at_work = [f"{jobs[job.number].label} on {one.reservation.node.address}" for one, job in running.items()]
     return f"{done} of {len(jobs)} done; {', '.join(at_work) or 'waiting for a node to be free'}"

@@ -43,7 +43,7 @@ class DType(enum.StrEnum):
         return self.value.startswith(("float", "bfloat"))
 
     @classmethod
-    def of(cls, dtype: object) -> DType | None:
+    def from_name(cls, dtype: object) -> DType | None:
         """Return the type that a name, or a `torch.dtype`, stands for; None for one that is not known here."""
         try:
             return cls(str(dtype).removeprefix("torch."))

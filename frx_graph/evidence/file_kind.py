@@ -37,7 +37,7 @@ class FileKind(enum.StrEnum):
     CUDA = "cuda_source"
 
 
-def file_kind(path: Path, expected: str = EXPECTED) -> FileKind:
+def detect_file_kind(path: Path, expected: str = EXPECTED) -> FileKind:
     """Raises `EvidenceError` for a file that is missing, or of no kind that can be read; `expected` says what can."""
     with open_evidence(path, expected) as file:
         start = file.read(_SNIFFED_BYTES)
@@ -53,7 +53,7 @@ def file_kind(path: Path, expected: str = EXPECTED) -> FileKind:
     # A program may print JSON before the table.
     if _NCU.search(text):
         return FileKind.NCU_CSV
-    if opens_json(text):
+    if is_json_start(text):
         return FileKind.TRACE
     suffix = path.suffix.lower()
     if suffix in _CUDA_SUFFIXES and _CUDA.search(text):
@@ -70,6 +70,6 @@ def file_kind(path: Path, expected: str = EXPECTED) -> FileKind:
     raise EvidenceError(f"{path}: neither its name nor its content tells what it is, expected {expected}")
 
 
-def opens_json(start: bytes) -> bool:
+def is_json_start(start: bytes) -> bool:
     """True of the beginning of an object, or of a list of objects: of a trace, and not of a line in brackets."""
     return _OPENS_JSON.match(start) is not None

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from frx_graph.evidence.dtype import DType
-from frx_graph.evidence.kernel_name import only_copies
+from frx_graph.evidence.kernel_name import is_pure_copy
 from frx_graph.evidence.measurement import Measurement, Provenance
 
 _PREFIX = "[__output_code] "
@@ -57,7 +57,7 @@ class GeneratedCopy:
     target: GeneratedBuffer
     line: int
 
-    def measurements(self, source: str) -> Iterator[Measurement]:
+    def list_measurements(self, source: str) -> Iterator[Measurement]:
         """Yield the bytes that the call writes; `source` is the file."""
         size = self.target.bytes
         if size is not None:
@@ -86,7 +86,7 @@ def read_inductor_code(lines: Iterable[str]) -> GeneratedCode:
             graphs += 1
             buffers.clear()
             unwritten.clear()
-        elif (buffer := _buffer(line, buffers)) is not None:
+        elif (buffer := _parse_buffer(line, buffers)) is not None:
             buffers[buffer.name] = buffer
             unwritten.add(buffer.name)
         elif (call := _CALL.fullmatch(line)) is not None and graphs:
@@ -95,29 +95,29 @@ def read_inductor_code(lines: Iterable[str]) -> GeneratedCode:
             names = _NAME.findall(call["arguments"])
             written = [name for name in dict.fromkeys(names) if name in unwritten]
             unwritten.difference_update(written)
-            if only_copies(call["kernel"]):
+            if is_pure_copy(call["kernel"]):
                 copies.extend(GeneratedCopy(call["kernel"], buffers[name], number) for name in written)
         elif unwritten:
             unwritten.difference_update(_NAME.findall(line))
     return GeneratedCode(tuple(copies), graphs, calls)
 
 
-def _buffer(line: str, known: dict[str, GeneratedBuffer]) -> GeneratedBuffer | None:
+def _parse_buffer(line: str, known: dict[str, GeneratedBuffer]) -> GeneratedBuffer | None:
     found = _ALLOCATION.match(line)
     if found is not None:
-        shape, strides = _numbers(found["shape"]), _numbers(found["strides"])
+        shape, strides = _parse_numbers(found["shape"]), _parse_numbers(found["strides"])
         if len(shape) != len(strides):
             return None
-        return GeneratedBuffer(found["name"], shape, strides, DType.of(found["dtype"]), found["device"])
+        return GeneratedBuffer(found["name"], shape, strides, DType.from_name(found["dtype"]), found["device"])
     found = _VIEW.match(line)
     of = None if found is None else known.get(found["of"])
     if found is None or of is None:
         return None
-    shape, strides = _numbers(found["shape"]), _numbers(found["strides"])
+    shape, strides = _parse_numbers(found["shape"]), _parse_numbers(found["strides"])
     if len(shape) != len(strides):
         return None
     return GeneratedBuffer(found["name"], shape, strides, of.dtype, of.device)
 
 
-def _numbers(text: str) -> tuple[int, ...]:
+def _parse_numbers(text: str) -> tuple[int, ...]:
     return tuple(map(int, _NUMBER.findall(text)))

@@ -16,17 +16,17 @@ _CAST = re.compile(r"\([^()]*\)\d+")
 """An enumerator as the demangler writes it: `(cudnnKernelDataType_t)2`."""
 
 
-def generated_name(name: str) -> str:
+def strip_serial_number(name: str) -> str:
     """A loop that Inductor generated: what it fuses. `cpp_fused_convolution_relu_3` → `cpp_fused_convolution_relu`."""
     return _SERIAL.sub("", name)
 
 
-def only_copies(name: str) -> bool:
+def is_pure_copy(name: str) -> bool:
     """True for a loop that Inductor generated and that fuses nothing but copies and views."""
     return _COPIES_AND_VIEWS.fullmatch(name) is not None and _COPIES.search(name) is not None
 
 
-def device_kernel_name(name: str) -> str:
+def normalize_kernel_name(name: str) -> str:
     """A demangled kernel name without return type, parameters, and numbers among the template arguments.
 
     Of the arguments the names are kept, without arguments of their own, since they say what the kernel does:
@@ -38,18 +38,18 @@ def device_kernel_name(name: str) -> str:
     if name.startswith(("Memcpy", "Memset")):
         return name
     if name.startswith("triton_"):
-        return generated_name(name)
+        return strip_serial_number(name)
     text = name.removeprefix("void ").replace("(anonymous namespace)", "").replace("::::", "::")
     text = _CAST.sub("0", text)
     start = text.find("<")
     bracket = text.find("(")
     if start < 0 or 0 <= bracket < start:
         return text if bracket <= 0 else text[:bracket]
-    kept = list(dict.fromkeys(_argument_names(text[start:])))
+    kept = list(dict.fromkeys(_list_argument_names(text[start:])))
     return f"{text[:start]}<{', '.join(kept)}>" if kept else text[:start]
 
 
-def _argument_names(text: str) -> Iterator[str]:
+def _list_argument_names(text: str) -> Iterator[str]:
     """The names among the outermost template arguments of `<…>…`."""
     depth, current = 0, ""
     for character in text:

@@ -43,24 +43,24 @@ class KernelSignature:
         texts = (*(self.arguments or ()), *(self.parameters or ()))
         return sum(part is not None for part in parts) + sum(text is not None for text in texts)
 
-    def fits(self, other: KernelSignature) -> bool:
+    def can_match(self, other: KernelSignature) -> bool:
         """True if both may be of one kernel."""
         return (
             self.function == other.function
             and (self.scope is None or other.scope is None or self.scope == other.scope)
-            and _fit(self.arguments, other.arguments)
-            and _fit(self.parameters, other.parameters)
+            and _can_match(self.arguments, other.arguments)
+            and _can_match(self.parameters, other.parameters)
         )
 
 
 @functools.lru_cache(maxsize=4096)
-def kernel_signature(name: str) -> KernelSignature:
+def parse_kernel_signature(name: str) -> KernelSignature:
     """Parse `name`; a name that is not C++ counts as the function's as a whole."""
     text = name.strip()
     if len(text) > _LONGEST:
         return KernelSignature(text)
     if not text.startswith("_Z"):
-        return _demangled(text)
+        return _parse_demangled(text)
     found = read_mangled(text)
     if found is None:
         return KernelSignature(text)
@@ -68,89 +68,89 @@ def kernel_signature(name: str) -> KernelSignature:
     return KernelSignature(found.function, scope, found.arguments, found.parameters)
 
 
-def source_signature(name: str, *, template: bool) -> KernelSignature:
+def parse_source_signature(name: str, *, template: bool) -> KernelSignature:
     """That of a kernel as it is defined, with the namespaces around it: there are no others. A template is of any
     arguments."""
-    found = kernel_signature(name)
+    found = parse_kernel_signature(name)
     arguments = found.arguments if template or found.arguments is not None else ()
     return KernelSignature(found.function, found.scope or (), arguments)
 
 
-def _fit(one: Texts | None, other: Texts | None) -> bool:
+def _can_match(one: Texts | None, other: Texts | None) -> bool:
     if one is None or other is None:
         return True
     return len(one) == len(other) and all(a is None or b is None or a == b for a, b in zip(one, other, strict=True))
 
 
-def _demangled(text: str) -> KernelSignature:
+def _parse_demangled(text: str) -> KernelSignature:
     named = _UNNAMED.sub("", text)
-    at = _first_bracket(named)
-    listed = None if at is None else _inside(named, at)
-    *scope, last = _split(_last_word(named[:at]), "::") or [""]
-    function, arguments = _template(last)
+    at = _find_parameters(named)
+    listed = None if at is None else _get_bracketed(named, at)
+    *scope, last = _split_outside_brackets(_strip_return_type(named[:at]), "::") or [""]
+    function, arguments = _split_template(last)
     if not function:
         return KernelSignature(text)
     whole = listed is not None
-    parameters = tuple(map(_normal, _split(listed or "", ",")))
+    parameters = tuple(map(_normalize_type, _split_outside_brackets(listed or "", ",")))
     return KernelSignature(
         function=function,
-        scope=tuple(_template(part)[0] for part in scope if part) if scope or whole else None,
+        scope=tuple(_split_template(part)[0] for part in scope if part) if scope or whole else None,
         arguments=() if arguments is None and whole else arguments,
         parameters=None if not whole else () if parameters == ("void",) else parameters,
     )
 
 
-def _template(text: str) -> tuple[str, Texts | None]:
+def _split_template(text: str) -> tuple[str, Texts | None]:
     """A name and its template arguments, None where it has none."""
     at = text.find("<")
     if at <= 0 or not text.endswith(">"):
         return text.strip(), None
-    return text[:at].strip(), tuple(map(_normal, _split(text[at + 1 : -1], ",")))
+    return text[:at].strip(), tuple(map(_normalize_type, _split_outside_brackets(text[at + 1 : -1], ",")))
 
 
-def _normal(text: str) -> str:
+def _normalize_type(text: str) -> str:
     """One spelling of an argument or a type."""
     text = _SUFFIX.sub("", _CAST.sub("", text.strip()))
     return _TRUTH.get(text) or _QUALIFIERS.sub("", text)
 
 
-def _first_bracket(text: str) -> int | None:
+def _find_parameters(text: str) -> int | None:
     """Return the place at which the parameters begin: the first round bracket outside of all others."""
     depth = 0
     for at, character in enumerate(text):
         if character == "(" and depth == 0 and at:
             return at
-        depth += _depth(character)
+        depth += _get_depth_change(character)
     return None
 
 
-def _inside(text: str, at: int) -> str:
+def _get_bracketed(text: str, at: int) -> str:
     """Return the text between the bracket at `at` and the one that closes it."""
     depth = 0
     for end in range(at, len(text)):
-        depth += _depth(text[end])
+        depth += _get_depth_change(text[end])
         if depth == 0:
             return text[at + 1 : end]
     return text[at + 1 :]
 
 
-def _last_word(text: str) -> str:
+def _strip_return_type(text: str) -> str:
     """Without the type that a function returns, which stands before it."""
     text = text.strip()
     depth = start = 0
     for at, character in enumerate(text):
-        depth += _depth(character)
+        depth += _get_depth_change(character)
         if character == " " and depth == 0:
             start = at + 1
     return text[start:]
 
 
-def _split(text: str, by: str) -> list[str]:
+def _split_outside_brackets(text: str, by: str) -> list[str]:
     """The parts between separators that stand in no brackets; none of an empty text."""
     parts = []
     depth = start = at = 0
     while at < len(text):
-        depth += _depth(text[at])
+        depth += _get_depth_change(text[at])
         if depth == 0 and text.startswith(by, at):
             parts.append(text[start:at])
             start = at = at + len(by)
@@ -159,5 +159,5 @@ def _split(text: str, by: str) -> list[str]:
     return [*parts, text[start:]] if parts or text.strip() else []
 
 
-def _depth(character: str) -> int:
+def _get_depth_change(character: str) -> int:
     return (character in _OPENS) - (character in _CLOSES)

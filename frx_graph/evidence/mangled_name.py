@@ -53,14 +53,14 @@ class MangledName:
 
 def read_mangled(name: str) -> MangledName | None:
     """Parse a mangled name; None if not even the function can be read."""
-    return _Reader(name).read()
+    return _MangledNameReader(name).read()
 
 
-class _UntoldError(Exception):
+class _UnsupportedError(Exception):
     """The text at this place cannot be parsed."""
 
 
-class _Reader:
+class _MangledNameReader:
     """Reads from behind `_Z` on; `_at` is where it is."""
 
     def __init__(self, text: str) -> None:
@@ -70,145 +70,145 @@ class _Reader:
 
     def read(self) -> MangledName | None:
         try:
-            nested = self._passed("N")
-            scope, function = self._nested_name() if nested else ((), self._source_name())
-        except _UntoldError:
+            nested = self._skip_character("N")
+            scope, function = self._read_nested_name() if nested else ((), self._read_source_name())
+        except _UnsupportedError:
             return None
         try:
-            templated = self._passed("I")
-            arguments = self._arguments() if templated else ()
-            if nested and not self._passed("E"):
-                raise _UntoldError
-        except _UntoldError:
+            templated = self._skip_character("I")
+            arguments = self._read_arguments() if templated else ()
+            if nested and not self._skip_character("E"):
+                raise _UnsupportedError
+        except _UnsupportedError:
             return MangledName(scope, function, None, None)
         try:
             if templated:
                 # What a template returns stands before its parameters.
-                self._type()
-            parameters = self._types()
-        except _UntoldError:
+                self._read_type()
+            parameters = self._read_types()
+        except _UnsupportedError:
             return MangledName(scope, function, arguments, None)
         return MangledName(scope, function, arguments, () if parameters == ("void",) else parameters)
 
-    def _nested_name(self) -> tuple[tuple[str, ...], str]:
+    def _read_nested_name(self) -> tuple[tuple[str, ...], str]:
         """Up to the function's own template arguments, or the end of the name."""
         while self._peek() in _QUALIFIERS:
             self._at += 1
-        parts = [self._source_name()]
+        parts = [self._read_source_name()]
         while self._peek() != "E":
             start = self._at
-            if not self._passed("I"):
-                parts.append(self._source_name())
+            if not self._skip_character("I"):
+                parts.append(self._read_source_name())
                 continue
-            self._arguments()
+            self._read_arguments()
             if self._peek() == "E":
                 self._at = start
                 break
         return tuple(parts[:-1]), parts[-1]
 
-    def _source_name(self) -> str:
-        self._passed("L")
+    def _read_source_name(self) -> str:
+        self._skip_character("L")
         length = _LENGTH.match(self._text, self._at)
         if length is None:
-            raise _UntoldError
+            raise _UnsupportedError
         start = length.end()
         end = start + int(length[0])
         if not start < end <= len(self._text):
-            raise _UntoldError
+            raise _UnsupportedError
         self._at = end
         return self._text[start:end]
 
-    def _arguments(self) -> Texts:
+    def _read_arguments(self) -> Texts:
         """Parse the arguments of a template, or of a pack in it, with their end."""
         found: list[str | None] = []
-        while not self._passed("E"):
-            if self._passed("J"):
-                self._deeper()
-                found += self._arguments()
+        while not self._skip_character("E"):
+            if self._skip_character("J"):
+                self._enter_level()
+                found += self._read_arguments()
                 self._depth -= 1
             else:
-                found.append(self._literal() if self._passed("L") else self._type())
+                found.append(self._read_literal() if self._skip_character("L") else self._read_type())
         return tuple(found)
 
-    def _types(self) -> Texts:
+    def _read_types(self) -> Texts:
         """Up to the end of the name, or to a suffix that a compiler has put there."""
         found: list[str | None] = []
         while self._peek() not in ("", "."):
-            found.append(self._type())
+            found.append(self._read_type())
         return tuple(found)
 
-    def _literal(self) -> str | None:
+    def _read_literal(self) -> str | None:
         """A number. That of an enumeration is not told: demanglers may write its name."""
-        kind = self._type()
+        kind = self._read_type()
         value = _NUMBER.match(self._text, self._at)
         if value is None:
-            raise _UntoldError
+            raise _UnsupportedError
         self._at = value.end()
-        if not self._passed("E"):
-            raise _UntoldError
+        if not self._skip_character("E"):
+            raise _UnsupportedError
         return value[0].replace("n", "-") if kind in _NUMBERS else None
 
-    def _type(self) -> str | None:
-        self._deeper()
-        found = self._type_within()
+    def _read_type(self) -> str | None:
+        self._enter_level()
+        found = self._read_inner_type()
         self._depth -= 1
         return found
 
-    def _deeper(self) -> None:
+    def _enter_level(self) -> None:
         self._depth += 1
         if self._depth > _DEEPEST:
-            raise _UntoldError
+            raise _UnsupportedError
 
-    def _type_within(self) -> str | None:
+    def _read_inner_type(self) -> str | None:
         first = self._peek()
         if first in _QUALIFIERS:
             self._at += 1
-            return self._type()
+            return self._read_type()
         if first in _SUFFIXES:
             self._at += 1
-            inner = self._type()
+            inner = self._read_type()
             return None if inner is None else inner + _SUFFIXES[first]
         if first in _BUILTIN:
             self._at += 1
             return _BUILTIN[first]
         if first.isdigit():
-            name = self._source_name()
-            return name if not self._skipped_arguments() else None
-        if self._passed("N"):
+            name = self._read_source_name()
+            return name if not self._skip_arguments() else None
+        if self._skip_character("N"):
             self._skip_nested()
             return None
         if self._text.startswith("St", self._at):
             self._at += 2
-            self._source_name()
+            self._read_source_name()
         elif reference := _REFERENCE.match(self._text, self._at):
             self._at = reference.end()
         else:
-            raise _UntoldError
-        self._skipped_arguments()
+            raise _UnsupportedError
+        self._skip_arguments()
         return None
 
     def _skip_nested(self) -> None:
         """A name with others around it, up to its end."""
-        while not self._passed("E"):
-            if self._skipped_arguments():
+        while not self._skip_character("E"):
+            if self._skip_arguments():
                 continue
             if self._text.startswith("St", self._at):
                 self._at += 2
             elif reference := _REFERENCE.match(self._text, self._at):
                 self._at = reference.end()
             else:
-                self._source_name()
+                self._read_source_name()
 
-    def _skipped_arguments(self) -> bool:
-        if not self._passed("I"):
+    def _skip_arguments(self) -> bool:
+        if not self._skip_character("I"):
             return False
-        self._arguments()
+        self._read_arguments()
         return True
 
     def _peek(self) -> str:
         return self._text[self._at : self._at + 1]
 
-    def _passed(self, wanted: str) -> bool:
+    def _skip_character(self, wanted: str) -> bool:
         """True if this character came next, and is behind now."""
         found = self._peek() == wanted
         self._at += found

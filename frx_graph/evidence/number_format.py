@@ -24,7 +24,7 @@ LEAST = 1 / MOST
 _is_plain = re.compile(r"-?\d{1,24}(?:\.\d{1,24})?").fullmatch
 
 
-def can_be_measured(number: float) -> bool:
+def is_measurable(number: float) -> bool:
     """True of nothing, and of what lies between `LEAST` and `MOST`."""
     return number == 0 or LEAST <= abs(number) <= MOST
 
@@ -36,7 +36,7 @@ class NumberFormat(enum.StrEnum):
     COMMA = "comma"
 
 
-def format_told_by(text: str) -> NumberFormat | None:
+def detect_format(text: str) -> NumberFormat | None:
     """The only format in which `text` is a number; None if it is one in both, or in neither."""
     text = text.strip()
     if len(text) > _LONGEST:
@@ -47,9 +47,9 @@ def format_told_by(text: str) -> NumberFormat | None:
     return NumberFormat.COMMA if point is None else NumberFormat.POINT
 
 
-def told_format(texts: Iterable[str]) -> NumberFormat:
+def detect_common_format(texts: Iterable[str]) -> NumberFormat:
     """The format that the first telling number has; `POINT` where none tells."""
-    return next((told for text in texts if (told := format_told_by(text)) is not None), NumberFormat.POINT)
+    return next((told for text in texts if (told := detect_format(text)) is not None), NumberFormat.POINT)
 
 
 def is_missing(text: str) -> bool:
@@ -70,6 +70,6 @@ def parse_number(text: str, written: NumberFormat) -> float:
             number = float(text.replace(",", ""))
         if written is NumberFormat.COMMA and _COMMA.fullmatch(text):
             number = float(_GROUPS_OF_COMMA.sub("", text).replace(",", "."))
-        if number is not None and can_be_measured(number):
+        if number is not None and is_measurable(number):
             return number
     raise ValueError(text)

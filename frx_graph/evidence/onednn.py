@@ -82,7 +82,7 @@ class Primitive:
     line: int = 0
     seconds: float | None = None
 
-    def argument(self, name: str) -> MemoryDescriptor | None:
+    def get_argument(self, name: str) -> MemoryDescriptor | None:
         """The descriptor of `src`, `wei`, `bia` or `dst`."""
         return next((d for d in self.arguments if d.argument == name), None)
 
@@ -97,7 +97,7 @@ class Primitive:
         """Arguments that the primitive writes."""
         return tuple(d for d in self.arguments if d.tag and d.argument in self._written)
 
-    def measurements(self, source: str) -> Iterator[Measurement]:
+    def list_measurements(self, source: str) -> Iterator[Measurement]:
         """Yield each number of the line as a separate fact; `source` is the log."""
         subject = f"{self.kind} {self.implementation}"
         if self.seconds is not None:
@@ -121,7 +121,7 @@ class Primitive:
 def parse_log(text: str | Iterable[str]) -> tuple[Primitive, ...]:
     """All executed primitives of a log in order; other lines, creation lines and torn lines are skipped."""
     lines = text.splitlines() if isinstance(text, str) else text
-    return tuple(_primitives(lines))
+    return tuple(_iterate_primitives(lines))
 
 
 def is_log_line(line: str) -> bool:
@@ -129,27 +129,27 @@ def is_log_line(line: str) -> bool:
     return any(prefix in line for prefix in _PREFIXES)
 
 
-def implementations(primitives: Iterable[Primitive]) -> tuple[str, ...]:
+def list_implementations(primitives: Iterable[Primitive]) -> tuple[str, ...]:
     """The implementations that did the work, reorders aside, each once and in order of first use."""
     return tuple(dict.fromkeys(p.implementation for p in primitives if p.kind != "reorder"))
 
 
-def _primitives(lines: Iterable[str]) -> Iterator[Primitive]:
+def _iterate_primitives(lines: Iterable[str]) -> Iterator[Primitive]:
     columns: Sequence[str] = _COLUMNS
     for number, line in enumerate(lines, start=1):
-        fields = _fields(line)
+        fields = _split_fields(line)
         if fields is None:
             continue
-        header = _template(fields)
+        header = _parse_template(fields)
         if header is not None:
             columns = header
             continue
-        row = _row(fields, columns)
+        row = _parse_row(fields, columns)
         if row is not None and row.get("operation") == "exec":
-            yield _primitive(row, number)
+            yield _build_primitive(row, number)
 
 
-def _row(fields: Sequence[str], columns: Sequence[str]) -> Mapping[str, str] | None:
+def _parse_row(fields: Sequence[str], columns: Sequence[str]) -> Mapping[str, str] | None:
     """The line's fields by column; None for the graph API's lines, information and torn lines.
 
     `v1`, a time stamp and the component stand before the operation, each in some versions only. The header lists the
@@ -162,7 +162,7 @@ def _row(fields: Sequence[str], columns: Sequence[str]) -> Mapping[str, str] | N
     return dict(zip(names, values, strict=True)) if len(values) == len(names) else None
 
 
-def _fields(raw: str) -> list[str] | None:
+def _split_fields(raw: str) -> list[str] | None:
     """The comma-separated fields behind the prefix, wherever in the line it stands; None for a foreign line."""
     for prefix in _PREFIXES:
         _, found, rest = raw.rstrip("\r\n").rpartition(prefix)
@@ -171,7 +171,7 @@ def _fields(raw: str) -> list[str] | None:
     return None
 
 
-def _template(fields: Sequence[str]) -> list[str] | None:
+def _parse_template(fields: Sequence[str]) -> list[str] | None:
     """The columns that a header line declares for primitives; None for other lines and for the graph API's header."""
     if "info" not in fields or "graph" in fields[:2]:
         return None
@@ -182,9 +182,9 @@ def _template(fields: Sequence[str]) -> list[str] | None:
     return None
 
 
-def _primitive(row: Mapping[str, str], line: int) -> Primitive:
+def _build_primitive(row: Mapping[str, str], line: int) -> Primitive:
     kind = row.get("primitive", "")
-    dims = _dims(kind, row.get("problem_desc", ""))
+    dims = _parse_dims(kind, row.get("problem_desc", ""))
     return Primitive(
         kind=kind,
         implementation=row.get("implementation", ""),
@@ -192,14 +192,14 @@ def _primitive(row: Mapping[str, str], line: int) -> Primitive:
         arguments=tuple(
             descriptor
             for text in row.get("memory_descriptors", "").split()
-            if (descriptor := _descriptor(text, dims)) is not None
+            if (descriptor := _parse_descriptor(text, dims)) is not None
         ),
         line=line,
-        seconds=_seconds(row.get("exec_time", "")),
+        seconds=_parse_seconds(row.get("exec_time", "")),
     )
 
 
-def _descriptor(text: str, dims: Mapping[str, tuple[int, ...]]) -> MemoryDescriptor | None:
+def _parse_descriptor(text: str, dims: Mapping[str, tuple[int, ...]]) -> MemoryDescriptor | None:
     """`src:f32:a:blocked:abcd::f0` (3.1 and newer), `src_f32:a:blocked:abcd::f0` or `src_f32::blocked:abcd:f0`."""
     fields = text.split(":")
     head, _, joined_dtype = fields[0].rpartition("_")
@@ -212,7 +212,7 @@ def _descriptor(text: str, dims: Mapping[str, tuple[int, ...]]) -> MemoryDescrip
     return MemoryDescriptor(argument, dtype, tag, strides, dims.get(argument))
 
 
-def _seconds(text: str) -> float | None:
+def _parse_seconds(text: str) -> float | None:
     """From milliseconds, which is what oneDNN writes."""
     return float(text) / 1e3 if _is_number(text) and float(text) >= 0 else None
 
@@ -224,24 +224,24 @@ def _is_number(text: str) -> bool:
         return False
 
 
-def _dims(kind: str, problem: str) -> Mapping[str, tuple[int, ...]]:
+def _parse_dims(kind: str, problem: str) -> Mapping[str, tuple[int, ...]]:
     """The dimensions of a primitive's arguments as far as its problem description gives them."""
     if kind == "reorder":
-        shape = _sizes(problem)
+        shape = _parse_sizes(problem)
         return {} if shape is None else {"src": shape, "dst": shape}
     if kind == "matmul":
-        parts = [_sizes(part) for part in problem.split(":")]
+        parts = [_parse_sizes(part) for part in problem.split(":")]
         return {name: size for name, size in zip(("src", "wei", "dst"), parts, strict=False) if size is not None}
     if kind in ("convolution", "deconvolution"):
-        return _convolution_dims(problem)
+        return _parse_convolution_dims(problem)
     return {}
 
 
-def _sizes(text: str) -> tuple[int, ...] | None:
+def _parse_sizes(text: str) -> tuple[int, ...] | None:
     return tuple(int(part) for part in text.split("x")) if _SIZES.fullmatch(text) else None
 
 
-def _convolution_dims(problem: str) -> Mapping[str, tuple[int, ...]]:
+def _parse_convolution_dims(problem: str) -> Mapping[str, tuple[int, ...]]:
     """From `g4mb2_ic32oc64_ih14oh14kh3sh1dh0ph1_iw14ow14kw3sw1dw0pw1`. oneDNN runs 1-D problems as 2-D ones of height 1
     when torch asks it to, and writes a grouped weight with the groups as a leading dimension."""
     terms = {name: int(value) for name, value in _TERM.findall(problem)}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from frx_graph.errors import EvidenceError
-from frx_graph.evidence.text_lines import text_lines
+from frx_graph.evidence.text_lines import open_text_lines
 
 MOST_LINES = 400
 MOST_CHARACTERS = 40_000
@@ -40,7 +40,7 @@ def quote_source(path: Path, kernels: Sequence[str] = ()) -> QuotedSource:
     on, else from its beginning. Raises `EvidenceError` for what is no text, or too large for source."""
     lines: list[str] = []
     size = 0
-    with text_lines(path, _EXPECTED, longest=_LONGEST_LINE) as read:
+    with open_text_lines(path, _EXPECTED, longest=_LONGEST_LINE) as read:
         for line in read:
             size += len(line)
             if size > LARGEST:
@@ -48,7 +48,7 @@ def quote_source(path: Path, kernels: Sequence[str] = ()) -> QuotedSource:
             lines.append(line.rstrip("\r\n"))
     start = 0
     if len(lines) > MOST_LINES or size > MOST_CHARACTERS:
-        start = max(0, _line_of(lines, kernels) - _BEFORE)
+        start = max(0, _find_line(lines, kernels) - _BEFORE)
     kept: list[str] = []
     left = MOST_CHARACTERS
     for line in lines[start : start + MOST_LINES]:
@@ -59,10 +59,10 @@ def quote_source(path: Path, kernels: Sequence[str] = ()) -> QuotedSource:
     return QuotedSource(str(path), start + 1, tuple(kept), len(lines))
 
 
-def _line_of(lines: Sequence[str], kernels: Sequence[str]) -> int:
+def _find_line(lines: Sequence[str], kernels: Sequence[str]) -> int:
     """The index of the line in which the first of these kernels is defined; 0 where none is."""
     text = "\n".join(lines)
-    defined = tuple(_definitions(text))
+    defined = tuple(_find_definitions(text))
     for kernel in kernels:
         # Demangled, the name is a word of it; mangled, it stands behind its length.
         words = frozenset(re.findall(r"\w+", kernel.partition("(")[0]))
@@ -72,7 +72,7 @@ def _line_of(lines: Sequence[str], kernels: Sequence[str]) -> int:
     return 0
 
 
-def _definitions(text: str) -> Iterator[tuple[str, int]]:
+def _find_definitions(text: str) -> Iterator[tuple[str, int]]:
     """Each kernel's name, and where it is defined or declared."""
     position = text.find(_KERNEL)
     while position >= 0:

@@ -7,10 +7,10 @@ import re
 from pathlib import Path
 
 from frx_graph.errors import EvidenceError
-from frx_graph.evidence.file_kind import opens_json
+from frx_graph.evidence.file_kind import is_json_start
 from frx_graph.evidence.inductor_code import GeneratedCode, read_inductor_code
 from frx_graph.evidence.onednn import Primitive, parse_log
-from frx_graph.evidence.text_lines import text_lines
+from frx_graph.evidence.text_lines import open_text_lines
 
 _SNIFFED_BYTES = 1 << 20
 """What a program prints before its first convolution."""
@@ -27,7 +27,7 @@ class LogKind(enum.StrEnum):
     INDUCTOR = "inductor_code"
 
 
-def log_kind(path: Path) -> LogKind | None:
+def detect_log_kind(path: Path) -> LogKind | None:
     """None for a file that is neither, or cannot be read."""
     if not path.is_file():
         return None
@@ -38,7 +38,7 @@ def log_kind(path: Path) -> LogKind | None:
         return None
     if _ONEDNN_LINE.search(start):
         return LogKind.ONEDNN
-    if start.startswith(_GZIP) or opens_json(start):
+    if start.startswith(_GZIP) or is_json_start(start):
         return None
     if any(mark in start for mark in _ONEDNN):
         return LogKind.ONEDNN
@@ -47,7 +47,7 @@ def log_kind(path: Path) -> LogKind | None:
 
 def read_onednn_log(path: Path) -> tuple[Primitive, ...]:
     """All primitives of the log at `path`. Raises `EvidenceError` for one in which nothing ran."""
-    with text_lines(path, "a oneDNN verbose log") as lines:
+    with open_text_lines(path, "a oneDNN verbose log") as lines:
         primitives = parse_log(lines)
         read = lines.number
     if not primitives:
@@ -57,7 +57,7 @@ def read_onednn_log(path: Path) -> tuple[Primitive, ...]:
 
 def read_inductor_file(path: Path) -> GeneratedCode:
     """The copies in the code at `path`. Raises `EvidenceError` for one without a graph that calls a loop."""
-    with text_lines(path, "code that Inductor has written") as lines:
+    with open_text_lines(path, "code that Inductor has written") as lines:
         code = read_inductor_code(lines)
         read = lines.number
     if not code.calls:

@@ -48,7 +48,7 @@ class TextLines:
             raise EvidenceError(f"{self._path}: line {self.number}: a NUL character, expected text")
         return line
 
-    def rest(self) -> str:
+    def read_rest(self) -> str:
         """All that has not been read yet, in one piece, which may be no longer than a line."""
         # Read in one piece it is decoded in one piece, which takes a third of the time.
         fits = os.fstat(self._stream.fileno()).st_size <= self._longest
@@ -62,24 +62,24 @@ class TextLines:
 
 
 @contextlib.contextmanager
-def text_lines(path: Path, expected: str, *, longest: int = LONGEST_LINE) -> Iterator[TextLines]:
+def open_text_lines(path: Path, expected: str, *, longest: int = LONGEST_LINE) -> Iterator[TextLines]:
     """The lines of the file at `path`: UTF-8 with or without a byte order mark, or UTF-16. `expected` says in an error
     what the file should have been. Raises `EvidenceError` for what is no such file, and while it is read."""
     with open_evidence(path, expected) as raw:
         start = raw.read(_SNIFFED_BYTES)
         raw.seek(0)
-        encoding = _encoding(path, start, expected)
+        encoding = _detect_encoding(path, start, expected)
         with io.TextIOWrapper(raw, encoding=encoding, errors="replace", newline="") as stream:
             yield TextLines(path, stream, longest)
 
 
-def whole_text(path: Path, expected: str, *, longest: int) -> str:
-    """All of it, as `text_lines` gives it, of at most `longest` characters."""
-    with text_lines(path, expected, longest=longest) as lines:
-        return lines.rest()
+def read_whole_text(path: Path, expected: str, *, longest: int) -> str:
+    """All of it, as `open_text_lines` gives it, of at most `longest` characters."""
+    with open_text_lines(path, expected, longest=longest) as lines:
+        return lines.read_rest()
 
 
-def _encoding(path: Path, start: bytes, expected: str) -> str:
+def _detect_encoding(path: Path, start: bytes, expected: str) -> str:
     if not start.strip():
         raise EvidenceError(f"{path}: is empty, expected {expected}")
     for magic, name in _BINARY.items():

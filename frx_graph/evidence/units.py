@@ -54,10 +54,10 @@ def parse_unit(text: str) -> Unit | None:
     if len(text) > _LONGEST:
         return None
     above, slash, below = text.partition("/")
-    numerator = _atom(above)
+    numerator = _parse_atom(above)
     if numerator is None or not slash:
         return numerator
-    denominator = _atom(below)
+    denominator = _parse_atom(below)
     if denominator is None:
         return None
     name = f"{numerator.name}/{denominator.name}"
@@ -65,7 +65,7 @@ def parse_unit(text: str) -> Unit | None:
     return Unit("hz" if name == "cycle/s" else name, numerator.factor / denominator.factor)
 
 
-def _atom(text: str) -> Unit | None:
+def _parse_atom(text: str) -> Unit | None:
     whole = _WORDS.get(text.lower())
     if whole is not None:
         return Unit(whole, 1.0)

@@ -14,7 +14,7 @@ from torch import Tensor, fx
 from frx_graph.capture.call_site import UNKNOWN_SITE
 from frx_graph.capture.captured_graph import CapturedGraph, InputKind, Phase
 from frx_graph.facts.graph_facts import Argument, GraphFacts, OpFacts, ValueFacts, ValueRef
-from frx_graph.facts.size_hint import is_known, shape_hint, stride_hint
+from frx_graph.facts.size_hint import get_shape_hint, get_stride_hint, is_known
 from frx_graph.support.torch_internals import HigherOrderOperator, OpOverload, pytree
 
 _KNOWN_NAMESPACES = frozenset({"aten", "prims"})
@@ -26,7 +26,7 @@ def build_graph_facts(captured: CapturedGraph) -> GraphFacts:
     graph = captured.aten.graph
     kinds = {entry.name: entry.kind for entry in captured.inputs}
     paths = {entry.name: entry.path for entry in captured.inputs}
-    storages = _StorageGroups()
+    storages = _StorageNumbering()
     tensors: dict[str, tuple[Tensor, str | None]] = {}
     ops: list[OpFacts] = []
     mutated: set[int] = set()
@@ -38,33 +38,33 @@ def build_graph_facts(captured: CapturedGraph) -> GraphFacts:
                 tensors[node.name] = (value, None)
         elif node.op == "call_function" and node.target is not operator.getitem:
             value = node.meta.get("val")
-            names = {node.name: value} if isinstance(value, Tensor) else _elements(node)
+            names = {node.name: value} if isinstance(value, Tensor) else _collect_elements(node)
             for name, value in names.items():
                 tensors[name] = (value, node.name)
-            op = _op_facts(node, captured, tensors, tuple(names))
+            op = _build_op_facts(node, captured, tensors, tuple(names))
             ops.append(op)
-            mutated.update(storages.group(tensors[name][0]) for name in op.mutates)
+            mutated.update(storages.number_storage(tensors[name][0]) for name in op.mutates)
 
     users: dict[str, list[str]] = {name: [] for name in tensors}
     for op in ops:
         for name in dict.fromkeys(op.inputs):
             users[name].append(op.node)
-    visible = {storages.group(tensors[name][0]) for name in captured.outputs_visible if name in tensors}
+    visible = {storages.number_storage(tensors[name][0]) for name in captured.outputs_visible if name in tensors}
     values = {
         name: ValueFacts(
             name=name,
-            shape=shape_hint(value),
-            strides=stride_hint(value) if value.layout is torch.strided else (0,) * value.dim(),
+            shape=get_shape_hint(value),
+            strides=get_stride_hint(value) if value.layout is torch.strided else (0,) * value.dim(),
             dtype=value.dtype,
             device=value.device,
-            storage=storages.group(value),
+            storage=storages.number_storage(value),
             producer=producer,
             users=tuple(users[name]),
             kind=kinds.get(name, InputKind.ARGUMENT if producer is None else None),
             path=paths.get(name, ""),
             requires_grad=value.requires_grad,
-            mutated=storages.group(value) in mutated,
-            user_visible=storages.group(value) in visible,
+            mutated=storages.number_storage(value) in mutated,
+            user_visible=storages.number_storage(value) in visible,
             dynamic_dims=tuple(dim for dim, n in enumerate(value.shape) if not isinstance(n, int)),
             data_dependent=not all(is_known(n) for n in value.shape),
         )
@@ -83,13 +83,13 @@ def build_graph_facts(captured: CapturedGraph) -> GraphFacts:
     )
 
 
-class _StorageGroups:
+class _StorageNumbering:
     """Number storages in order of appearance, and keep them alive so that identities stay unique."""
 
     def __init__(self) -> None:
         self._groups: dict[int, tuple[int, object]] = {}
 
-    def group(self, value: Tensor) -> int:
+    def number_storage(self, value: Tensor) -> int:
         if value.layout is not torch.strided:
             return self._number(id(value), value)
         storage = value.untyped_storage()
@@ -99,7 +99,7 @@ class _StorageGroups:
         return self._groups.setdefault(key, (len(self._groups), keep))[0]
 
 
-def _elements(node: fx.Node) -> dict[str, Tensor]:
+def _collect_elements(node: fx.Node) -> dict[str, Tensor]:
     """Return the tensors of a tuple, and of the tuples in it that are read; without a value, as for some higher-order
     operators, only those that are read."""
     value = node.meta.get("val")
@@ -113,34 +113,34 @@ def _elements(node: fx.Node) -> dict[str, Tensor]:
         if isinstance(item, Tensor):
             found[taken[index].name if index in taken else f"{node.name}.{index}"] = item
         elif index in taken:
-            found |= _elements(taken[index])
+            found |= _collect_elements(taken[index])
     return found
 
 
-def _op_facts(
+def _build_op_facts(
     node: fx.Node, captured: CapturedGraph, tensors: Mapping[str, tuple[Tensor, str | None]], outputs: tuple[str, ...]
 ) -> OpFacts:
-    called = _called(node.target)
+    called = _read_operator(node.target)
     return OpFacts(
         node=node.name,
         target=called.target,
         operator=called.operator,
-        args=tuple(_argument(a) for a in node.args),
-        kwargs={key: _argument(a) for key, a in node.kwargs.items()},
-        inputs=tuple(n.name for n in _input_nodes(node) if n.name in tensors),
+        args=tuple(_convert_argument(a) for a in node.args),
+        kwargs={key: _convert_argument(a) for key, a in node.kwargs.items()},
+        inputs=tuple(n.name for n in _list_input_nodes(node) if n.name in tensors),
         outputs=outputs,
-        mutates=tuple(_written(node, called.written)) if called.written else (),
+        mutates=tuple(_list_written_values(node, called.written)) if called.written else (),
         phase=captured.phases.get(node.name, Phase.FORWARD),
         site=captured.sites.get(node.name, UNKNOWN_SITE),
         view=called.view,
         pointwise=called.pointwise,
         opaque=called.opaque,
-        symbolic=frozenset(_symbolic(node)),
+        symbolic=frozenset(_find_symbolic_arguments(node)),
     )
 
 
 @dataclass(frozen=True)
-class _Called:
+class _OperatorTraits:
     """Facts that all calls of an operator share; `written` are position and name of the arguments that it writes."""
 
     target: str
@@ -152,12 +152,12 @@ class _Called:
 
 
 @functools.cache
-def _called(target: Any) -> _Called:
+def _read_operator(target: Any) -> _OperatorTraits:
     if not isinstance(target, OpOverload):
         name = str(getattr(target, "__name__", target))
-        return _Called(str(target) if isinstance(target, HigherOrderOperator) else name, name)
+        return _OperatorTraits(str(target) if isinstance(target, HigherOrderOperator) else name, name)
     schema = target._schema
-    return _Called(
+    return _OperatorTraits(
         target=str(target),
         operator=str(target.overloadpacket),
         written=tuple(
@@ -182,14 +182,14 @@ def _is_pointwise(target: OpOverload) -> bool:
     return overload is not None and torch.Tag.pointwise in overload.tags
 
 
-def _input_nodes(node: fx.Node) -> list[fx.Node]:
+def _list_input_nodes(node: fx.Node) -> list[fx.Node]:
     """Return the inputs in argument order, a node that is given twice twice (unlike `node.all_input_nodes`)."""
     found: list[fx.Node] = []
     fx.map_arg((node.args, node.kwargs), found.append)
     return found
 
 
-def _written(node: fx.Node, arguments: tuple[tuple[int, str], ...]) -> list[str]:
+def _list_written_values(node: fx.Node, arguments: tuple[tuple[int, str], ...]) -> list[str]:
     written: list[str] = []
     for position, name in arguments:
         value = node.args[position] if position < len(node.args) else node.kwargs.get(name)
@@ -197,7 +197,7 @@ def _written(node: fx.Node, arguments: tuple[tuple[int, str], ...]) -> list[str]
     return written
 
 
-def _symbolic(node: fx.Node) -> Iterator[int | str]:
+def _find_symbolic_arguments(node: fx.Node) -> Iterator[int | str]:
     yield from (position for position, value in enumerate(node.args) if _is_symbolic(value))
     yield from (name for name, value in node.kwargs.items() if _is_symbolic(value))
 
@@ -207,12 +207,12 @@ def _is_symbolic(value: Any) -> bool:
     return isinstance(value, _SYMBOLIC)
 
 
-def _argument(value: Any) -> Argument:
+def _convert_argument(value: Any) -> Argument:
     if isinstance(value, fx.Node):
         inner = value.meta.get("val")
-        return ValueRef(value.name) if isinstance(inner, (Tensor, tuple, list)) else _argument(inner)
+        return ValueRef(value.name) if isinstance(inner, (Tensor, tuple, list)) else _convert_argument(inner)
     if isinstance(value, (list, tuple)):
-        return tuple(_argument(item) for item in value)
+        return tuple(_convert_argument(item) for item in value)
     if isinstance(value, _SYMBOLIC):
         hint = value.node.hint
         return hint if isinstance(hint, (int, float, bool)) else repr(value)

@@ -13,10 +13,10 @@ from frx_graph.capture.captured_graph import InputKind, Phase
 from frx_graph.facts.layout import (
     Layout,
     StridePattern,
-    dimension_order,
+    classify_layout,
+    classify_strides,
+    get_dimension_order,
     is_dense,
-    layout_of,
-    stride_pattern,
 )
 
 if TYPE_CHECKING:
@@ -75,12 +75,12 @@ class ValueFacts:
     @cached_property
     def layout(self) -> Layout:
         """The layout's name."""
-        return layout_of(self.shape, self.strides)
+        return classify_layout(self.shape, self.strides)
 
     @cached_property
     def pattern(self) -> StridePattern:
         """Stride class of the operator layout contract."""
-        return stride_pattern(self.shape, self.strides)
+        return classify_strides(self.shape, self.strides)
 
     @property
     def dense(self) -> bool:
@@ -90,7 +90,7 @@ class ValueFacts:
     @property
     def order(self) -> tuple[int, ...]:
         """Dimensions from outermost to innermost in memory."""
-        return dimension_order(self.shape, self.strides)
+        return get_dimension_order(self.shape, self.strides)
 
     @property
     def is_parameter(self) -> bool:
@@ -154,23 +154,23 @@ class GraphFacts:
             groups.setdefault(value.storage, []).append(value)
         return {storage: tuple(group) for storage, group in groups.items()}
 
-    def producer(self, value: str) -> OpFacts | None:
+    def get_producer(self, value: str) -> OpFacts | None:
         """Return the operator that made `value`; None for an input."""
         facts = self.values.get(value)
         return None if facts is None or facts.producer is None else self.op_by_node[facts.producer]
 
-    def users(self, value: str) -> tuple[OpFacts, ...]:
+    def get_users(self, value: str) -> tuple[OpFacts, ...]:
         """Return the operators that read `value`, in execution order."""
         return tuple(self.op_by_node[node] for node in self.values[value].users)
 
-    def input_values(self, op: OpFacts) -> tuple[ValueFacts, ...]:
+    def get_input_values(self, op: OpFacts) -> tuple[ValueFacts, ...]:
         """Return the tensors that `op` reads."""
         return tuple(self.values[name] for name in op.inputs)
 
-    def output_values(self, op: OpFacts) -> tuple[ValueFacts, ...]:
+    def get_output_values(self, op: OpFacts) -> tuple[ValueFacts, ...]:
         """Return the tensors that `op` returns."""
         return tuple(self.values[name] for name in op.outputs)
 
     def has_dynamic_sizes(self, op: OpFacts) -> bool:
         """Return True if a size of the operands or results of `op` may change from call to call."""
-        return any(value.dynamic_dims for value in (*self.input_values(op), *self.output_values(op)))
+        return any(value.dynamic_dims for value in (*self.get_input_values(op), *self.get_output_values(op)))

@@ -44,17 +44,17 @@ class StridePattern(enum.StrEnum):
     EXPANDED = "expanded"
 
 
-def channels_last_name(rank: int) -> str:
+def name_channels_last(rank: int) -> str:
     """Return the name of the channels-last memory format for images of this rank, 4 or 5."""
     return "torch.channels_last_3d" if rank == 5 else "torch.channels_last"
 
 
-def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
+def make_contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
     """Return row-major strides, in elements, with torch's convention for size-0 dimensions (counted as 1)."""
-    return strides_for_order(shape, range(len(shape)))
+    return make_ordered_strides(shape, range(len(shape)))
 
 
-def strides_for_order(shape: Sequence[int], order: Sequence[int]) -> tuple[int, ...]:
+def make_ordered_strides(shape: Sequence[int], order: Sequence[int]) -> tuple[int, ...]:
     """Return dense strides, in elements, for `shape` stored with `order` from the outermost to the innermost
     dimension."""
     strides = [0] * len(shape)
@@ -65,7 +65,7 @@ def strides_for_order(shape: Sequence[int], order: Sequence[int]) -> tuple[int, 
     return tuple(strides)
 
 
-def inverse_order(order: Sequence[int]) -> list[int]:
+def invert_order(order: Sequence[int]) -> list[int]:
     """Return the permutation that undoes the permutation `order`."""
     return sorted(range(len(order)), key=order.__getitem__)
 
@@ -74,7 +74,7 @@ def follows_order(shape: Sequence[int], strides: Sequence[int], order: Sequence[
     """Return True if the strides are dense in `order`, ignoring dimensions of size 1."""
     if 0 in shape:
         return True
-    expected = strides_for_order(shape, order)
+    expected = make_ordered_strides(shape, order)
     return all(n == 1 or s == e for n, s, e in zip(shape, strides, expected, strict=True))
 
 
@@ -89,7 +89,7 @@ def is_channels_last(shape: Sequence[int], strides: Sequence[int]) -> bool:
     return len(shape) in (4, 5) and follows_order(shape, strides, CHANNELS_LAST_ORDER[len(shape)])
 
 
-def fills_in_another_order(shape: Sequence[int], source: Sequence[int], target: Sequence[int]) -> bool:
+def is_reordering_copy(shape: Sequence[int], source: Sequence[int], target: Sequence[int]) -> bool:
     """Return True if a copy between these strides fills a dense target and changes the memory order. Writing into a
     target with gaps (a slice of columns, a key-value cache) does not count."""
     if 0 in shape or not is_dense(shape, target):
@@ -97,7 +97,7 @@ def fills_in_another_order(shape: Sequence[int], source: Sequence[int], target: 
     return any(size != 1 and ours != theirs for size, ours, theirs in zip(shape, source, target, strict=True))
 
 
-def dimension_order(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...]:
+def get_dimension_order(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...]:
     """Return the dimensions from outermost to innermost in memory. Dimensions of size 1 stay behind their left
     neighbour, so that `(n, 1, h, w)` is plain."""
     movable = sorted(
@@ -118,10 +118,10 @@ def is_expanded(shape: Sequence[int], strides: Sequence[int]) -> bool:
 
 def is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
     """Return True if the elements fill one block of memory, each once."""
-    return not is_expanded(shape, strides) and follows_order(shape, strides, dimension_order(shape, strides))
+    return not is_expanded(shape, strides) and follows_order(shape, strides, get_dimension_order(shape, strides))
 
 
-def layout_of(shape: Sequence[int], strides: Sequence[int]) -> Layout:
+def classify_layout(shape: Sequence[int], strides: Sequence[int]) -> Layout:
     """Return the name of the layout. A tensor that is both plain and channels-last (one channel, 1x1 image) is
     PLAIN."""
     if is_contiguous(shape, strides):
@@ -133,9 +133,9 @@ def layout_of(shape: Sequence[int], strides: Sequence[int]) -> Layout:
     return Layout.PERMUTED if is_dense(shape, strides) else Layout.STRIDED
 
 
-def stride_pattern(shape: Sequence[int], strides: Sequence[int]) -> StridePattern:
+def classify_strides(shape: Sequence[int], strides: Sequence[int]) -> StridePattern:
     """Return the stride class that the operator layout contract uses."""
-    layout = layout_of(shape, strides)
+    layout = classify_layout(shape, strides)
     if layout is Layout.PLAIN:
         return StridePattern.CONTIGUOUS
     if layout is Layout.EXPANDED:
@@ -152,13 +152,13 @@ def stride_pattern(shape: Sequence[int], strides: Sequence[int]) -> StridePatter
     return StridePattern.PERMUTED
 
 
-def storage_extent(shape: Sequence[int], strides: Sequence[int]) -> int:
+def compute_storage_extent(shape: Sequence[int], strides: Sequence[int]) -> int:
     """Return the elements of storage from the first to the last that the tensor can reach, both included."""
     if 0 in shape:
         return 0
     return 1 + sum((n - 1) * abs(s) for n, s in zip(shape, strides, strict=True))
 
 
-def distinct_elements(shape: Sequence[int], strides: Sequence[int]) -> int:
+def count_distinct_elements(shape: Sequence[int], strides: Sequence[int]) -> int:
     """Return the number of distinct elements: the product of the sizes of dimensions that are not expanded."""
     return math.prod(n for n, s in zip(shape, strides, strict=True) if s != 0 or n == 1)

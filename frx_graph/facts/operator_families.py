@@ -37,6 +37,6 @@ def is_collective(operator: str) -> bool:
     return operator.partition(".")[0] in _COLLECTIVE_NAMESPACES
 
 
-def profiled(operators: Iterable[str]) -> frozenset[str]:
+def get_profiler_names(operators: Iterable[str]) -> frozenset[str]:
     """Return the names that the profiler gives to these operators: `aten::clone`."""
     return frozenset(operator.replace(".", "::", 1) for operator in operators)

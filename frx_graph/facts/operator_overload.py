@@ -22,20 +22,20 @@ def find_overload(target: str) -> OpOverload | None:
     return found if isinstance(found, OpOverload) else None
 
 
-def argument_of(op: OpFacts, name: str) -> Argument:
+def get_argument(op: OpFacts, name: str) -> Argument:
     """Return the argument that torch's schema calls `name`: as given, or its default. None if the operator has no such
     argument."""
     overload = find_overload(op.target)
-    return op.kwargs.get(name) if overload is None else _given(overload, op.args, op.kwargs, name)
+    return op.kwargs.get(name) if overload is None else _resolve_argument(overload, op.args, op.kwargs, name)
 
 
-def draws_random_numbers(overload: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+def is_random_call(overload: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
     """Return True for a call that draws random numbers; attention has torch's tag only for its dropout."""
     tagged = torch.Tag.nondeterministic_seeded in overload.tags
-    return tagged and bool(_given(overload, args, kwargs, "dropout_p") != 0.0)
+    return tagged and bool(_resolve_argument(overload, args, kwargs, "dropout_p") != 0.0)
 
 
-def _given(overload: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], name: str) -> Any:
+def _resolve_argument(overload: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], name: str) -> Any:
     if name in kwargs:
         return kwargs[name]
     for position, argument in enumerate(overload._schema.arguments):

@@ -42,60 +42,66 @@ class OperatorSignature:
     @property
     def tensors(self) -> tuple[TensorSpec, ...]:
         """The tensor arguments in order."""
-        return tuple(_tensors((self.args, tuple(value for _, value in self.kwargs))))
+        return tuple(_list_tensors((self.args, tuple(value for _, value in self.kwargs))))
 
 
-def spec_of(value: ValueFacts) -> TensorSpec:
+def make_tensor_spec(value: ValueFacts) -> TensorSpec:
     """Return a value of a graph as a tensor argument."""
     return TensorSpec(value.shape, value.strides, value.dtype, value.device.type)
 
 
-def turned(matrix: TensorSpec) -> TensorSpec:
+def transpose_spec(matrix: TensorSpec) -> TensorSpec:
     """Return the transposed view of a matrix."""
     return replace(matrix, shape=matrix.shape[::-1], strides=matrix.strides[::-1])
 
 
-def signature_of(
+def build_signature(
     op: OpFacts, facts: GraphFacts, strides: Mapping[str, tuple[int, ...]] = MappingProxyType({})
 ) -> OperatorSignature:
     """Return the signature of one call in a graph; `strides` replaces those of the values that it names."""
 
-    def spec(argument: Argument) -> SpecArgument:
+    def convert_argument(argument: Argument) -> SpecArgument:
         if isinstance(argument, ValueRef):
             value = facts.values.get(argument.name)
-            return None if value is None else replace(spec_of(value), strides=strides.get(argument.name, value.strides))
+            return (
+                None
+                if value is None
+                else replace(make_tensor_spec(value), strides=strides.get(argument.name, value.strides))
+            )
         if isinstance(argument, tuple):
-            return tuple(spec(item) for item in argument)
+            return tuple(convert_argument(item) for item in argument)
         return argument
 
     kwargs: Mapping[str, Argument] = op.kwargs
     return OperatorSignature(
         target=op.target,
-        args=tuple(spec(argument) for argument in op.args),
-        kwargs=tuple((name, spec(kwargs[name])) for name in sorted(kwargs)),
+        args=tuple(convert_argument(argument) for argument in op.args),
+        kwargs=tuple((name, convert_argument(kwargs[name])) for name in sorted(kwargs)),
     )
 
 
-def with_strides(signature: OperatorSignature, strides: Callable[[TensorSpec], tuple[int, ...]]) -> OperatorSignature:
+def replace_strides(
+    signature: OperatorSignature, strides: Callable[[TensorSpec], tuple[int, ...]]
+) -> OperatorSignature:
     """Return the same call on operands with other strides."""
 
-    def changed(argument: SpecArgument) -> SpecArgument:
+    def replace_argument(argument: SpecArgument) -> SpecArgument:
         if isinstance(argument, TensorSpec):
             return replace(argument, strides=strides(argument))
-        return tuple(changed(item) for item in argument) if isinstance(argument, tuple) else argument
+        return tuple(replace_argument(item) for item in argument) if isinstance(argument, tuple) else argument
 
     return OperatorSignature(
         signature.target,
-        tuple(changed(argument) for argument in signature.args),
-        tuple((name, changed(argument)) for name, argument in signature.kwargs),
+        tuple(replace_argument(argument) for argument in signature.args),
+        tuple((name, replace_argument(argument)) for name, argument in signature.kwargs),
     )
 
 
-def _tensors(argument: SpecArgument) -> list[TensorSpec]:
+def _list_tensors(argument: SpecArgument) -> list[TensorSpec]:
     if isinstance(argument, TensorSpec):
         return [argument]
     if isinstance(argument, tuple):
-        return [tensor for item in argument for tensor in _tensors(item)]
+        return [tensor for item in argument for tensor in _list_tensors(item)]
     return []
 
 

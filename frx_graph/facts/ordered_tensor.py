@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from frx_graph.facts.layout import inverse_order
+from frx_graph.facts.layout import invert_order
 
 
-def in_order(tensor: Tensor, order: Sequence[int]) -> Tensor:
+def store_in_order(tensor: Tensor, order: Sequence[int]) -> Tensor:
     """Return the values without gaps, `order` naming the dimensions from the outermost to the innermost; the tensor
     itself, or a view of it, if it is stored so already."""
-    return tensor.permute(*order).contiguous().permute(inverse_order(order))
+    return tensor.permute(*order).contiguous().permute(invert_order(order))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import SymInt, Tensor
 
 
-def size_hint(size: int | SymInt) -> int:
+def get_size_hint(size: int | SymInt) -> int:
     """Return the size in the captured example; 1 for a data-dependent size."""
     node = getattr(size, "node", None)
     if node is None:
@@ -19,11 +19,11 @@ def is_known(size: int | SymInt) -> bool:
     return node is None or node.hint is not None
 
 
-def shape_hint(value: Tensor) -> tuple[int, ...]:
+def get_shape_hint(value: Tensor) -> tuple[int, ...]:
     """Return the shape in the captured example."""
-    return tuple(size_hint(n) for n in value.shape)
+    return tuple(get_size_hint(n) for n in value.shape)
 
 
-def stride_hint(value: Tensor) -> tuple[int, ...]:
+def get_stride_hint(value: Tensor) -> tuple[int, ...]:
     """Return the strides in the captured example, in elements."""
-    return tuple(size_hint(s) for s in value.stride())
+    return tuple(get_size_hint(s) for s in value.stride())

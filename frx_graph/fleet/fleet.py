@@ -13,12 +13,12 @@ from frx_graph.errors import EvidenceError
 from frx_graph.fleet.messages import Answer, Failure, Fetch, ReadRun
 from frx_graph.fleet.reader import Reader
 from frx_graph.fleet.reader_pool import read_places
-from frx_graph.fleet.run_tables import RowFiles, database_in, keep_parquet, write_parquet
+from frx_graph.fleet.run_tables import RowFiles, keep_parquet, open_database, write_parquet
 from frx_graph.fleet.shown_source import ShownSource
 from frx_graph.fleet.source import open_source
-from frx_graph.fleet.totals import fleet_document
+from frx_graph.fleet.totals import build_fleet_document
 from frx_graph.reports.runs.fleet_document import FleetDocument
-from frx_graph.support.supervisor.process import cleaned_up_when_terminated
+from frx_graph.support.supervisor.process import unwind_on_termination
 
 Progress = Callable[[str], None]
 Reading = Callable[[str], Generator[Answer]]
@@ -27,22 +27,22 @@ _TOLD_EVERY = 20
 """Runs between two lines of progress."""
 
 
-def read_here(source: str, workers: int) -> Generator[Answer]:
+def read_locally(source: str, workers: int) -> Generator[Answer]:
     """The answers for all places of `source`, read by so many processes."""
     opened: Any = open_source(source)
     return read_places(opened.places(), opened.answers, [Reader() for _ in range(workers)])
 
 
-def summarise(source: str, reading: Reading, progress: Progress, parquet: Path | None = None) -> FleetDocument:
+def summarize_fleet(source: str, reading: Reading, progress: Progress, parquet: Path | None = None) -> FleetDocument:
     """Summarise all runs at `source`, a path or a URL that fsspec knows; the tables stay in `parquet`.
 
     Raises `EvidenceError` if no run can be read, `OptionError` if DuckDB is missing or the tables cannot be kept.
     Secrets in a URL are hidden in reports, tables and errors.
     """
-    shown = ShownSource.of(source)
+    shown = ShownSource.from_source(source)
     try:
-        with cleaned_up_when_terminated(), tempfile.TemporaryDirectory(prefix="frx-fleet-") as folder:
-            return _summarised(shown, partial(reading, source), Path(folder), progress, parquet)
+        with unwind_on_termination(), tempfile.TemporaryDirectory(prefix="frx-fleet-") as folder:
+            return _summarize_runs(shown, partial(reading, source), Path(folder), progress, parquet)
     except OSError as error:
         said = f"{error.filename or shown.text}: {error.strerror or error}"
         raise EvidenceError(shown.hide(said), "TMPDIR chooses another folder for what is kept meanwhile") from None
@@ -50,27 +50,27 @@ def summarise(source: str, reading: Reading, progress: Progress, parquet: Path |
         raise EvidenceError(shown.hide(error.message), shown.hide(error.hint)) from None
 
 
-def _summarised(
+def _summarize_runs(
     shown: ShownSource, reading: Callable[[], Generator[Answer]], folder: Path, progress: Progress, parquet: Path | None
 ) -> FleetDocument:
-    with database_in(folder) as database:
+    with open_database(folder) as database:
         progress(f"looking for runs in {shown.text}")
         with RowFiles(folder) as rows, closing(reading()) as answers:
             for answer in answers:
-                _take(answer, rows, shown)
+                _take_answer(answer, rows, shown)
                 if (rows.runs + rows.problems) % _TOLD_EVERY == 0:
                     progress(f"read {rows.runs:,} runs, {rows.problems:,} cannot be read")
         progress(f"adding up {rows.runs:,} runs")
         write_parquet(database, folder)
-        document = fleet_document(database, shown.text)
+        document = build_fleet_document(database, shown.text)
     if not rows.runs:
-        raise _nothing(document)
+        raise _explain_no_runs(document)
     if parquet is not None:
         keep_parquet(folder, parquet)
     return document
 
 
-def _take(answer: Answer, rows: RowFiles, shown: ShownSource) -> None:
+def _take_answer(answer: Answer, rows: RowFiles, shown: ShownSource) -> None:
     match answer:
         case ReadRun():
             rows.add_run(answer.rows)
@@ -80,7 +80,7 @@ def _take(answer: Answer, rows: RowFiles, shown: ShownSource) -> None:
             raise AssertionError("a fetched run is read before it is reported")
 
 
-def _nothing(document: FleetDocument) -> EvidenceError:
+def _explain_no_runs(document: FleetDocument) -> EvidenceError:
     listed = document.bundles.problems_listed
     if not listed:
         return EvidenceError(f"{document.source}: there is no run", "frx collect -- python train.py makes one")

@@ -24,12 +24,12 @@ class ReadingTask:
     run_id: str | None = None
     """Of a folder that is not called as its run is."""
 
-    def line(self) -> bytes:
+    def to_line(self) -> bytes:
         """As it is sent. Names of files are any bytes, which JSON can hold as halves of surrogate pairs."""
         return json.dumps(asdict(self)).encode() + b"\n"
 
     @staticmethod
-    def of_line(line: bytes) -> ReadingTask:
+    def from_line(line: bytes) -> ReadingTask:
         """As it is received."""
         return ReadingTask(**json.loads(line))
 

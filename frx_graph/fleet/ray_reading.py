@@ -12,7 +12,7 @@ from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from frx_graph.errors import EvidenceError, first_line
+from frx_graph.errors import EvidenceError, summarize_error
 from frx_graph.fleet.messages import Answer, Failure, ReadingTask
 from frx_graph.fleet.reader import Reader
 from frx_graph.fleet.remote import is_url
@@ -32,8 +32,8 @@ def read_on_cluster(ray: Any, source: str) -> Generator[Answer]:
     """The answers for all places of `source`, as they come; `ray` is the module, connected. Raises `EvidenceError` for
     a node that cannot read them at all. Where no more answers are taken, the tasks are cancelled."""
     where = source if is_url(source) else str(Path(source).absolute())
-    reading = ray.remote(num_cpus=1, max_retries=_RETRIES)(read_places_here)
-    tasks = _tasks(where)
+    reading = ray.remote(num_cpus=1, max_retries=_RETRIES)(read_places_on_node)
+    tasks = _iterate_tasks(where)
     running: dict[Any, Sequence[Any]] = {}
     try:
         while True:
@@ -44,33 +44,35 @@ def read_on_cluster(ray: Any, source: str) -> Generator[Answer]:
                 return
             done, _ = ray.wait(list(running), timeout=_WAIT_SECONDS)
             for one in done:
-                yield from _answers(ray, one, running.pop(one))
+                yield from _get_answers(ray, one, running.pop(one))
     finally:
         for one in running:
             ray.cancel(one, force=True)
 
 
-def _tasks(source: str) -> Iterator[Sequence[Any]]:
-    places = iter(open_source(source).places())
+def _iterate_tasks(source: str) -> Iterator[Sequence[Any]]:
+    places = iter(open_source(source).list_places())
     while task := tuple(itertools.islice(places, PLACES_OF_A_TASK)):
         yield task
 
 
-def _answers(ray: Any, task: Any, places: Sequence[Any]) -> Sequence[Answer]:
+def _get_answers(ray: Any, task: Any, places: Sequence[Any]) -> Sequence[Answer]:
     try:
         found: Sequence[Answer] = ray.get(task)
     except ray.exceptions.RayTaskError as error:
         cause = error.cause or error
         if isinstance(cause, EvidenceError):
             raise EvidenceError(cause.message, cause.hint) from None
-        raise EvidenceError(f"a node cannot read runs: {first_line(cause)}", "is frx-graph installed there?") from None
+        raise EvidenceError(
+            f"a node cannot read runs: {summarize_error(cause)}", "is frx-graph installed there?"
+        ) from None
     except ray.exceptions.RayError as error:
-        why = f"the nodes that were to read it were lost: {first_line(error)}"
+        why = f"the nodes that were to read it were lost: {summarize_error(error)}"
         return [Failure(place.name, why) for place in places]
     return found
 
 
-def read_places_here(source: str, places: Sequence[Any], version: str) -> list[Answer]:
+def read_places_on_node(source: str, places: Sequence[Any], version: str) -> list[Answer]:
     """Read places in a task, on its node.
 
     Raises `EvidenceError` if this node has other code, or lacks these files.

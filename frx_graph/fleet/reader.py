@@ -15,7 +15,7 @@ from frx_graph.errors import EvidenceError
 from frx_graph.fleet.messages import Answer, Failure, Fetch, ReadingTask, ReadRun
 from frx_graph.fleet.run_tables import TABLES
 from frx_graph.support.supervisor.lines import LineReader
-from frx_graph.support.supervisor.process import has_exited, package_pythonpath, signal_group, supervise, wait_for_exit
+from frx_graph.support.supervisor.process import extend_pythonpath, has_exited, signal_group, supervise, wait_for_exit
 
 MEMORY_BYTES: Final = 2 << 30
 """That a reader may have. A trace of 1 GB takes 1.5 GB (docs/traces.md), a summary some ten megabytes."""
@@ -68,19 +68,19 @@ class Reader:
         self._life = ExitStack()
         self._stopped = False
 
-    def read(self, task: ReadingTask) -> Iterator[Answer]:
+    def read_task(self, task: ReadingTask) -> Iterator[Answer]:
         """Yield the answers to a task, in the order in which its runs are read.
 
         Raises `EvidenceError` if no process can be started, `StoppedError` if the reader was stopped.
         """
-        process, answers = self._started()
+        process, answers = self._ensure_started()
         assert process.stdin is not None
         rows: dict[str, list[bytes]] = {table: [] for table in TABLES}
         name, finished = task.name, False
         try:
             with suppress(BrokenPipeError):
-                process.stdin.write(task.line())
-            while (line := answers.next_line(self._run_seconds)) is not None:
+                process.stdin.write(task.to_line())
+            while (line := answers.read_line(self._run_seconds)) is not None:
                 word, _, value = line.decode().partition("\t")
                 match word:
                     case "begun":
@@ -98,7 +98,7 @@ class Reader:
                             yield ReadRun(rows)
             if self._stopped:
                 raise StoppedError
-            yield Failure(name, self._ending(process, answers))
+            yield Failure(name, self._describe_ending(process, answers))
         finally:
             if not finished:
                 self.close()
@@ -116,7 +116,7 @@ class Reader:
         self._running = None
         self._life.close()
 
-    def _started(self) -> tuple[subprocess.Popen[bytes], LineReader]:
+    def _ensure_started(self) -> tuple[subprocess.Popen[bytes], LineReader]:
         if self._stopped:
             raise StoppedError
         if self._running is None or has_exited(self._running[0]):
@@ -130,7 +130,7 @@ class Reader:
                         stdin=subprocess.PIPE,
                         stdout=subprocess.PIPE,
                         stderr=subprocess.DEVNULL,
-                        environment={**reader_environment(os.environ), **package_pythonpath(), "OMP_NUM_THREADS": "1"},
+                        environment={**filter_environment(os.environ), **extend_pythonpath(), "OMP_NUM_THREADS": "1"},
                     )
                 )
             except OSError as error:
@@ -139,7 +139,7 @@ class Reader:
             self._running = process, LineReader(process.stdout.fileno())
         return self._running
 
-    def _ending(self, process: subprocess.Popen[bytes], answers: LineReader) -> str:
+    def _describe_ending(self, process: subprocess.Popen[bytes], answers: LineReader) -> str:
         """Why it says no more. It has ended then."""
         ended = answers.ended and wait_for_exit(process, _EXIT_SECONDS)
         self.close()
@@ -151,6 +151,6 @@ class Reader:
         return f"its reader ended by signal {-code}" if code < 0 else f"its reader ended with exit code {code}"
 
 
-def reader_environment(ours: Mapping[str, str]) -> dict[str, str]:
+def filter_environment(ours: Mapping[str, str]) -> dict[str, str]:
     """Return those of `ours` that a process gets that reads runs: what Python and torch need, and no credentials."""
     return {name: value for name, value in ours.items() if name in _PASSED_ON or name.startswith(_PASSED_ON_BEGINNINGS)}

@@ -32,7 +32,7 @@ def read_places(places: Iterable[Place], reading: Reading[Place], readers: list[
                 found.put(answer, timeout=_POLL_SECONDS)
                 return
 
-    def work(reader: Reader) -> None:
+    def run_reader(reader: Reader) -> None:
         with suppress(StoppedError):
             try:
                 while True:
@@ -50,7 +50,7 @@ def read_places(places: Iterable[Place], reading: Reading[Place], readers: list[
             finally:
                 reader.close()
 
-    threads = [threading.Thread(target=work, args=(reader,), daemon=True) for reader in readers]
+    threads = [threading.Thread(target=run_reader, args=(reader,), daemon=True) for reader in readers]
     try:
         for thread in threads:
             thread.start()

@@ -16,12 +16,12 @@ from dataclasses import fields
 from typing import IO
 
 from frx_graph.fleet.messages import Failure, Fetch, ReadingTask
-from frx_graph.fleet.reading import Begun, Outcome, read
+from frx_graph.fleet.reading import Begun, Outcome, read_runs
 from frx_graph.fleet.rows import AdviceRow, FindingRow, LabelRow, RunRow, RunRows
 from frx_graph.support.supervisor.supervised import claim_stdout, end_with_parent, limit_resources
 
 
-def lines(outcome: Outcome) -> Iterator[tuple[str, object]]:
+def format_lines(outcome: Outcome) -> Iterator[tuple[str, object]]:
     """Yield the lines for an outcome: a word, and the value behind it as JSON. A run's rows come before the run."""
     match outcome:
         case Begun():
@@ -31,13 +31,13 @@ def lines(outcome: Outcome) -> Iterator[tuple[str, object]]:
         case Fetch():
             yield "outdated", outcome.name
         case RunRows():
-            yield from (("labels", _object(row)) for row in outcome.labels)
-            yield from (("findings", _object(row)) for row in outcome.findings)
-            yield from (("advice", _object(row)) for row in outcome.advice)
-            yield "runs", _object(outcome.run)
+            yield from (("labels", _dump_row(row)) for row in outcome.labels)
+            yield from (("findings", _dump_row(row)) for row in outcome.findings)
+            yield from (("advice", _dump_row(row)) for row in outcome.advice)
+            yield "runs", _dump_row(outcome.run)
 
 
-def _object(row: RunRow | LabelRow | FindingRow | AdviceRow) -> dict[str, object]:
+def _dump_row(row: RunRow | LabelRow | FindingRow | AdviceRow) -> dict[str, object]:
     # `asdict` copies what is in it, which takes several times as long.
     return {field.name: getattr(row, field.name) for field in fields(row)}
 
@@ -45,8 +45,8 @@ def _object(row: RunRow | LabelRow | FindingRow | AdviceRow) -> dict[str, object
 def serve(tasks: IO[bytes], answers: IO[bytes]) -> None:
     """Answer tasks until there are no more."""
     for line in tasks:
-        for outcome in read(ReadingTask.of_line(line)):
-            for word, value in lines(outcome):
+        for outcome in read_runs(ReadingTask.from_line(line)):
+            for word, value in format_lines(outcome):
                 answers.write(f"{word}\t{json.dumps(value, allow_nan=False)}\n".encode())
             # So that who waits knows which run it is that takes so long.
             answers.flush()

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
-from frx_graph.analyze.run_summary import LONGEST_SUMMARY, raw_files
-from frx_graph.errors import EvidenceError, first_line
+from frx_graph.analyze.run_summary import LONGEST_SUMMARY, list_raw_files
+from frx_graph.errors import EvidenceError, summarize_error
 from frx_graph.evidence.run import bundle_layout
 from frx_graph.evidence.run.bundle_zip import MOST_BYTES
 from frx_graph.fleet.messages import Answer, Failure, Fetch, ReadingTask
 from frx_graph.fleet.reader import Reader
-from frx_graph.fleet.run_names import files_of, runs_among
+from frx_graph.fleet.run_names import find_runs, group_files
 from frx_graph.fleet.shown_source import ShownSource
 
 _SAMPLES: Final = str(bundle_layout.HOST_METRICS)
@@ -63,15 +63,15 @@ class RemoteStore:
     def __init__(self, url: str) -> None:
         import fsspec
 
-        self._shown = ShownSource.of(url)
+        self._shown = ShownSource.from_source(url)
         try:
             self._files, root = fsspec.core.url_to_fs(url)
         except (ImportError, ValueError) as error:
             hint = "install its driver for fsspec: s3fs, gcsfs, adlfs, ..."
-            raise EvidenceError(f"{self._shown.text}: {self._said(error)}", hint) from None
+            raise EvidenceError(f"{self._shown.text}: {self._format_error(error)}", hint) from None
         except Exception as error:  # noqa: BLE001 - a driver may raise anything
             hint = "is that the address, and are the credentials there?"
-            raise EvidenceError(f"{self._shown.text}: {self._said(error)}", hint) from None
+            raise EvidenceError(f"{self._shown.text}: {self._format_error(error)}", hint) from None
         self._root = str(root).rstrip("/")
 
     @property
@@ -81,16 +81,18 @@ class RemoteStore:
         names = (protocols,) if isinstance(protocols, str) else protocols
         return Path(self._root or "/") if "file" in names else None
 
-    def places(self) -> Iterator[RemotePlace]:
+    def list_places(self) -> Iterator[RemotePlace]:
         """Runs and archives, in order of their names, and names that are none of a folder. Raises `EvidenceError` where
         they cannot be listed."""
-        sizes = self._listed()
-        runs, archives = runs_among(sizes)
-        for run, files in files_of(runs, sizes).items():
+        sizes = self._list_files()
+        runs, archives = find_runs(sizes)
+        for run, files in group_files(runs, sizes).items():
             if not run:
-                yield RemoteRun(self._shown.hide(self._root.rpartition("/")[2]), self._root, _inside(files, "", sizes))
+                yield RemoteRun(
+                    self._shown.hide(self._root.rpartition("/")[2]), self._root, _select_sizes(files, "", sizes)
+                )
             elif _is_below(run):
-                yield RemoteRun(run, f"{self._root}/{run}", _inside(files, f"{run}/", sizes))
+                yield RemoteRun(run, f"{self._root}/{run}", _select_sizes(files, f"{run}/", sizes))
             else:
                 yield Failure(run, _NOT_BELOW)
         for archive in archives:
@@ -99,36 +101,36 @@ class RemoteStore:
             else:
                 yield Failure(archive, _NOT_BELOW)
 
-    def answers(self, place: RemotePlace, reader: Reader) -> Iterator[Answer]:
+    def read_place(self, place: RemotePlace, reader: Reader) -> Iterator[Answer]:
         """Fetch and read a place; one that cannot be read is its own answer."""
         with tempfile.TemporaryDirectory(prefix="frx-fleet-") as folder:
             try:
                 match place:
                     case RemoteArchive():
-                        yield from self._archive(place, reader, Path(folder))
+                        yield from self._read_archive(place, reader, Path(folder))
                     case RemoteRun():
-                        yield from self._run(place, reader, Path(folder))
+                        yield from self._read_run(place, reader, Path(folder))
                     case Failure():
                         yield place
             except EvidenceError as error:
                 yield Failure(place.name, str(error))
             except (OSError, ValueError) as error:
                 # A store's names are any text: of what this machine cannot keep under its name the others are read.
-                yield Failure(place.name, f"cannot be kept here while it is read: {self._said(error)}")
+                yield Failure(place.name, f"cannot be kept here while it is read: {self._format_error(error)}")
 
-    def _archive(self, place: RemoteArchive, reader: Reader, folder: Path) -> Iterator[Answer]:
+    def _read_archive(self, place: RemoteArchive, reader: Reader, folder: Path) -> Iterator[Answer]:
         local = folder / "runs.zip"
         self._fetch(place.path, local, place.size, _LARGEST_ARCHIVE)
-        yield from reader.read(ReadingTask(kind="archive", path=str(local), name=place.name))
+        yield from reader.read_task(ReadingTask(kind="archive", path=str(local), name=place.name))
 
-    def _run(self, place: RemoteRun, reader: Reader, folder: Path) -> Iterator[Answer]:
-        raw = raw_files(place.sizes)
+    def _read_run(self, place: RemoteRun, reader: Reader, folder: Path) -> Iterator[Answer]:
+        raw = list_raw_files(place.sizes)
         length = place.sizes.get(_SUMMARY)
         if length is not None and length <= LONGEST_SUMMARY:
             summary = folder / "summary.json"
             self._fetch(f"{place.folder}/{_SUMMARY}", summary, length, LONGEST_SUMMARY)
             task = ReadingTask(kind="summary", path=str(summary), name=place.name, sizes=place.sizes)
-            answers = list(reader.read(task))
+            answers = list(reader.read_task(task))
             if not any(isinstance(answer, Fetch) for answer in answers):
                 yield from answers
                 return
@@ -144,7 +146,7 @@ class RemoteStore:
             self._fetch(f"{place.folder}/{name}", target, place.sizes[name], left)
             left -= place.sizes[name]
         run_id = PurePosixPath(place.folder).name or "run"
-        yield from reader.read(ReadingTask(kind="folder", path=str(bundle), name=place.name, run_id=run_id))
+        yield from reader.read_task(ReadingTask(kind="folder", path=str(bundle), name=place.name, run_id=run_id))
 
     def _fetch(self, path: str, target: Path, size: int, most: int) -> None:
         """Copy a file of `size` bytes. Raises `EvidenceError` for one that is larger than `most`, or cannot be had."""
@@ -160,16 +162,16 @@ class RemoteStore:
                         break
                     file.write(chunk)
         except Exception as error:  # noqa: BLE001 - as above
-            raise EvidenceError(f"{shown} cannot be fetched: {self._said(error)}") from None
+            raise EvidenceError(f"{shown} cannot be fetched: {self._format_error(error)}") from None
         if left:
             raise EvidenceError(f"{shown} has changed while it was fetched: it had {size} bytes")
 
-    def _listed(self) -> dict[str, int]:
+    def _list_files(self) -> dict[str, int]:
         """Bytes of all files, by their names below the root. Where that is a file itself, the root is its folder."""
         try:
             found: dict[str, dict[str, Any]] = self._files.find(self._root, detail=True)
         except Exception as error:  # noqa: BLE001 - as above
-            raise EvidenceError(f"{self._shown.text}: cannot be listed: {self._said(error)}") from None
+            raise EvidenceError(f"{self._shown.text}: cannot be listed: {self._format_error(error)}") from None
         if not found:
             # Some drivers also return nothing if no server answers.
             hint = "frx fleet takes a folder of runs, or a zip of some; is that the address?"
@@ -183,8 +185,8 @@ class RemoteStore:
             if info.get("size") is not None
         }
 
-    def _said(self, error: Exception) -> str:
-        return self._shown.hide(first_line(error))
+    def _format_error(self, error: Exception) -> str:
+        return self._shown.hide(summarize_error(error))
 
 
 def _is_below(name: str) -> bool:
@@ -192,5 +194,5 @@ def _is_below(name: str) -> bool:
     return not any(part in ("", ".", "..") for part in name.split("/"))
 
 
-def _inside(files: list[str], above: str, sizes: dict[str, int]) -> dict[str, int]:
+def _select_sizes(files: list[str], above: str, sizes: dict[str, int]) -> dict[str, int]:
     return {name.removeprefix(above): sizes[name] for name in files}

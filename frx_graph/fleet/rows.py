@@ -1,6 +1,6 @@
 """The rows that a run becomes: the columns of the tables, and nothing in them that a table cannot hold.
 
-Names went through `one_line`; shares are 0..1, numbers finite. A value that no run can have is unknown, and so is one
+Names went through `clean_line`; shares are 0..1, numbers finite. A value that no run can have is unknown, and so is one
 that was not recorded: null.
 """
 
@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from frx_graph.analyzers.run.steps import Scope
 from frx_graph.analyzers.timeline.labels import REMOVABLE, Answer
 from frx_graph.errors import EvidenceError
-from frx_graph.reports.render.source_path import path_end
+from frx_graph.reports.render.source_path import cut_path
 from frx_graph.reports.runs.run_parts import RunResult, ScopePart, StrideChangePart
 from frx_graph.reports.runs.trace_parts import LayoutPart, TraceResult
-from frx_graph.support.plain_text import NAME_LIMIT, one_line
+from frx_graph.support.plain_text import NAME_LIMIT, clean_line
 
 MOST_ROWS = 1000
 """Findings of one run, labels and cards each, that become rows: ten times as many as a large program has."""
@@ -103,27 +103,27 @@ class RunRows:
     advice: tuple[AdviceRow, ...]
 
 
-def run_rows(result: RunResult, place: str, *, anew: bool) -> RunRows:
+def build_run_rows(result: RunResult, place: str, *, anew: bool) -> RunRows:
     """The rows of a run, of the scope that `frx analyze` shows. Raises `EvidenceError` for a number of steps that no
     run has."""
-    scope = result.scope(Scope.AUTO)
+    scope = result.get_scope(Scope.AUTO)
     if not 0 <= result.step_count < _LARGEST:
         raise EvidenceError(f"{place}: its summary counts {result.step_count} steps")
-    labels = tuple(_labels(scope))
-    findings = (*_of_trace(result.trace), *map(_stride_change, scope.layout_findings))
-    advice = tuple(_advice(scope))
+    labels = tuple(_iterate_labels(scope))
+    findings = (*_iterate_trace_findings(result.trace), *map(_build_stride_row, scope.layout_findings))
+    advice = tuple(_iterate_advice(scope))
     diagnosis = scope.diagnosis
     return RunRows(
         run=RunRow(
-            place=path_end(place, NAME_LIMIT),
-            run_id=one_line(result.run_id),
-            digest=_digest(result),
-            frx_version=one_line(result.frx_version, 40),
+            place=cut_path(place, NAME_LIMIT),
+            run_id=clean_line(result.run_id),
+            digest=_compute_digest(result),
+            frx_version=clean_line(result.frx_version, 40),
             anew=anew,
             steps=result.step_count,
-            seconds=_seconds(result),
-            bottleneck=_name(diagnosis.user_facing_bottleneck),
-            confidence=_share(diagnosis.confidence),
+            seconds=_sum_seconds(result),
+            bottleneck=_shorten_name(diagnosis.user_facing_bottleneck),
+            confidence=_check_share(diagnosis.confidence),
             traced=result.trace is not None,
             rows_left_out=sum(max(0, len(rows) - MOST_ROWS) for rows in (labels, findings, advice)),
         ),
@@ -133,7 +133,7 @@ def run_rows(result: RunResult, place: str, *, anew: bool) -> RunRows:
     )
 
 
-def _digest(result: RunResult) -> str:
+def _compute_digest(result: RunResult) -> str:
     """Equal for a run under two names, such as its folder and its zip."""
     # The analysed files, or the result if none of them is left.
     files = [f"{source.role}\0{source.path}\0{source.sha256}" for source in result.sources]
@@ -141,65 +141,65 @@ def _digest(result: RunResult) -> str:
     return hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()
 
 
-def _seconds(result: RunResult) -> float | None:
+def _sum_seconds(result: RunResult) -> float | None:
     """None where no step is timed, or a process whose steps are has no time."""
-    times = [_finite(process.steps, process.step_ms) for process in result.run.run_summary.processes]
+    times = [_multiply_finite(process.steps, process.step_ms) for process in result.run.run_summary.processes]
     known = [time for time in times if time is not None]
     return math.fsum(known) / 1e3 if known and len(known) == len(times) else None
 
 
-def _labels(scope: ScopePart) -> Iterator[LabelRow]:
+def _iterate_labels(scope: ScopePart) -> Iterator[LabelRow]:
     for label in {one.label: one for one in scope.labels}.values():
         costs = label.answer is Answer.PRESENT and label.label in REMOVABLE
         yield LabelRow(
-            label=one_line(label.label, 80),
+            label=clean_line(label.label, 80),
             answer=label.answer.value,
             symptom=label.symptom,
-            share=_share(label.score) if costs else None,
+            share=_check_share(label.score) if costs else None,
         )
 
 
-def _advice(scope: ScopePart) -> Iterator[AdviceRow]:
+def _iterate_advice(scope: ScopePart) -> Iterator[AdviceRow]:
     for card in {one.id: one for one in scope.diagnosis.recommendations}.values():
         yield AdviceRow(
-            card=one_line(card.id, 80),
-            title=one_line(card.title),
+            card=clean_line(card.id, 80),
+            title=clean_line(card.title),
             priority=card.priority,
-            effort=one_line(card.effort, 20),
-            risk=one_line(card.risk, 20),
-            share=_saved(card.estimated_speedup_pct_max),
+            effort=clean_line(card.effort, 20),
+            risk=clean_line(card.risk, 20),
+            share=_convert_speedup(card.estimated_speedup_pct_max),
         )
 
 
-def _of_trace(trace: TraceResult | None) -> Iterator[FindingRow]:
+def _iterate_trace_findings(trace: TraceResult | None) -> Iterator[FindingRow]:
     if trace is None:
         return
-    steps, span = len(trace.window.steps), _finite(1, trace.window.span_ms)
+    steps, span = len(trace.window.steps), _multiply_finite(1, trace.window.span_ms)
     devices = max(1, len(trace.devices))
     for work in trace.layout:
-        yield _conversion(work, steps, None if not span else span * devices)
+        yield _build_conversion_row(work, steps, None if not span else span * devices)
 
 
-def _conversion(work: LayoutPart, steps: int, span_ms: float | None) -> FindingRow:
-    time, moved = _finite(1, work.total_ms), None if work.bytes is None else _finite(1, work.bytes)
+def _build_conversion_row(work: LayoutPart, steps: int, span_ms: float | None) -> FindingRow:
+    time, moved = _multiply_finite(1, work.total_ms), None if work.bytes is None else _multiply_finite(1, work.bytes)
     site = work.site
     return FindingRow(
-        rule=one_line(work.rule, 20),
-        site=one_line(work.fingerprint, 80),
-        file=None if site is None else one_line(site.file),
+        rule=clean_line(work.rule, 20),
+        site=clean_line(work.fingerprint, 80),
+        file=None if site is None else clean_line(site.file),
         line=None if site is None or not 0 < site.line < _LARGEST else site.line,
-        function=None if site is None else one_line(site.function),
-        module_path=None if site is None else one_line(site.module_path) or None,
-        subject=one_line(work.operator),
-        title=one_line(work.title),
-        share=None if time is None or span_ms is None else _share(time / span_ms),
+        function=None if site is None else clean_line(site.function),
+        module_path=None if site is None else clean_line(site.module_path) or None,
+        subject=clean_line(work.operator),
+        title=clean_line(work.title),
+        share=None if time is None or span_ms is None else _check_share(time / span_ms),
         bytes_per_step=moved / steps if moved is not None and steps else None,
     )
 
 
-def _stride_change(change: StrideChangePart) -> FindingRow:
+def _build_stride_row(change: StrideChangePart) -> FindingRow:
     # How much copying it causes is not in the record.
-    name = one_line(change.tensor)
+    name = clean_line(change.tensor)
     return FindingRow(
         rule=change.rule,
         site=f"{change.of} {name}",
@@ -208,22 +208,22 @@ def _stride_change(change: StrideChangePart) -> FindingRow:
     )
 
 
-def _name(label: str | None) -> str | None:
-    return None if label is None else one_line(label, 80)
+def _shorten_name(label: str | None) -> str | None:
+    return None if label is None else clean_line(label, 80)
 
 
-def _saved(faster_pct: float | None) -> float | None:
+def _convert_speedup(faster_pct: float | None) -> float | None:
     """The part of the time that goes where a run becomes so much faster."""
     if faster_pct is None or not math.isfinite(faster_pct) or faster_pct < 0:
         return None
     return faster_pct / (100 + faster_pct)
 
 
-def _share(value: float | None) -> float | None:
+def _check_share(value: float | None) -> float | None:
     return value if value is not None and 0 <= value <= 1 else None
 
 
-def _finite(count: int, value: float | None) -> float | None:
+def _multiply_finite(count: int, value: float | None) -> float | None:
     """`count` times `value`; None where that is none that was measured."""
     if value is None or not 0 <= count < _LARGEST or not 0 <= value < _LARGEST:
         return None

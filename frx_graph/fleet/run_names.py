@@ -23,36 +23,36 @@ _FILE = re.compile(
 _ZIP = ".zip"
 
 
-def run_of(name: str) -> str | None:
+def find_run(name: str) -> str | None:
     """The folder of the run that the file `name`, relative and with `/`, belongs to, "" for the root itself; None where
     it is none of those that make a run."""
     found = _FILE.fullmatch(name)
     return None if found is None else found["run"] or ""
 
 
-def runs_among(names: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def find_runs(names: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Folders that are runs, and archives that may hold some, each in order. What is inside a run is none of both."""
     runs, archives = set(), []
     for name in names:
-        if (run := run_of(name)) is not None:
+        if (run := find_run(name)) is not None:
             runs.add(run)
         elif name.lower().endswith(_ZIP):
             archives.append(name)
-    loose = (name for name in archives if not any(folder in runs for folder in _folders_above(name)))
+    loose = (name for name in archives if not any(folder in runs for folder in _iterate_parents(name)))
     return tuple(sorted(runs)), tuple(sorted(loose))
 
 
-def files_of(runs: Iterable[str], names: Iterable[str]) -> dict[str, list[str]]:
+def group_files(runs: Iterable[str], names: Iterable[str]) -> dict[str, list[str]]:
     """The files of each run: what is in its folder, and in none of another run below it."""
     files: dict[str, list[str]] = {run: [] for run in runs}
     for name in names:
-        owner = next((folder for folder in _folders_above(name) if folder in files), "")
+        owner = next((folder for folder in _iterate_parents(name) if folder in files), "")
         if owner in files:
             files[owner].append(name)
     return files
 
 
-def _folders_above(name: str) -> Iterator[str]:
+def _iterate_parents(name: str) -> Iterator[str]:
     folder = name
     while "/" in folder:
         folder = folder.rpartition("/")[0]

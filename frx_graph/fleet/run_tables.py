@@ -16,10 +16,10 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
-from frx_graph.errors import EvidenceError, OptionError, first_line
+from frx_graph.errors import EvidenceError, OptionError, summarize_error
 from frx_graph.fleet.rows import AdviceRow, FindingRow, LabelRow, ProblemRow, RunRow
-from frx_graph.reports.render.source_path import path_end
-from frx_graph.support.plain_text import NAME_LIMIT, one_line
+from frx_graph.reports.render.source_path import cut_path
+from frx_graph.support.plain_text import NAME_LIMIT, clean_line
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -66,25 +66,25 @@ class RowFiles:
 
     def add_problem(self, place: str, reason: str) -> None:
         """Add a run that could not be read."""
-        row = {"run": self.problems, "place": path_end(place, NAME_LIMIT), "reason": one_line(reason, 2 * NAME_LIMIT)}
+        row = {"run": self.problems, "place": cut_path(place, NAME_LIMIT), "reason": clean_line(reason, 2 * NAME_LIMIT)}
         self._files["problems"].write(json.dumps(row).encode() + b"\n")
         self.problems += 1
 
 
-def columns(row: type) -> dict[str, str]:
+def list_columns(row: type) -> dict[str, str]:
     """The columns of a table, by their types in SQL."""
     hints = typing.get_type_hints(row)
-    return {"run": "BIGINT", **{field.name: _sql_type(hints[field.name]) for field in dataclasses.fields(row)}}
+    return {"run": "BIGINT", **{field.name: _get_sql_type(hints[field.name]) for field in dataclasses.fields(row)}}
 
 
-def _sql_type(hint: Any) -> str:
+def _get_sql_type(hint: Any) -> str:
     if isinstance(hint, types.UnionType):
         (hint,) = (each for each in typing.get_args(hint) if each is not types.NoneType)
     return _TYPES[hint]
 
 
 @contextmanager
-def database_in(folder: Path) -> Iterator[DuckDBPyConnection]:
+def open_database(folder: Path) -> Iterator[DuckDBPyConnection]:
     """A database that takes little memory, and puts what does not fit into `folder`. Raises `OptionError` where there
     is no DuckDB, `EvidenceError` where it fails."""
     try:
@@ -105,7 +105,9 @@ def database_in(folder: Path) -> Iterator[DuckDBPyConnection]:
                 database.execute(f"SET {name} = $1", [value])
             yield database
         except duckdb.Error as error:
-            raise EvidenceError(f"the tables cannot be added up: {first_line(error)}", "is the disk full?") from None
+            raise EvidenceError(
+                f"the tables cannot be added up: {summarize_error(error)}", "is the disk full?"
+            ) from None
 
 
 def write_parquet(database: DuckDBPyConnection, folder: Path) -> None:
@@ -113,7 +115,7 @@ def write_parquet(database: DuckDBPyConnection, folder: Path) -> None:
     from there on."""
     for table, row in ROWS.items():
         lines, parquet = folder / f"{table}.jsonl", folder / f"{table}.parquet"
-        database.read_json(str(lines), columns=columns(row), format="newline_delimited").write_parquet(
+        database.read_json(str(lines), columns=list_columns(row), format="newline_delimited").write_parquet(
             str(parquet), compression="zstd", row_group_size=_ROW_GROUP
         )
         lines.unlink()

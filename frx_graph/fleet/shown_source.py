@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote, unquote
 
-from frx_graph.support.plain_text import one_line
+from frx_graph.support.plain_text import clean_line
 
 _HIDDEN: Final = "***"
 _CHAIN: Final = "::"
@@ -36,13 +36,15 @@ class ShownSource:
     secrets: tuple[str, ...] = ()
 
     @staticmethod
-    def of(source: str) -> ShownSource:
+    def from_source(source: str) -> ShownSource:
         """That of a path, or of a URL as fsspec takes it."""
         links = [_URL.fullmatch(link) or link for link in source.split(_CHAIN)]
-        text = _CHAIN.join(link if isinstance(link, str) else _shown(link) for link in links)
-        secrets = {secret for link in links if not isinstance(link, str) for secret in _secrets(link)}
+        text = _CHAIN.join(link if isinstance(link, str) else _redact_url(link) for link in links)
+        secrets = {secret for link in links if not isinstance(link, str) for secret in _iterate_secrets(link)}
         # The longest first: hiding a part of a secret would leave the rest in the text.
-        return ShownSource(one_line(text, _LONGEST), tuple(sorted(secrets, key=lambda secret: (-len(secret), secret))))
+        return ShownSource(
+            clean_line(text, _LONGEST), tuple(sorted(secrets, key=lambda secret: (-len(secret), secret)))
+        )
 
     def hide(self, said: str) -> str:
         """A text about the source, an error's for instance, without the secrets."""
@@ -51,22 +53,22 @@ class ShownSource:
         return said
 
 
-def _shown(link: re.Match[str]) -> str:
+def _redact_url(link: re.Match[str]) -> str:
     user = "" if link["user"] is None else f"{_HIDDEN}@"
     query = "" if link["query"] is None else f"?{_HIDDEN}"
     return f"{link['scheme']}{user}{link['place']}{query}"
 
 
-def _secrets(link: re.Match[str]) -> Iterator[str]:
+def _iterate_secrets(link: re.Match[str]) -> Iterator[str]:
     """As they are in the URL, and as drivers write them."""
     user, query = link["user"] or "", link["query"] or ""
     name, _, password = user.partition(":")
     values = [option.partition("=")[2] for option in query.split("&")]
     for secret in (user, name, query, *values):
-        yield from (form for form in _forms(secret) if len(form) >= _SHORTEST)
-    yield from _forms(password)
+        yield from (form for form in _list_spellings(secret) if len(form) >= _SHORTEST)
+    yield from _list_spellings(password)
 
 
-def _forms(secret: str) -> set[str]:
+def _list_spellings(secret: str) -> set[str]:
     plain = unquote(secret)
     return {secret, plain, quote(plain), quote(plain, safe="")} - {""}

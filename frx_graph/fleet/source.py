@@ -12,7 +12,7 @@ from frx_graph.errors import EvidenceError
 from frx_graph.fleet.messages import Answer, Failure, ReadingTask
 from frx_graph.fleet.reader import Reader
 from frx_graph.fleet.remote import RemoteStore, is_url
-from frx_graph.fleet.run_names import runs_among
+from frx_graph.fleet.run_names import find_runs
 
 PART_BYTES: Final = 16 << 20
 """Archives are read in parts of this size by several readers: each part means to read the directory once more."""
@@ -25,32 +25,32 @@ class LocalSource:
 
     path: Path
 
-    def places(self) -> Iterator[Place]:
+    def list_places(self) -> Iterator[Place]:
         """Yield the runs and archives in order of their names, and folders that cannot be listed.
 
         Raises `EvidenceError` if the path is neither a folder nor a file.
         """
         path = self.path
         if path.is_file():
-            yield from _archive(path, path.name)
+            yield from _split_archive(path, path.name)
             return
         if not path.is_dir():
             hint = "frx fleet takes a folder of runs, a zip of some, or a URL"
             raise EvidenceError(f"{path}: no such file or folder", hint)
         problems: list[Failure] = []
-        runs, archives = runs_among(_files(path, problems))
+        runs, archives = find_runs(_iterate_files(path, problems))
         yield from problems
         for run in runs:
             yield ReadingTask(kind="folder", path=str(path / run), name=run or path.resolve().name)
         for archive in archives:
-            yield from _archive(path / archive, archive)
+            yield from _split_archive(path / archive, archive)
 
-    def answers(self, place: Place, reader: Reader) -> Iterator[Answer]:
+    def read_place(self, place: Place, reader: Reader) -> Iterator[Answer]:
         """Read a place; one that cannot be read is its own answer."""
         if isinstance(place, Failure):
             yield place
         else:
-            yield from reader.read(place)
+            yield from reader.read_task(place)
 
 
 def open_source(source: str) -> LocalSource | RemoteStore:
@@ -61,7 +61,7 @@ def open_source(source: str) -> LocalSource | RemoteStore:
     return store if store.local is None else LocalSource(store.local)
 
 
-def _archive(path: Path, name: str) -> Iterator[Place]:
+def _split_archive(path: Path, name: str) -> Iterator[Place]:
     try:
         parts = 1 + path.stat().st_size // PART_BYTES
     except OSError as error:
@@ -71,7 +71,7 @@ def _archive(path: Path, name: str) -> Iterator[Place]:
         yield ReadingTask(kind="archive", path=str(path), name=name, part=part, parts=parts)
 
 
-def _files(folder: Path, problems: list[Failure]) -> Iterator[str]:
+def _iterate_files(folder: Path, problems: list[Failure]) -> Iterator[str]:
     """Files below, by their names from there; links to folders are not followed, which might lead in a circle."""
     waiting = [""]
     while waiting:

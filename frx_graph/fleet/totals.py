@@ -24,8 +24,8 @@ from frx_graph.reports.runs.fleet_document import (
     RunsPart,
     SitePart,
 )
-from frx_graph.rules.rule_card import all_cards
-from frx_graph.support.plain_text import one_line
+from frx_graph.rules.rule_card import load_all_cards
+from frx_graph.support.plain_text import clean_line
 from frx_graph.version import __version__
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ _RUNS: Final = """
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _ReportSection:
     """A part of the report: `groups` has a row for each thing in it, of which the first in this `order` are listed.
 
     Texts are looked up only for listed things (`texts`, by the columns `keys`): those of all would have to be kept in
@@ -87,14 +87,14 @@ class _Part:
         return f"SELECT * FROM listed {texts} ORDER BY {self.order}"
 
 
-_BOTTLENECKS: Final = _Part(
+_BOTTLENECKS: Final = _ReportSection(
     """
     SELECT bottleneck AS label, count(*) AS runs, round(fsum(seconds), 6) AS seconds
     FROM runs SEMI JOIN counted USING (run) GROUP BY bottleneck
     """,
     order="runs DESC, label NULLS LAST",
 )
-_LABELS: Final = _Part(
+_LABELS: Final = _ReportSection(
     f"""
     WITH present AS (
         SELECT label, seconds, share, share IS NULL AS unpriced
@@ -113,7 +113,7 @@ _LABELS: Final = _Part(
 )
 
 
-def _findings(by: str) -> str:
+def _build_findings_query(by: str) -> str:
     """The costs of findings `by` these columns."""
     return f"""
         WITH by_run AS (
@@ -127,13 +127,13 @@ def _findings(by: str) -> str:
     """
 
 
-def _dearest_findings(by: str) -> str:
+def _build_findings_order(by: str) -> str:
     return f"{_DEAREST}, bytes_per_step DESC NULLS LAST, runs DESC, {by}"
 
 
-_RULES: Final = _Part(
-    _findings("rule"),
-    order=_dearest_findings("rule"),
+_RULES: Final = _ReportSection(
+    _build_findings_query("rule"),
+    order=_build_findings_order("rule"),
     keys="rule",
     texts="""
     SELECT rule, count(*) AS sites FROM (
@@ -142,16 +142,16 @@ _RULES: Final = _Part(
     """,
 )
 _SHOWN: Final = ("title", "file", "line", "function", "module_path", "subject")
-_SITES: Final = _Part(
-    _findings("rule, site"),
-    order=_dearest_findings("rule, site"),
+_SITES: Final = _ReportSection(
+    _build_findings_query("rule, site"),
+    order=_build_findings_order("rule, site"),
     keys="rule, site",
     texts=f"""
     SELECT rule, site, arg_min(struct_pack({", ".join(_SHOWN)}), struct_pack(place, title)) AS shown
     FROM findings SEMI JOIN listed USING (rule, site) JOIN counted USING (run) GROUP BY rule, site
     """,
 )
-_ADVICE: Final = _Part(
+_ADVICE: Final = _ReportSection(
     f"""
     SELECT card, count(*) AS runs, {_COST}
     FROM (SELECT *, share IS NULL AS unpriced FROM advice) JOIN counted USING (run) GROUP BY card
@@ -165,48 +165,48 @@ _ADVICE: Final = _Part(
 )
 
 
-def fleet_document(database: DuckDBPyConnection, source: str) -> FleetDocument:
+def build_fleet_document(database: DuckDBPyConnection, source: str) -> FleetDocument:
     """The document of the tables in `database`; `source` is where they come from, in words."""
     database.execute(_COUNTED)
-    names = {card.code: card.name for card in all_cards()}
-    (bundles,) = _rows(database, _BUNDLES)
-    (runs,) = _rows(database, _RUNS, insufficient=INSUFFICIENT)
-    problems = tuple(ProblemPart(**row) for row in _rows(database, _PROBLEMS, limit=PROBLEMS_LISTED))
-    bottlenecks, more_bottlenecks = _listed(database, _BOTTLENECKS)
-    labels, more_labels = _listed(database, _LABELS)
-    rules, more_rules = _listed(database, _RULES)
-    sites, more_sites = _listed(database, _SITES)
-    advice, more_advice = _listed(database, _ADVICE)
+    names = {card.code: card.name for card in load_all_cards()}
+    (bundles,) = _query_rows(database, _BUNDLES)
+    (runs,) = _query_rows(database, _RUNS, insufficient=INSUFFICIENT)
+    problems = tuple(ProblemPart(**row) for row in _query_rows(database, _PROBLEMS, limit=PROBLEMS_LISTED))
+    bottlenecks, more_bottlenecks = _query_section(database, _BOTTLENECKS)
+    labels, more_labels = _query_section(database, _LABELS)
+    rules, more_rules = _query_section(database, _RULES)
+    sites, more_sites = _query_section(database, _SITES)
+    advice, more_advice = _query_section(database, _ADVICE)
     return FleetDocument(
-        source=one_line(source),
+        source=clean_line(source),
         frx_version=__version__,
         bundles=BundlesPart(**bundles, problems_listed=problems),
         runs=RunsPart(**runs),
         bottlenecks=tuple(BottleneckPart(**row) for row in bottlenecks),
         bottlenecks_not_listed=more_bottlenecks,
-        labels=tuple(LabelPart(cost=_cost(row), **row) for row in labels),
+        labels=tuple(LabelPart(cost=_take_cost(row), **row) for row in labels),
         labels_not_listed=more_labels,
-        rules=tuple(RulePart(name=names.get(row["rule"]), cost=_cost(row), **row) for row in rules),
+        rules=tuple(RulePart(name=names.get(row["rule"]), cost=_take_cost(row), **row) for row in rules),
         rules_not_listed=more_rules,
-        sites=tuple(SitePart(cost=_cost(row), **row.pop("shown"), **row) for row in sites),
+        sites=tuple(SitePart(cost=_take_cost(row), **row.pop("shown"), **row) for row in sites),
         sites_not_listed=more_sites,
-        advice=tuple(AdvicePart(saving=_cost(row), **row) for row in advice),
+        advice=tuple(AdvicePart(saving=_take_cost(row), **row) for row in advice),
         advice_not_listed=more_advice,
     )
 
 
-def _listed(database: DuckDBPyConnection, part: _Part) -> tuple[list[dict[str, Any]], int]:
+def _query_section(database: DuckDBPyConnection, part: _ReportSection) -> tuple[list[dict[str, Any]], int]:
     """Return the listed rows of a part, and the number of those not listed."""
     database.execute(f"CREATE OR REPLACE TEMP TABLE grouped AS {part.groups}")
-    (groups,) = _rows(database, "SELECT count(*) AS total FROM grouped")
+    (groups,) = _query_rows(database, "SELECT count(*) AS total FROM grouped")
     database.execute(
         f"CREATE OR REPLACE TEMP TABLE listed AS SELECT * FROM grouped ORDER BY {part.order} LIMIT {LISTED}"
     )
     database.execute("DROP TABLE grouped")
-    return list(_rows(database, part.rows)), max(0, groups["total"] - LISTED)
+    return list(_query_rows(database, part.rows)), max(0, groups["total"] - LISTED)
 
 
-def _rows(database: DuckDBPyConnection, statement: str, **values: object) -> Iterator[dict[str, Any]]:
+def _query_rows(database: DuckDBPyConnection, statement: str, **values: object) -> Iterator[dict[str, Any]]:
     """Yield the rows of a statement, as dictionaries by column."""
     found = database.execute(statement, values or None)
     names = [column[0] for column in found.description or ()]
@@ -214,6 +214,6 @@ def _rows(database: DuckDBPyConnection, statement: str, **values: object) -> Ite
         yield dict(zip(names, row, strict=True))
 
 
-def _cost(row: dict[str, Any]) -> CostPart:
+def _take_cost(row: dict[str, Any]) -> CostPart:
     """The cost in a row, which is taken out of it."""
     return CostPart(seconds=row.pop("cost_seconds"), share=row.pop("cost_share"), runs_unknown=row.pop("cost_unknown"))

@@ -62,20 +62,20 @@ def freeze_weights(module: fx.GraphModule, is_constant: Callable[[Tensor], bool]
     """
     graph = module.graph
     frozen = FrozenWeights(graph)
-    weights = _weights()
-    returned = {memory for node in _outputs(graph) for memory in _memories(node)}
-    with undisturbed():
+    weights = _list_weights()
+    returned = {memory for node in _list_outputs(graph) for memory in _identify_storages(node)}
+    with run_undisturbed():
         for node, weight in zip(graph.find_nodes(op="placeholder"), weights, strict=False):
-            if _is_plain(weight) and is_constant(weight) and returned.isdisjoint(_memories(node)):
+            if _is_plain(weight) and is_constant(weight) and returned.isdisjoint(_identify_storages(node)):
                 frozen.values[node] = weight.detach()
 
     def keeps(node: fx.Node, value: Tensor) -> bool:
-        kept = returned.isdisjoint(_memories(node)) and value.stride() == node.meta["val"].stride()
+        kept = returned.isdisjoint(_identify_storages(node)) and value.stride() == node.meta["val"].stride()
         if not kept:
             frozen.left.add(node)
         return kept
 
-    known = _computed(frozen, keeps)
+    known = _compute_constants(frozen, keeps)
     for node in list(graph.nodes):
         if node in known and node not in frozen.values and any(reader not in known for reader in node.users):
             constant = frozen.add(f"frozen_{node.name}", known[node])
@@ -85,10 +85,10 @@ def freeze_weights(module: fx.GraphModule, is_constant: Callable[[Tensor], bool]
     return frozen
 
 
-def bind(module: fx.GraphModule, frozen: FrozenWeights) -> None:
+def bind_constants(module: fx.GraphModule, frozen: FrozenWeights) -> None:
     """Give the constants their values, and compute what depends on them alone, such as packed weights."""
     graph = module.graph
-    known = _computed(frozen, lambda node, _value: node not in frozen.left)
+    known = _compute_constants(frozen, lambda node, _value: node not in frozen.left)
     names: dict[int, str] = {}
     for node in list(graph.nodes):
         if node not in known or all(reader in known for reader in node.users):
@@ -97,7 +97,7 @@ def bind(module: fx.GraphModule, frozen: FrozenWeights) -> None:
         name = names.setdefault(id(value), f"frozen_constant_{len(names)}")
         # Not a buffer: looking that up takes half a microsecond.
         module.__dict__[name] = value
-        with graph.inserting_before(_first_computed(graph)):
+        with graph.inserting_before(_find_first_computed(graph)):
             constant = graph.create_node("get_attr", name)
         constant.meta["val"] = node.meta["val"]
         node.replace_all_uses_with(constant, delete_user_cb=lambda reader: reader not in known)
@@ -106,12 +106,12 @@ def bind(module: fx.GraphModule, frozen: FrozenWeights) -> None:
             graph.erase_node(node)
 
 
-def _first_computed(graph: fx.Graph) -> fx.Node:
+def _find_first_computed(graph: fx.Graph) -> fx.Node:
     found: fx.Node = next(node for node in graph.nodes if node.op != "placeholder")
     return found
 
 
-def _weights() -> Sequence[Any]:
+def _list_weights() -> Sequence[Any]:
     """Return the parameters and buffers of the graph that is being compiled; none if it writes into one of them.
 
     They are its first inputs.
@@ -135,10 +135,10 @@ def _is_plain(weight: object) -> bool:
     )
 
 
-def _computed(frozen: FrozenWeights, keeps: Callable[[fx.Node, Tensor], bool]) -> dict[fx.Node, Tensor]:
+def _compute_constants(frozen: FrozenWeights, keeps: Callable[[fx.Node, Tensor], bool]) -> dict[fx.Node, Tensor]:
     """Compute the values that depend on constants alone, except those that `keeps` rejects and their readers."""
     known = dict(frozen.values)
-    with undisturbed():
+    with run_undisturbed():
         for node in frozen.graph.nodes:
             # In this order: comparing the sizes of a value that is no constant would specialize them.
             if node in known or not all(n in known for n in node.all_input_nodes) or not _is_foldable(node):
@@ -167,16 +167,16 @@ def _is_foldable(node: fx.Node) -> bool:
 
 
 @contextlib.contextmanager
-def undisturbed() -> Iterator[None]:
+def run_undisturbed() -> Iterator[None]:
     """Run operators on real tensors: no modes, gradients or autocast in the block."""
     with disable_current_modes(), torch.no_grad(), disable_autocast():
         yield
 
 
-def _outputs(graph: fx.Graph) -> list[fx.Node]:
+def _list_outputs(graph: fx.Graph) -> list[fx.Node]:
     return [node for node in pytree.tree_leaves(graph.output_node().args) if isinstance(node, fx.Node)]
 
 
-def _memories(node: fx.Node) -> list[int]:
+def _identify_storages(node: fx.Node) -> list[int]:
     values = pytree.tree_leaves(node.meta.get("val"))
     return [v.untyped_storage()._cdata for v in values if isinstance(v, Tensor) and v.layout is torch.strided]

@@ -19,7 +19,7 @@ _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _version = operator.attrgetter("_version")
 
 
-class WeightWatch:
+class WeightGuard:
     """Watches a module's parameters and buffers.
 
     It notices other memory (`p.data = ...`), other strides over the same memory (`p.data = p.data.t()`), and every
@@ -33,7 +33,7 @@ class WeightWatch:
     """
 
     def __init__(self, module: nn.Module) -> None:
-        self._places = [(place, name, place[name]) for place, name in _places(module)]
+        self._places = [(place, name, place[name]) for place, name in _list_tensor_dicts(module)]
         self._tensors = list({id(tensor): tensor for _, _, tensor in self._places}.values())
         if not all(map(_is_plain, self._tensors)):
             raise ValueError("the module holds tensors that are no plain ones")
@@ -42,20 +42,20 @@ class WeightWatch:
         self._identities = frozenset(map(id, self._tensors))
         # Vectors cannot get other strides.
         self._matrices = [tensor for tensor in self._tensors if tensor.dim() > 1]
-        self._samples = [_sample_of(tensor) for tensor in _spread(self._matrices or self._tensors)]
+        self._samples = [_sample_elements(tensor) for tensor in _pick_spread(self._matrices or self._tensors)]
         self._headers = self._read_headers()
         self._values = self._read_samples()
 
-    def unchanged(self) -> bool:
+    def is_unchanged(self) -> bool:
         """Return True if no change was noticed."""
         # The samples are views of the old memory: they are read only if it is still in use.
         return self._read_headers() == self._headers and self._read_samples() == self._values
 
-    def watches(self, tensor: Tensor) -> bool:
+    def is_watched(self, tensor: Tensor) -> bool:
         """Return True if a change of `tensor` would be noticed."""
         return id(tensor) in self._identities
 
-    def replaced(self) -> bool:
+    def has_replaced(self) -> bool:
         """Return True if another tensor has replaced a parameter or buffer."""
         return any(place.get(name) is not tensor for place, name, tensor in self._places)
 
@@ -75,7 +75,7 @@ def _is_plain(tensor: Tensor) -> bool:
     return not (wraps or tensor.is_meta or tensor.layout is not torch.strided)
 
 
-def _places(module: nn.Module) -> Iterator[tuple[dict[str, Any], str]]:
+def _list_tensor_dicts(module: nn.Module) -> Iterator[tuple[dict[str, Any], str]]:
     """Yield the dictionaries in which modules keep their tensors, with the names in them."""
     for part in module.modules():
         for place in (part._parameters, part._buffers):
@@ -86,14 +86,14 @@ def _places(module: nn.Module) -> Iterator[tuple[dict[str, Any], str]]:
             )
 
 
-def _spread(tensors: Sequence[Tensor]) -> list[Tensor]:
+def _pick_spread(tensors: Sequence[Tensor]) -> list[Tensor]:
     """Return a few tensors with comparable elements, from the first to the last."""
     filled = [tensor for tensor in tensors if tensor.numel() > 0 and tensor.element_size() in _INTEGERS]
     count = min(_SAMPLED_TENSORS, len(filled))
     return [filled[index * (len(filled) - 1) // max(1, count - 1)] for index in range(count)]
 
 
-def _sample_of(tensor: Tensor) -> Tensor:
+def _sample_elements(tensor: Tensor) -> Tensor:
     """Return a view, as integers, of a few elements across the tensor's memory."""
     extent = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
     count = min(_SAMPLED_ELEMENTS, extent)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import libcst as cst
 import libcst.matchers as m
 
-from frx_graph.instrumentation.training_step import name_parts, target_names
+from frx_graph.instrumentation.training_step import collect_target_names, name_parts
 
 _USUAL_NAMES = frozenset({"model", "net", "network"})
 _METHODS_OF_MODELS = frozenset({"parameters", "named_parameters", "train", "eval", "modules"})
@@ -17,28 +17,28 @@ _ASSIGNING = _TARGETS | _DEFINITIONS | m.MatchAs() | m.MatchStar() | m.MatchMapp
 """Each holds what it assigns to in its `target`, its `name` or its `rest`."""
 
 
-def model_of(loop: cst.For, module: cst.Module) -> str | None:
+def find_model(loop: cst.For, module: cst.Module) -> str | None:
     """Return the dotted name of the one model that the loop's body calls or hands on in every turn; None if there is
     none, or several and none of them is called `model`. Not one that the loop itself makes: at its beginning it is not
     there."""
-    body = _Body()
+    body = _UsedNames()
     loop.body.visit(body)
-    assigned = _assigned_names(loop.body) | target_names(loop.target)
-    models = _USUAL_NAMES | _with_methods_of_models(module)
+    assigned = _collect_assigned_names(loop.body) | collect_target_names(loop.target)
+    models = _USUAL_NAMES | _find_model_names(module)
     found = {".".join(name) for name in body.used if name[0] not in assigned and ({".".join(name), name[-1]} & models)}
     if len(found) > 1:
         found = {name for name in found if name.rpartition(".")[2] == "model"}
     return found.pop() if len(found) == 1 else None
 
 
-def _with_methods_of_models(module: cst.Module) -> frozenset[str]:
+def _find_model_names(module: cst.Module) -> frozenset[str]:
     calls = m.findall(module, m.Call(func=m.Attribute()))
     parts = [name_parts(call.func) for call in calls if isinstance(call, cst.Call)]
     return frozenset(".".join(name[:-1]) for name in parts if len(name) > 1 and name[-1] in _METHODS_OF_MODELS)
 
 
 @dataclass(slots=True)
-class _Body(cst.CSTVisitor):
+class _UsedNames(cst.CSTVisitor):
     """Collects what is called, or an argument, on every way through. A function that is defined there, as for LBFGS,
     counts as called."""
 
@@ -65,13 +65,13 @@ class _Body(cst.CSTVisitor):
         self.branches -= 1
 
 
-def _assigned_names(body: cst.CSTNode) -> frozenset[str]:
+def _collect_assigned_names(body: cst.CSTNode) -> frozenset[str]:
     """Return the names that are assigned to anywhere in the body."""
     found: set[str] = set()
     for node in m.findall(body, _ASSIGNING):
         for attribute in ("target", "name", "rest"):
             bound = getattr(node, attribute, None)
             if isinstance(bound, cst.BaseExpression):
-                found |= target_names(bound)
+                found |= collect_target_names(bound)
     imported = m.findall(body, m.ImportAlias(asname=None))
     return frozenset(found | {name_parts(node.name)[0] for node in imported if isinstance(node, cst.ImportAlias)})

@@ -19,15 +19,15 @@ import libcst.matchers as m
 from libcst.metadata import MetadataWrapper
 
 from frx_graph.errors import ScriptError
-from frx_graph.instrumentation.script import Script, parsed, unwarned
+from frx_graph.instrumentation.script import Script, ignore_warnings, parse_script
 from frx_graph.instrumentation.training_loop import (
     CALLBACKS,
     LoopsFound,
     TrainingLoop,
-    framework_of,
-    imported_packages,
-    passes_on,
-    training_loops,
+    find_framework,
+    find_training_loops,
+    get_wrapping_call,
+    list_imported_packages,
 )
 
 MARK = "# frx init --patch"
@@ -52,12 +52,12 @@ class Patch:
 def patch(script: Script) -> Patch | None:
     """Return the script with its run recorded, or None if it imports frx_graph already. Raises `ScriptError` if no loop
     trains or can be wrapped, and if the insertion could not be removed again."""
-    module = parsed(script)
+    module = parse_script(script)
     if is_instrumented(module):
         return None
     wrapper = MetadataWrapper(module, unsafe_skip_copy=True)
-    found = training_loops(wrapper)
-    framework = framework_of(module)
+    found = find_training_loops(wrapper)
+    framework = find_framework(module)
     if not found.loops and not found.left and framework is not None:
         raise ScriptError(
             f"{script.path}: the loop is that of {framework}",
@@ -75,26 +75,26 @@ def patch(script: Script) -> Patch | None:
     counter = next((name for name in _NAMES_OF_THE_COUNTER if name not in names), None)
     if counter is None:
         raise ScriptError(f"{script.path} uses {', '.join(_NAMES_OF_THE_COUNTER)}", _BY_HAND)
-    wrapped = module.visit(_Wrapping({loop.node: loop for loop in found.loops}, counter, module.config_for_parsing))
+    wrapped = module.visit(_LoopWrapper({loop.node: loop for loop in found.loops}, counter, module.config_for_parsing))
     assert isinstance(wrapped, cst.Module)
     counted = any(loop.step is None for loop in found.loops)
-    inserted = _inserted(_job_name(script), counter if counted else None, module.config_for_parsing)
-    at = _place(module, found.loops[0].node)
+    inserted = _make_statements(_derive_job_name(script), counter if counted else None, module.config_for_parsing)
+    at = _find_insertion_index(module, found.loops[0].node)
     text = wrapped.with_changes(body=(*wrapped.body[:at], *inserted, *wrapped.body[at:])).code + script.blank_end
     _check(script, text)
     return Patch(text, found)
 
 
-def unpatch(script: Script) -> str | None:
+def remove_patch(script: Script) -> str | None:
     """Return the script without the lines of `patch`, or None if it has none. Raises `ScriptError` if removing them
     would leave invalid Python."""
-    module = parsed(script)
-    taken = _TakingOut()
-    text = _visited(module, taken) + script.blank_end
+    module = parse_script(script)
+    taken = _PatchRemover()
+    text = _apply_transformer(module, taken) + script.blank_end
     if not taken.lines:
         return None
     try:
-        with unwarned():
+        with ignore_warnings():
             ast.parse(text)
     except (SyntaxError, ValueError) as error:
         raise ScriptError(
@@ -105,42 +105,42 @@ def unpatch(script: Script) -> str | None:
 
 def is_instrumented(module: cst.Module) -> bool:
     """Return True if it imports frx_graph."""
-    return _PACKAGE in imported_packages(module)
+    return _PACKAGE in list_imported_packages(module)
 
 
 def _check(script: Script, text: str) -> None:
     """Raise `ScriptError` unless what was put in can be taken out, to the byte, and the rest is still Python."""
-    patched = Script(script.path, script.encoded(text), text)
+    patched = Script(script.path, script.encode(text), text)
     try:
-        with unwarned():
+        with ignore_warnings():
             compile(text, str(script.path), "exec", dont_inherit=True)
-        undone = unpatch(patched)
+        undone = remove_patch(patched)
     except (ScriptError, SyntaxError, ValueError, RecursionError) as error:
         raise ScriptError(f"{script.path} cannot be changed so that it runs: {error}", _BY_HAND) from error
     if undone != script.text:
         raise ScriptError(f"{script.path} cannot be changed so that it can be undone", _BY_HAND)
 
 
-def _job_name(script: Script) -> str:
+def _derive_job_name(script: Script) -> str:
     return _PLAIN.sub("-", script.path.stem).strip("-") or "training"
 
 
-def _inserted(job_name: str, counter: str | None, config: cst.PartialParserConfig) -> list[cst.BaseStatement]:
+def _make_statements(job_name: str, counter: str | None, config: cst.PartialParserConfig) -> list[cst.BaseStatement]:
     begin = f"{_PACKAGE}.init(job_name={json.dumps(job_name)})"
     lines = [f"import {_PACKAGE}", begin]
     if counter is not None:
         lines.append(f"{counter} = {_COUNTING}")
-    return [_parsed_line(f"{line}  {MARK}", config) for line in lines]
+    return [_parse_line(f"{line}  {MARK}", config) for line in lines]
 
 
-def _parsed_line(text: str, config: cst.PartialParserConfig) -> cst.BaseStatement:
+def _parse_line(text: str, config: cst.PartialParserConfig) -> cst.BaseStatement:
     newline = config.default_newline if isinstance(config.default_newline, str) else "\n"
     statement = cst.parse_statement(text.replace("\n", newline) + newline, config=config)
     assert isinstance(statement, cst.BaseStatement)
     return statement
 
 
-def _place(module: cst.Module, loop: cst.For) -> int:
+def _find_insertion_index(module: cst.Module, loop: cst.For) -> int:
     """Return the index behind the last import at the top level, but before the statement that holds the first loop;
     behind the docstring if there is no import."""
     at = 1 if module.get_docstring(clean=False) is not None else 0
@@ -155,7 +155,7 @@ def _place(module: cst.Module, loop: cst.For) -> int:
 
 
 @dataclass(slots=True)
-class _Wrapping(cst.CSTTransformer):
+class _LoopWrapper(cst.CSTTransformer):
     """Puts the bodies of loops into a `with`."""
 
     loops: dict[cst.For, TrainingLoop]
@@ -171,13 +171,13 @@ class _Wrapping(cst.CSTTransformer):
         given = {"step": loop.step or f"next({self.counter})", "batch": loop.batch, "model": loop.model}
         arguments = ", ".join(f"{name}={value}" for name, value in given.items() if value is not None)
         line = f"with {_PACKAGE}.step_context({arguments}):  {MARK}\n    pass"
-        statement = cst.ensure_type(_parsed_line(line, self.config), cst.With)
+        statement = cst.ensure_type(_parse_line(line, self.config), cst.With)
         header = cst.ensure_type(statement.body, cst.IndentedBlock).header
         guards = list(itertools.takewhile(_is_guard, body.body))
         inner = cst.IndentedBlock(body=body.body[len(guards) :], header=header, indent=body.indent, footer=body.footer)
         timed = updated_node.iter
         if loop.over_batches and updated_node.asynchronous is None:
-            timed = _timed(timed)
+            timed = _wrap_iterable(timed)
         return updated_node.with_changes(
             iter=timed, body=body.with_changes(body=[*guards, statement.with_changes(body=inner)], footer=[])
         )
@@ -194,32 +194,32 @@ def _is_guard(statement: cst.BaseStatement) -> bool:
     return m.matches(alone, m.SimpleStatementLine(body=leaves)) or m.matches(alone, m.SimpleStatementSuite(body=leaves))
 
 
-def _timed(iterable: cst.BaseExpression) -> cst.BaseExpression:
+def _wrap_iterable(iterable: cst.BaseExpression) -> cst.BaseExpression:
     """Record the waits for the batches for them recorded: what yields them goes into a call. Not what is in
     parentheses, behind which no blank need stand, nor tuples, which may have none."""
     if iterable.lpar:
         return iterable
-    around = passes_on(iterable)
+    around = get_wrapping_call(iterable)
     if around is not None:
         first, *rest = around.args
-        return around.with_changes(args=[first.with_changes(value=_timed(first.value)), *rest])
+        return around.with_changes(args=[first.with_changes(value=_wrap_iterable(first.value)), *rest])
     if isinstance(iterable, (cst.Name, cst.Attribute, cst.Call, cst.Subscript)):
         return cst.Call(func=_TIMED, args=[cst.Arg(value=iterable)])
     return iterable
 
 
-def _not_timed(iterable: cst.BaseExpression) -> cst.BaseExpression:
+def _unwrap_iterable(iterable: cst.BaseExpression) -> cst.BaseExpression:
     if isinstance(iterable, cst.Call) and len(iterable.args) == 1 and iterable.func.deep_equals(_TIMED):
         return iterable.args[0].value
-    around = passes_on(iterable)
+    around = get_wrapping_call(iterable)
     if around is None:
         return iterable
     first, *rest = around.args
-    return around.with_changes(args=[first.with_changes(value=_not_timed(first.value)), *rest])
+    return around.with_changes(args=[first.with_changes(value=_unwrap_iterable(first.value)), *rest])
 
 
 @dataclass(slots=True)
-class _TakingOut(cst.CSTTransformer):
+class _PatchRemover(cst.CSTTransformer):
     """Takes out what is marked; `lines` counts it."""
 
     lines: int = 0
@@ -229,59 +229,59 @@ class _TakingOut(cst.CSTTransformer):
         original_node: cst.IndentedBlock,  # noqa: ARG002
         updated_node: cst.IndentedBlock,
     ) -> cst.IndentedBlock:
-        body, behind = self._without_ours(updated_node.body)
+        body, behind = self._drop_inserted(updated_node.body)
         return updated_node.with_changes(body=body, footer=(*behind, *updated_node.footer))
 
     def leave_For(self, original_node: cst.For, updated_node: cst.For) -> cst.For:  # noqa: N802
         body = original_node.body
-        ours = isinstance(body, cst.IndentedBlock) and any(_our_block(each) is not None for each in body.body)
-        return updated_node.with_changes(iter=_not_timed(updated_node.iter)) if ours else updated_node
+        ours = isinstance(body, cst.IndentedBlock) and any(_get_inserted_block(each) is not None for each in body.body)
+        return updated_node.with_changes(iter=_unwrap_iterable(updated_node.iter)) if ours else updated_node
 
     def leave_Module(self, original_node: cst.Module, updated_node: cst.Module) -> cst.Module:  # noqa: ARG002, N802
-        body, behind = self._without_ours(updated_node.body)
+        body, behind = self._drop_inserted(updated_node.body)
         return updated_node.with_changes(body=body, footer=(*behind, *updated_node.footer))
 
-    def _without_ours(self, statements: Sequence[_Statement]) -> tuple[list[_Statement], tuple[cst.EmptyLine, ...]]:
+    def _drop_inserted(self, statements: Sequence[_Statement]) -> tuple[list[_Statement], tuple[cst.EmptyLine, ...]]:
         """The statements that are left, and the comments and blanks behind the last of them. Those around what goes are
         before what follows it."""
         left: list[_Statement] = []
         carried: tuple[cst.EmptyLine, ...] = ()
         for statement in statements:
-            block = _our_block(statement)
-            ours = block is not None or _is_our_line(statement)
+            block = _get_inserted_block(statement)
+            ours = block is not None or _is_inserted_line(statement)
             self.lines += ours
             if ours:
-                carried = (*carried, *_before(statement))
+                carried = (*carried, *_get_leading_lines(statement))
             for each in (statement,) if not ours else () if block is None else block.body:
-                left.append(each.with_changes(leading_lines=(*carried, *_before(each))) if carried else each)
+                left.append(each.with_changes(leading_lines=(*carried, *_get_leading_lines(each))) if carried else each)
                 carried = ()
             if block is not None:
                 carried = tuple(block.footer)
         return left, carried
 
 
-def _our_block(statement: _Statement) -> cst.IndentedBlock | None:
+def _get_inserted_block(statement: _Statement) -> cst.IndentedBlock | None:
     """Return the body of a `with` that `patch` inserted; None for another statement."""
     if not (isinstance(statement, cst.With) and isinstance(statement.body, cst.IndentedBlock)):
         return None
-    return statement.body if _marked(statement.body.header) else None
+    return statement.body if _has_mark(statement.body.header) else None
 
 
-def _is_our_line(statement: _Statement) -> bool:
-    return isinstance(statement, cst.SimpleStatementLine) and _marked(statement.trailing_whitespace)
+def _is_inserted_line(statement: _Statement) -> bool:
+    return isinstance(statement, cst.SimpleStatementLine) and _has_mark(statement.trailing_whitespace)
 
 
-def _before(statement: _Statement) -> Sequence[cst.EmptyLine]:
+def _get_leading_lines(statement: _Statement) -> Sequence[cst.EmptyLine]:
     lines = getattr(statement, "leading_lines", ())
     assert isinstance(lines, (list, tuple))
     return lines
 
 
-def _marked(space: cst.TrailingWhitespace) -> bool:
+def _has_mark(space: cst.TrailingWhitespace) -> bool:
     return space.comment is not None and space.comment.value == MARK
 
 
-def _visited(module: cst.Module, transformer: cst.CSTTransformer) -> str:
+def _apply_transformer(module: cst.Module, transformer: cst.CSTTransformer) -> str:
     try:
         return cst.ensure_type(module.visit(transformer), cst.Module).code
     except RecursionError as error:

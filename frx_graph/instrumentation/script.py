@@ -17,8 +17,8 @@ from pathlib import Path
 
 import libcst as cst
 
-from frx_graph.errors import ScriptError, first_line
-from frx_graph.support.atomic_file import replaced_when_written
+from frx_graph.errors import ScriptError, summarize_error
+from frx_graph.support.atomic_file import replace_on_success
 
 LONGEST = 1 << 20
 """Bytes of a script that is looked at; what people write is far shorter."""
@@ -40,7 +40,7 @@ class Script:
         _, end, lines = behind.partition("\n")
         return lines if end else ""
 
-    def encoded(self, text: str) -> bytes:
+    def encode(self, text: str) -> bytes:
         """Encode another text as this file is encoded."""
         mark = codecs.BOM_UTF8 if self.data.startswith(codecs.BOM_UTF8) else b""
         return mark + text.encode("utf-8")
@@ -63,7 +63,7 @@ def read_script(path: Path) -> Script:
             data = file.read(LONGEST + 1)
     except OSError as error:
         raise ScriptError(f"{path} cannot be read: {error.strerror}", "name a Python script") from error
-    encoding = declared_encoding(data)
+    encoding = read_declared_encoding(data)
     try:
         if encoding not in ("utf-8", "ascii"):
             raise ScriptError(f"{path} is in {encoding}", "scripts in UTF-8 are read")
@@ -73,18 +73,18 @@ def read_script(path: Path) -> Script:
 
 
 @contextmanager
-def unwarned() -> Iterator[None]:
+def ignore_warnings() -> Iterator[None]:
     """Suppress warnings about the script: they are for those who run it."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
 
 
-def parsed(script: Script) -> cst.Module:
+def parse_script(script: Script) -> cst.Module:
     """Parse it, with every blank and comment but for its `blank_end`. Raises `ScriptError` for what is not Python, or
     nested too deeply, and for lines that end with a carriage return alone, as none of today's systems ends them."""
     try:
-        with unwarned():
+        with ignore_warnings():
             # First by Python itself, which has a limit to how deeply things are nested.
             ast.parse(script.text)
         text = script.text.removesuffix(script.blank_end)
@@ -93,7 +93,7 @@ def parsed(script: Script) -> cst.Module:
     except (SyntaxError, cst.ParserSyntaxError, ValueError) as error:
         line = getattr(error, "lineno", None) or getattr(error, "raw_line", None)
         where = "" if line is None else f", line {line}"
-        said = error.msg if isinstance(error, SyntaxError) else first_line(error)
+        said = error.msg if isinstance(error, SyntaxError) else summarize_error(error)
         raise ScriptError(f"{script.path}{where}: not Python: {said}", "fix it first") from error
     except (RecursionError, MemoryError) as error:
         raise ScriptError(f"{script.path} is nested too deeply", "instrument it by hand") from error
@@ -110,14 +110,14 @@ def replace_script(script: Script, text: str) -> None:
     if read_script(script.path).data != script.data:
         raise ScriptError(f"{script.path} has changed in between", "try again")
     try:
-        with replaced_when_written(script.path) as temporary:
-            temporary.write_bytes(script.encoded(text))
+        with replace_on_success(script.path) as temporary:
+            temporary.write_bytes(script.encode(text))
             shutil.copymode(script.path, temporary)
     except OSError as error:
         raise ScriptError(f"{script.path} cannot be written: {error.strerror}", "it was left as it was") from error
 
 
-def declared_encoding(data: bytes) -> str:
+def read_declared_encoding(data: bytes) -> str:
     """Return the encoding that a script's first lines name: `utf-8` by default, `unknown` for a name that Python does
     not know."""
     try:

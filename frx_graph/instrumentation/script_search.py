@@ -12,8 +12,8 @@ from libcst.metadata import MetadataWrapper
 
 from frx_graph.errors import ScriptError
 from frx_graph.instrumentation.patch import is_instrumented
-from frx_graph.instrumentation.script import parsed, read_script
-from frx_graph.instrumentation.training_loop import framework_of, training_loops
+from frx_graph.instrumentation.script import parse_script, read_script
+from frx_graph.instrumentation.training_loop import find_framework, find_training_loops
 
 DEEPEST = 4
 """Folders below the one that is searched."""
@@ -51,7 +51,7 @@ def find_scripts(folder: Path) -> ScriptsFound:
     """Find the scripts in and below `folder` that seem to train. Links are not followed; environments, hidden folders
     and installed packages are left out, and what cannot be read is no script."""
     found, parsed_so_far, complete = [], 0, True
-    for seen, path in enumerate(_scripts(folder)):
+    for seen, path in enumerate(_list_scripts(folder)):
         if seen == MOST_FILES:
             complete = False
             break
@@ -63,15 +63,15 @@ def find_scripts(folder: Path) -> ScriptsFound:
                 complete = False
                 break
             parsed_so_far += 1
-            told = _told(path.relative_to(folder), parsed(script))
+            told = _describe_script(path.relative_to(folder), parse_script(script))
         except ScriptError:
             continue
         if told is not None:
             found.append(told)
-    return ScriptsFound(tuple(sorted(found, key=_likelihood)), complete)
+    return ScriptsFound(tuple(sorted(found, key=_rank_script)), complete)
 
 
-def _scripts(folder: Path) -> Iterator[Path]:
+def _list_scripts(folder: Path) -> Iterator[Path]:
     """In the order of their names, those nearer to the top first."""
     level = [folder]
     for _ in range(DEEPEST + 1):
@@ -83,30 +83,30 @@ def _scripts(folder: Path) -> Iterator[Path]:
             except OSError:
                 continue
             yield from (Path(e.path) for e in listed if e.name.endswith(".py") and e.is_file(follow_symlinks=False))
-            below += [Path(e.path) for e in listed if e.is_dir(follow_symlinks=False) and _searched(Path(e.path))]
+            below += [Path(e.path) for e in listed if e.is_dir(follow_symlinks=False) and _is_searched(Path(e.path))]
         level = below
 
 
-def _searched(folder: Path) -> bool:
+def _is_searched(folder: Path) -> bool:
     hidden = folder.name.startswith(".")
     return not hidden and folder.name not in _LEFT_OUT and not (folder / "pyvenv.cfg").exists()
 
 
-def _told(path: Path, module: cst.Module) -> FoundScript | None:
+def _describe_script(path: Path, module: cst.Module) -> FoundScript | None:
     instrumented = is_instrumented(module)
-    loops = training_loops(MetadataWrapper(module, unsafe_skip_copy=True))
+    loops = find_training_loops(MetadataWrapper(module, unsafe_skip_copy=True))
     if loops.loops:
         first = next((loop for loop in loops.loops if loop.over_batches), loops.loops[0])
         return FoundScript(path, first.line, first.over, instrumented)
     if loops.left:
         return FoundScript(path, None, None, instrumented, f"line {loops.left[0].line}: {loops.left[0].reason}")
-    framework = framework_of(module)
+    framework = find_framework(module)
     return (
         None if framework is None else FoundScript(path, None, None, instrumented, f"the loop is that of {framework}")
     )
 
 
-def _likelihood(script: FoundScript) -> tuple[bool, bool, int, str]:
+def _rank_script(script: FoundScript) -> tuple[bool, bool, int, str]:
     """Smaller for what is likelier: loops that can be wrapped, usual names, nearer to the top."""
     usual = script.path.stem.lower().startswith(_USUAL_NAMES)
     return script.line is None, not usual, len(script.path.parts), str(script.path)

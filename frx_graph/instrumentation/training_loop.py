@@ -10,8 +10,8 @@ import libcst as cst
 import libcst.matchers as m
 from libcst.metadata import MetadataWrapper, ParentNodeProvider, PositionProvider
 
-from frx_graph.instrumentation.loop_model import model_of
-from frx_graph.instrumentation.training_step import Evidence, Loop, evidence_by_loop, loops_within, name_parts
+from frx_graph.instrumentation.loop_model import find_model
+from frx_graph.instrumentation.training_step import Evidence, Loop, find_inner_loops, find_training_evidence, name_parts
 
 _COUNTERS = frozenset({"range", "trange", "count"})
 _AROUND = frozenset({"enumerate", "tqdm", "track", "islice", "iter", "cycle", "notebook_tqdm", "progress_bar"})
@@ -57,40 +57,40 @@ class LoopsFound:
     left: tuple[NotWrapped, ...]
 
 
-def training_loops(wrapper: MetadataWrapper) -> LoopsFound:
+def find_training_loops(wrapper: MetadataWrapper) -> LoopsFound:
     """Return the loops that train, in"""
-    evidence = evidence_by_loop(wrapper.module)
+    evidence = find_training_evidence(wrapper.module)
     lines = wrapper.resolve(PositionProvider)
     parents = wrapper.resolve(ParentNodeProvider)
     chosen, left = [], []
     for loop in evidence:
-        verdict = _verdict(loop, evidence)
+        verdict = _classify_loop(loop, evidence)
         line = lines[loop].start.line
         if isinstance(verdict, str):
             left.append(NotWrapped(line, verdict))
         elif verdict:
             assert isinstance(loop, cst.For)
-            chosen.append(_described(loop, line, wrapper.module, _outermost(loop, parents)))
+            chosen.append(_describe_loop(loop, line, wrapper.module, _is_outermost(loop, parents)))
     return LoopsFound(
         tuple(sorted(chosen, key=lambda each: each.line)), tuple(sorted(left, key=lambda each: each.line))
     )
 
 
-def _verdict(loop: Loop, evidence: dict[Loop, Evidence]) -> bool | str:
+def _classify_loop(loop: Loop, evidence: dict[Loop, Evidence]) -> bool | str:
     """Return whether each turn of the loop is a step, or the reason why that is unclear."""
-    inside = [each for each in loops_within(loop) if each in evidence]
-    outside = [each for each in evidence if loop in loops_within(each)]
-    over_batches = isinstance(loop, cst.For) and not _counts(loop)
+    inside = [each for each in find_inner_loops(loop) if each in evidence]
+    outside = [each for each in evidence if loop in find_inner_loops(each)]
+    over_batches = isinstance(loop, cst.For) and not _is_over_numbers(loop)
     rivals = [each for each in inside if evidence[each] >= evidence[loop]]
     if evidence[loop] is Evidence.BACKWARD and any(evidence[each] is Evidence.STEP for each in (*inside, *outside)):
         # Gradients of several batches for one step of the optimizer, or of a part that is stepped elsewhere.
         return False
-    if any(isinstance(each, cst.For) and not _counts(each) for each in rivals):
+    if any(isinstance(each, cst.For) and not _is_over_numbers(each) for each in rivals):
         return False
     if over_batches:
         return True
     holders = [each for each in outside if evidence[each] >= evidence[loop]]
-    if any(isinstance(each, cst.For) and not _counts(each) for each in holders):
+    if any(isinstance(each, cst.For) and not _is_over_numbers(each) for each in holders):
         # Several updates for each batch, as of a critic.
         return False
     if rivals:
@@ -102,41 +102,41 @@ def _verdict(loop: Loop, evidence: dict[Loop, Evidence]) -> bool | str:
     return True
 
 
-def passes_on(iterable: cst.BaseExpression) -> cst.Call | None:
+def get_wrapping_call(iterable: cst.BaseExpression) -> cst.Call | None:
     """Return the expression if it is a call that yields what its first argument yields, as `tqdm(loader)`; else None,
     as for `iter(function, sentinel)`."""
-    if not isinstance(iterable, cst.Call) or not iterable.args or _called(iterable) not in _AROUND:
+    if not isinstance(iterable, cst.Call) or not iterable.args or _get_call_name(iterable) not in _AROUND:
         return None
     first = iterable.args[0]
-    calls = _called(iterable) == "iter" and len(iterable.args) > 1
+    calls = _get_call_name(iterable) == "iter" and len(iterable.args) > 1
     return None if calls or first.star or first.keyword is not None else iterable
 
 
-def _counts(loop: cst.For) -> bool:
+def _is_over_numbers(loop: cst.For) -> bool:
     iterable = loop.iter
-    while (around := passes_on(iterable)) is not None:
+    while (around := get_wrapping_call(iterable)) is not None:
         iterable = around.args[0].value
-    return isinstance(iterable, cst.Call) and _called(iterable) in _COUNTERS
+    return isinstance(iterable, cst.Call) and _get_call_name(iterable) in _COUNTERS
 
 
-def _called(call: cst.Call) -> str:
+def _get_call_name(call: cst.Call) -> str:
     return name_parts(call.func)[-1] if name_parts(call.func) else ""
 
 
-def _enumerated(loop: cst.For) -> bool:
+def _is_enumerated(loop: cst.For) -> bool:
     iterable = loop.iter
-    while (around := passes_on(iterable)) is not None:
-        if _called(around) == "enumerate":
+    while (around := get_wrapping_call(iterable)) is not None:
+        if _get_call_name(around) == "enumerate":
             return True
         iterable = around.args[0].value
     return False
 
 
-def _described(loop: cst.For, line: int, module: cst.Module, once: bool) -> TrainingLoop:
-    counts = _counts(loop)
+def _describe_loop(loop: cst.For, line: int, module: cst.Module, once: bool) -> TrainingLoop:
+    counts = _is_over_numbers(loop)
     counter: cst.BaseExpression | None = loop.target if counts else None
     batch: cst.BaseExpression | None = None if counts else loop.target
-    if not counts and _enumerated(loop):
+    if not counts and _is_enumerated(loop):
         counter, batch = None, None
         if isinstance(loop.target, cst.Tuple) and len(loop.target.elements) == 2:
             counter, batch = (element.value for element in loop.target.elements)
@@ -147,13 +147,13 @@ def _described(loop: cst.For, line: int, module: cst.Module, once: bool) -> Trai
         line=line,
         over=over if len(over) <= _LONGEST_SHOWN else f"{over[: _LONGEST_SHOWN - 1]}…",
         over_batches=not counts,
-        batch=None if batch is None else _handed_over(batch, module),
+        batch=None if batch is None else _format_batch(batch, module),
         step=step,
-        model=model_of(loop, module),
+        model=find_model(loop, module),
     )
 
 
-def _handed_over(batch: cst.BaseExpression, module: cst.Module) -> str | None:
+def _format_batch(batch: cst.BaseExpression, module: cst.Module) -> str | None:
     """Return the batch as an argument; None if it is thrown away, or its target runs over lines."""
     if isinstance(batch, cst.Name):
         return None if batch.value == "_" else batch.value
@@ -165,7 +165,7 @@ def _handed_over(batch: cst.BaseExpression, module: cst.Module) -> str | None:
     return text if batch.lpar or isinstance(batch, cst.List) else f"({text})"
 
 
-def _outermost(loop: cst.For, parents: object) -> bool:
+def _is_outermost(loop: cst.For, parents: object) -> bool:
     """Return True if it runs once: it is in no function, class or other loop."""
     assert hasattr(parents, "__getitem__")
     node: cst.CSTNode = loop
@@ -176,15 +176,15 @@ def _outermost(loop: cst.For, parents: object) -> bool:
     return True
 
 
-def framework_of(module: cst.Module) -> str | None:
+def find_framework(module: cst.Module) -> str | None:
     """Return the framework whose `Trainer` a script makes, or None."""
     made = [name_parts(node.func) for node in m.findall(module, m.Call()) if isinstance(node, cst.Call)]
     if not any(name and name[-1].endswith("Trainer") for name in made):
         return None
-    return next((name for name in imported_packages(module) if name in CALLBACKS), None)
+    return next((name for name in list_imported_packages(module) if name in CALLBACKS), None)
 
 
-def imported_packages(module: cst.Module) -> Iterator[str]:
+def list_imported_packages(module: cst.Module) -> Iterator[str]:
     """Yield the packages that a script imports from, anywhere in it."""
     for node in m.findall(module, m.Import() | m.ImportFrom()):
         if isinstance(node, cst.Import):

@@ -27,7 +27,7 @@ Loop = cst.For | cst.While
 
 
 @dataclass(slots=True)
-class _Called:
+class _CallSite:
     """A call: the last part of its name, the first and last names of what it is a method of, None for a function, and,
     from the outermost, the loops around it within its function."""
 
@@ -39,10 +39,10 @@ class _Called:
 
 
 @dataclass(slots=True)
-class _Calls(cst.CSTVisitor):
+class _CallCollector(cst.CSTVisitor):
     """All calls of a script."""
 
-    found: list[_Called] = field(default_factory=list)
+    found: list[_CallSite] = field(default_factory=list)
     loops: list[tuple[Loop, ...]] = field(default_factory=lambda: [()])
     functions: list[str | None] = field(default_factory=lambda: [None])
 
@@ -67,7 +67,7 @@ class _Calls(cst.CSTVisitor):
         parts = name_parts(node.func)
         if parts:
             owner = parts[-2] if len(parts) > 1 else None
-            self.found.append(_Called(parts[-1], parts[0], owner, self.loops[-1], self.functions[-1]))
+            self.found.append(_CallSite(parts[-1], parts[0], owner, self.loops[-1], self.functions[-1]))
 
 
 def name_parts(node: cst.BaseExpression) -> tuple[str, ...]:
@@ -83,30 +83,30 @@ def name_parts(node: cst.BaseExpression) -> tuple[str, ...]:
     return ()
 
 
-def evidence_by_loop(module: cst.Module) -> dict[Loop, Evidence]:
+def find_training_evidence(module: cst.Module) -> dict[Loop, Evidence]:
     """Return the loops in which a call trains, without those that only contain such a loop, with the strongest that
     each one shows. A function that trains without a loop of its own, `train_step`, counts where it is called."""
-    calls = _Calls()
+    calls = _CallCollector()
     module.visit(calls)
     trains: dict[str, Evidence] = {}
     while True:
         more = dict(trains)
         for call in calls.found:
-            shown = _shows(call, trains)
-            if shown is not None and call.function is not None and _around(call) is None:
+            shown = _get_evidence(call, trains)
+            if shown is not None and call.function is not None and _get_enclosing_loop(call) is None:
                 more[call.function] = max(shown, more.get(call.function, shown))
         if more == trains:
             break
         trains = more
     found: dict[Loop, Evidence] = {}
     for call in calls.found:
-        shown, loop = _shows(call, trains), _around(call)
+        shown, loop = _get_evidence(call, trains), _get_enclosing_loop(call)
         if shown is not None and loop is not None:
             found[loop] = max(shown, found.get(loop, shown))
     return found
 
 
-def _shows(call: _Called, trains: dict[str, Evidence]) -> Evidence | None:
+def _get_evidence(call: _CallSite, trains: dict[str, Evidence]) -> Evidence | None:
     if call.name in _BACKWARD and call.owner is not None:
         return Evidence.BACKWARD
     if call.name == "step" and _OPTIMIZER.search(call.owner or ""):
@@ -114,28 +114,28 @@ def _shows(call: _Called, trains: dict[str, Evidence]) -> Evidence | None:
     return None if _OTHERS_WITH_STEPS.search(call.owner or "") else trains.get(call.name)
 
 
-def _around(call: _Called) -> Loop | None:
+def _get_enclosing_loop(call: _CallSite) -> Loop | None:
     """Return the innermost loop that is not over the very thing whose method is called: `for optimizer in
     optimizers`."""
     for loop in reversed(call.loops):
-        if not (isinstance(loop, cst.For) and call.base in target_names(loop.target)):
+        if not (isinstance(loop, cst.For) and call.base in collect_target_names(loop.target)):
             return loop
     return None
 
 
-def target_names(target: cst.BaseExpression) -> frozenset[str]:
+def collect_target_names(target: cst.BaseExpression) -> frozenset[str]:
     """Return the names that are assigned to."""
-    return frozenset(name.value for name in _names(target))
+    return frozenset(name.value for name in _iterate_names(target))
 
 
-def _names(target: cst.BaseExpression) -> Iterator[cst.Name]:
+def _iterate_names(target: cst.BaseExpression) -> Iterator[cst.Name]:
     if isinstance(target, cst.Name):
         yield target
     elif isinstance(target, (cst.Tuple, cst.List)):
         for element in target.elements:
-            yield from _names(element.value)
+            yield from _iterate_names(element.value)
 
 
-def loops_within(loop: Loop) -> Sequence[Loop]:
+def find_inner_loops(loop: Loop) -> Sequence[Loop]:
     """Return the loops in its body."""
     return [node for node in m.findall(loop.body, m.For() | m.While()) if isinstance(node, (cst.For, cst.While))]

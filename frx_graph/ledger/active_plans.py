@@ -15,8 +15,8 @@ from types import MappingProxyType
 from typing import Protocol
 
 from frx_graph.errors import LedgerError, LedgerRefusedError
-from frx_graph.ledger.decision import AUTOPILOT, Decision, Kind, Recorded
-from frx_graph.ledger.event_document import NO_EVENT, record
+from frx_graph.ledger.decision import AUTOPILOT, Decision, Kind, RecordedEvent
+from frx_graph.ledger.event_document import NO_EVENT, record_event
 
 _P, _T, _I, _R = Kind.PROPOSED, Kind.TRIED, Kind.INCONCLUSIVE, Kind.REJECTED
 _M, _A, _B, _E = Kind.PROMOTED, Kind.APPLIED, Kind.ROLLED_BACK, Kind.EXPIRED
@@ -34,14 +34,14 @@ TRANSITIONS: Mapping[Kind | None, Mapping[Kind, Kind]] = MappingProxyType(
         _E: {_P: _P, _T: _T, _B: _B, _E: _E},
     }
 )
-"""State of a plan → allowed decision → its state then. None: a plan that was never proposed. `next_state` has two more
+"""State of a plan → allowed decision → its state then. None: a plan that was never proposed. `get_next_state` has two more
 rules."""
 
 STANDING = frozenset({Kind.PROMOTED, Kind.APPLIED})
 """The states in which a plan may be applied."""
 
 
-def next_state(state: Kind | None, kind: Kind, decided_by: str, *, was_promoted: bool) -> Kind | None:
+def get_next_state(state: Kind | None, kind: Kind, decided_by: str, *, was_promoted: bool) -> Kind | None:
     """Return the state of a plan in `state` after a decision of this kind; None if it is not allowed.
 
     The autopilot cannot propose a plan again that was rolled back; a person can. Only plans that were promoted at some
@@ -65,7 +65,7 @@ class Step:
     recorded_at: datetime
 
     @staticmethod
-    def of(event: Recorded) -> Step:
+    def from_event(event: RecordedEvent) -> Step:
         """Return the step of an event."""
         decision = event.decision
         return Step(event.position, decision.kind, decision.plan, decision.decided_by, decision.recorded_at)
@@ -88,7 +88,7 @@ class PlanState:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class PlanStates:
     """The states of all plans for one graph in one environment, and the steps that must not have been taken."""
 
     plans: Mapping[str, PlanState]
@@ -97,28 +97,30 @@ class Standing:
     @property
     def promoted(self) -> tuple[PlanState, ...]:
         """The plans that may be applied, last promoted first."""
-        return tuple(sorted((plan for plan in self.plans.values() if plan.stands), key=_promotion, reverse=True))
+        return tuple(
+            sorted((plan for plan in self.plans.values() if plan.stands), key=_get_promotion_position, reverse=True)
+        )
 
     @property
     def current(self) -> PlanState | None:
         """The plan to apply: the last promoted of the active ones; None for the baseline."""
         return next(iter(self.promoted), None)
 
-    def objection(self, decision: Decision) -> str | None:
+    def find_objection(self, decision: Decision) -> str | None:
         """Return why this decision is not allowed now; None if it is."""
         known = self.plans.get(decision.plan)
-        if _next_state(known, decision.kind, decision.decided_by) is not None:
+        if _get_next_state_of(known, decision.kind, decision.decided_by) is not None:
             return None
         where = f"{decision.signature} in environment {decision.environment}"
         found = f"is {known.state.value} since event {known.last.position}" if known else "was never proposed"
         return f"plan {decision.plan} cannot be {decision.kind.value} for {where}: there it {found}"
 
-    def after(self, step: Step) -> Standing:
+    def apply_step(self, step: Step) -> PlanStates:
         """Return the states after one more step. One that is not allowed is kept in `illegal`, and changes no state."""
         known = self.plans.get(step.plan)
-        state = _next_state(known, step.kind, step.decided_by)
+        state = _get_next_state_of(known, step.kind, step.decided_by)
         if state is None:
-            return Standing(self.plans, (*self.illegal, step))
+            return PlanStates(self.plans, (*self.illegal, step))
         plans = dict(self.plans)
         if state is Kind.ROLLED_BACK and known is not None and known.stands:
             # Back to the baseline, not to whatever was promoted before: that is to be tried again first.
@@ -127,70 +129,70 @@ class Standing:
                     plans[name] = PlanState(name, Kind.EXPIRED, step, other.promoted)
         promoted = step if step.kind is Kind.PROMOTED else known.promoted if known is not None else None
         plans[step.plan] = PlanState(step.plan, state, step, promoted)
-        return Standing(plans, self.illegal)
+        return PlanStates(plans, self.illegal)
 
 
-NOTHING = Standing({})
+NOTHING = PlanStates({})
 """The states before any decision."""
 
 
-def fold(steps: Iterable[Step]) -> Standing:
+def fold_steps(steps: Iterable[Step]) -> PlanStates:
     """Return the states after the steps of one graph in one environment, given in order."""
     standing = NOTHING
     for step in steps:
-        standing = standing.after(step)
+        standing = standing.apply_step(step)
     return standing
 
 
-def elsewhere(steps: Mapping[str, Iterable[Step]], environment: str) -> Mapping[str, tuple[PlanState, ...]]:
+def find_active_elsewhere(steps: Mapping[str, Iterable[Step]], environment: str) -> Mapping[str, tuple[PlanState, ...]]:
     """Return the active plans of other environments than `environment`, by fingerprint. They must be tried here before
     they are applied. `steps` are those of one graph, by environment."""
-    others = {name: fold(each).promoted for name, each in steps.items() if name != environment}
+    others = {name: fold_steps(each).promoted for name, each in steps.items() if name != environment}
     return {name: promoted for name, promoted in others.items() if promoted}
 
 
-def _next_state(known: PlanState | None, kind: Kind, decided_by: str) -> Kind | None:
+def _get_next_state_of(known: PlanState | None, kind: Kind, decided_by: str) -> Kind | None:
     if known is None:
-        return next_state(None, kind, decided_by, was_promoted=False)
-    return next_state(known.state, kind, decided_by, was_promoted=known.promoted is not None)
+        return get_next_state(None, kind, decided_by, was_promoted=False)
+    return get_next_state(known.state, kind, decided_by, was_promoted=known.promoted is not None)
 
 
-def _promotion(plan: PlanState) -> int:
+def _get_promotion_position(plan: PlanState) -> int:
     return plan.promoted.position if plan.promoted is not None else 0
 
 
-class Events(Protocol):
+class EventSource(Protocol):
     """The events in a ledger, as one transaction sees them."""
 
-    def last(self) -> tuple[int, str] | None:
+    def get_last(self) -> tuple[int, str] | None:
         """Return the position and hash of the last event."""
 
-    def steps(self, signature: str, environment: str) -> Iterable[Step]:
+    def read_steps(self, signature: str, environment: str) -> Iterable[Step]:
         """Return the steps that decide the states for one graph in one environment. Of each plan's `applied` events
         only the last is one: every process adds one, and they leave the plan's state unchanged."""
 
 
-def chained(events: Events, decisions: Sequence[Decision]) -> tuple[Recorded, ...]:
+def chain_decisions(events: EventSource, decisions: Sequence[Decision]) -> tuple[RecordedEvent, ...]:
     """Return the decisions as events. Raises LedgerRefusedError for a decision that is not allowed."""
     # The last event comes first: what others append after it was read makes ours fail, and be made again.
-    position, previous = events.last() or (0, NO_EVENT)
-    standings: dict[tuple[str, str], Standing] = {}
+    position, previous = events.get_last() or (0, NO_EVENT)
+    standings: dict[tuple[str, str], PlanStates] = {}
     recorded = []
     for decision in decisions:
         key = (decision.signature, decision.environment)
         if key not in standings:
-            standings[key] = fold(events.steps(*key))
-        if (objection := standings[key].objection(decision)) is not None:
+            standings[key] = fold_steps(events.read_steps(*key))
+        if (objection := standings[key].find_objection(decision)) is not None:
             raise LedgerRefusedError(objection, "read what stands there, and decide again")
         position += 1
-        event = record(decision, position, previous)
+        event = record_event(decision, position, previous)
         previous = event.hash
-        standings[key] = standings[key].after(Step.of(event))
+        standings[key] = standings[key].apply_step(Step.from_event(event))
         recorded.append(event)
     return tuple(recorded)
 
 
-def step_of(position: int, kind: str, plan: str, decided_by: str, recorded_at: str) -> Step:
+def parse_step(position: int, kind: str, plan: str, decided_by: str, recorded_at: str) -> Step:
     """Return a step from the columns of its event's row. Raises LedgerError for values that no event has."""
     try:
         return Step(position, Kind(kind), plan, decided_by, datetime.fromisoformat(recorded_at))

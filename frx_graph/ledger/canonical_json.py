@@ -7,7 +7,7 @@ import json
 from typing import Any, NoReturn
 
 
-def canonical(document: Any) -> str:
+def dump_canonical(document: Any) -> str:
     """Return `document` as text, equal for equal documents. Raises ValueError for values that JSON cannot hold."""
     try:
         return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
@@ -15,18 +15,18 @@ def canonical(document: Any) -> str:
         raise ValueError("nested too deeply") from error
 
 
-def parsed(text: str) -> Any:
+def parse_json(text: str) -> Any:
     """Parse `text`. Raises ValueError for anything but JSON; NaN and infinities are not JSON."""
     try:
-        return json.loads(text, parse_constant=_refuse)
+        return json.loads(text, parse_constant=_refuse_constant)
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
 
 
-def content_hash(text: str) -> str:
+def hash_content(text: str) -> str:
     """Return the SHA-256 of `text` in 64 hexadecimal digits."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _refuse(constant: str) -> NoReturn:
+def _refuse_constant(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is not JSON")

@@ -12,9 +12,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
-from frx_graph.ledger.canonical_json import canonical, parsed
+from frx_graph.ledger.canonical_json import dump_canonical, parse_json
 from frx_graph.records import Candidate
-from frx_graph.support.plain_text import one_line
+from frx_graph.support.plain_text import clean_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,17 +26,17 @@ class Author:
     process_id: int
 
 
-def this_process(decided_by: str | None = None) -> Author:
+def make_process_author(decided_by: str | None = None) -> Author:
     """Return the author for this process; without `decided_by`, the user who runs it."""
-    return Author(decided_by or _user(), one_line(platform.node()) or "unknown host", os.getpid())
+    return Author(decided_by or _get_user_name(), clean_line(platform.node()) or "unknown host", os.getpid())
 
 
-def _user() -> str:
+def _get_user_name() -> str:
     try:
         name = getpass.getuser()
     except (KeyError, OSError):  # OSError since Python 3.13; a container's user may have no name
         name = ""
-    return one_line(name) or f"user {os.getuid()}"
+    return clean_line(name) or f"user {os.getuid()}"
 
 
 AUTOPILOT = "autopilot"
@@ -112,9 +112,11 @@ class Decision:
         if not all(math.isfinite(seconds) for seconds in predictions if seconds is not None):
             raise ValueError("a candidate's predicted seconds are not a finite number")
         if self.trial is not None:
-            object.__setattr__(self, "trial", _canonical_trial(self.trial))
+            object.__setattr__(self, "trial", _canonicalize_trial(self.trial))
 
-    def followed_by(self, kind: Kind, *, reason: str, by: Author, at: datetime, policy: str | None = None) -> Decision:
+    def make_follow_up(
+        self, kind: Kind, *, reason: str, by: Author, at: datetime, policy: str | None = None
+    ) -> Decision:
         """Return the next decision about the same plan, without a trial."""
         return replace(
             self,
@@ -130,7 +132,7 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class RecordedEvent:
     """A decision in a ledger: its place from 1, its content's hash and that of the event before it.
 
     `document` is the text that the hash is taken of.
@@ -143,15 +145,15 @@ class Recorded:
     document: str = field(repr=False)
 
 
-def as_reason(text: str) -> str:
+def format_reason(text: str) -> str:
     """`text`, which may be a program's own, as the reason of a decision: one printable line."""
-    return one_line(text, _REASON_LIMIT)
+    return clean_line(text, _REASON_LIMIT)
 
 
-def _canonical_trial(text: str) -> str:
+def _canonicalize_trial(text: str) -> str:
     try:
-        document = parsed(text)
-        canonical_text = canonical(document)
+        document = parse_json(text)
+        canonical_text = dump_canonical(document)
     except ValueError as error:
         raise ValueError(f"the trial is not JSON: {error}") from error
     found = document.get("schema") if isinstance(document, dict) else None
@@ -160,26 +162,26 @@ def _canonical_trial(text: str) -> str:
     return canonical_text
 
 
-def rollbacks(
-    promotions: Iterable[Recorded], *, reason: str, by: Author, now: datetime, policy: str | None = None
+def make_rollbacks(
+    promotions: Iterable[RecordedEvent], *, reason: str, by: Author, now: datetime, policy: str | None = None
 ) -> tuple[Decision, ...]:
     """Return the decisions that withdraw these promotions, to be appended together; `policy` is None for a person's
     choice."""
     return tuple(
-        event.decision.followed_by(Kind.ROLLED_BACK, reason=reason, by=by, at=now, policy=policy)
+        event.decision.make_follow_up(Kind.ROLLED_BACK, reason=reason, by=by, at=now, policy=policy)
         for event in promotions
     )
 
 
-def expiry(promotion: Decision, max_age: timedelta, *, now: datetime, by: Author) -> Decision | None:
+def make_expiry(promotion: Decision, max_age: timedelta, *, now: datetime, by: Author) -> Decision | None:
     """Return the decision that expires a promotion older than `max_age`; None if it is not that old. A promotion from
     the future, by another machine's clock, is not old."""
     age = now - promotion.recorded_at
     if age <= max_age:
         return None
-    reason = f"promoted {_days(age)} ago, which is more than {_days(max_age)}"
-    return promotion.followed_by(Kind.EXPIRED, reason=reason, by=by, at=now, policy=promotion.policy)
+    reason = f"promoted {_format_days(age)} ago, which is more than {_format_days(max_age)}"
+    return promotion.make_follow_up(Kind.EXPIRED, reason=reason, by=by, at=now, policy=promotion.policy)
 
 
-def _days(span: timedelta) -> str:
+def _format_days(span: timedelta) -> str:
     return f"{span / timedelta(days=1):.1f} days"

@@ -9,10 +9,10 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from frx_graph.errors import LedgerError
-from frx_graph.ledger.canonical_json import canonical, content_hash, parsed
-from frx_graph.ledger.decision import Decision, Kind, Recorded
+from frx_graph.ledger.canonical_json import dump_canonical, hash_content, parse_json
+from frx_graph.ledger.decision import Decision, Kind, RecordedEvent
 from frx_graph.records import Candidate
-from frx_graph.support.plain_text import encodable
+from frx_graph.support.plain_text import escape_surrogates
 
 EVENT_SCHEMA = "frx_ledger_event_v1"
 
@@ -71,9 +71,9 @@ class EventModel(HashedEvent):
     )
 
 
-def record(decision: Decision, position: int, previous: str) -> Recorded:
+def record_event(decision: Decision, position: int, previous: str) -> RecordedEvent:
     """Return `decision` as the event at `position`, behind the event with the hash `previous`."""
-    document = canonical(
+    document = dump_canonical(
         {
             "schema": EVENT_SCHEMA,
             "position": position,
@@ -82,24 +82,24 @@ def record(decision: Decision, position: int, previous: str) -> Recorded:
             "signature": decision.signature,
             "environment": decision.environment,
             "plan": decision.plan,
-            "candidates": [_candidate_document(candidate) for candidate in decision.candidates],
-            "trial": None if decision.trial is None else parsed(decision.trial),
+            "candidates": [_dump_candidate(candidate) for candidate in decision.candidates],
+            "trial": None if decision.trial is None else parse_json(decision.trial),
             "reason": decision.reason,
             "decided_by": decision.decided_by,
             "policy": decision.policy,
             "host": decision.host,
             "process_id": decision.process_id,
-            "recorded_at": time_text(decision.recorded_at),
+            "recorded_at": format_time(decision.recorded_at),
         }
     )
-    return Recorded(position, content_hash(document), previous, decision, document)
+    return RecordedEvent(position, hash_content(document), previous, decision, document)
 
 
-def read_event(document: str, stored_hash: str) -> Recorded:
+def read_event(document: str, stored_hash: str) -> RecordedEvent:
     """Return the event that `document` holds. Raises LedgerError for one that this version does not understand.
     `verify` checks the hash."""
     try:
-        fields = parsed(document)
+        fields = parse_json(document)
         schema = fields.get("schema") if isinstance(fields, dict) else None
         if isinstance(schema, str) and schema.startswith("frx_ledger_event_v") and schema != EVENT_SCHEMA:
             raise LedgerError(f"an event has the schema {schema[:40]!r}", "a newer frx-graph wrote it: update this one")
@@ -116,7 +116,7 @@ def read_event(document: str, stored_hash: str) -> Recorded:
             recorded_at=datetime.fromisoformat(event.recorded_at),
             policy=event.policy,
             candidates=tuple(Candidate(**candidate.model_dump()) for candidate in event.candidates),
-            trial=None if event.trial is None else canonical(event.trial),
+            trial=None if event.trial is None else dump_canonical(event.trial),
         )
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
@@ -124,20 +124,20 @@ def read_event(document: str, stored_hash: str) -> Recorded:
         raise LedgerError(f"an event is malformed: {where}: {first['msg']}") from error
     except ValueError as error:
         raise LedgerError(f"an event is malformed: {error}") from error
-    return Recorded(event.position, stored_hash, event.previous, decision, document)
+    return RecordedEvent(event.position, stored_hash, event.previous, decision, document)
 
 
-def exported(event: Recorded) -> dict[str, Any]:
+def export_event(event: RecordedEvent) -> dict[str, Any]:
     """Return the event as `EventModel` describes it, with all other fields that were stored."""
-    return {**parsed(event.document), "hash": event.hash}
+    return {**parse_json(event.document), "hash": event.hash}
 
 
-def time_text(at: datetime) -> str:
+def format_time(at: datetime) -> str:
     """Return a time in UTC as text that sorts in order of time."""
     return at.isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
-def _candidate_document(candidate: Candidate) -> dict[str, Any]:
+def _dump_candidate(candidate: Candidate) -> dict[str, Any]:
     return {
         "rewrite": candidate.rewrite,
         "graph_id": candidate.graph_id,
@@ -147,7 +147,7 @@ def _candidate_document(candidate: Candidate) -> dict[str, Any]:
     }
 
 
-def event_row(event: Recorded) -> dict[str, object]:
+def make_event_row(event: RecordedEvent) -> dict[str, object]:
     """Return the event's row, by column."""
     decision = event.decision
     return {
@@ -158,13 +158,13 @@ def event_row(event: Recorded) -> dict[str, object]:
         "signature": decision.signature,
         "environment": decision.environment,
         "plan": decision.plan,
-        "decided_by": encodable(decision.decided_by),
-        "recorded_at": time_text(decision.recorded_at),
+        "decided_by": escape_surrogates(decision.decided_by),
+        "recorded_at": format_time(decision.recorded_at),
         "document": event.document,
     }
 
 
-def exported_lines(rows: Iterable[Mapping[str, object]]) -> Iterator[str]:
+def export_lines(rows: Iterable[Mapping[str, object]]) -> Iterator[str]:
     """Yield a JSON line for each stored row, oldest first. Raises LedgerError, with its number, for a row that is no
     event."""
     for row in rows:
@@ -172,4 +172,4 @@ def exported_lines(rows: Iterable[Mapping[str, object]]) -> Iterator[str]:
             event = read_event(str(row["document"]), str(row["hash"]))
         except LedgerError as error:
             raise LedgerError(f"event {row['position']}: {error.message}", "frx ledger verify") from error
-        yield canonical(exported(event))
+        yield dump_canonical(export_event(event))

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from frx_graph.errors import LedgerMissingError
-from frx_graph.ledger.active_plans import PlanState, elsewhere
-from frx_graph.ledger.decision import Decision, Kind, Recorded
-from frx_graph.ledger.location import Location, check_there, choose_location
-from frx_graph.ledger.plain_file import NotPlainError, PlainFile, plain_file
+from frx_graph.ledger.active_plans import PlanState, find_active_elsewhere
+from frx_graph.ledger.decision import Decision, Kind, RecordedEvent
+from frx_graph.ledger.location import Location, check_exists, choose_location
+from frx_graph.ledger.plain_file import NotPlainError, PlainFile, open_plain_file
 
 if TYPE_CHECKING:
     from frx_graph.ledger.store import Ledger
@@ -18,49 +18,49 @@ if TYPE_CHECKING:
 _Found = TypeVar("_Found")
 
 
-def promotions(place: Location, signature: str, environment: str) -> tuple[Recorded, ...]:
+def read_promotions(place: Location, signature: str, environment: str) -> tuple[RecordedEvent, ...]:
     """Return the active promotions for one graph in one environment, the last first. Raises LedgerMissingError if there
     is no ledger, and LedgerError if it cannot be read."""
-    check_there(place)
-    return _read(place, lambda ledger: ledger.promotions(signature, environment))
+    check_exists(place)
+    return _read(place, lambda ledger: ledger.read_promotions(signature, environment))
 
 
-def decided(place: Location, signature: str, environment: str) -> tuple[tuple[PlanState, Recorded], ...]:
+def read_decided(place: Location, signature: str, environment: str) -> tuple[tuple[PlanState, RecordedEvent], ...]:
     """Return the state of each plan for one graph in one environment, with the event that set it. Raises as
     `promotions`."""
-    check_there(place)
-    return _read(place, lambda ledger: ledger.decided(signature, environment))
+    check_exists(place)
+    return _read(place, lambda ledger: ledger.read_decided(signature, environment))
 
 
-def stands_only_elsewhere(place: Location, signature: str, environment: str) -> bool:
+def is_active_only_elsewhere(place: Location, signature: str, environment: str) -> bool:
     """Return True if a plan is active for the graph in another environment, and nothing was decided in this one. Raises
     as `promotions`."""
-    check_there(place)
-    steps = _read(place, lambda ledger: ledger.steps_by_environment(signature))
-    return environment not in steps and bool(elsewhere(steps, environment))
+    check_exists(place)
+    steps = _read(place, lambda ledger: ledger.read_steps_by_environment(signature))
+    return environment not in steps and bool(find_active_elsewhere(steps, environment))
 
 
-def evidence(place: Location, event: Recorded) -> Recorded | None:
+def read_evidence(place: Location, event: RecordedEvent) -> RecordedEvent | None:
     """Return the last trial of the event's plan before it. Raises LedgerError."""
-    return _read(place, lambda ledger: ledger.evidence(event))
+    return _read(place, lambda ledger: ledger.read_evidence(event))
 
 
 def _read(place: Location, asked: Callable[[PlainFile | Ledger], _Found]) -> _Found:
     if place.file is not None:
-        with contextlib.suppress(NotPlainError), plain_file(place.file) as ledger:
+        with contextlib.suppress(NotPlainError), open_plain_file(place.file) as ledger:
             return asked(ledger)
     from frx_graph.ledger.database.opening import open_to_read
 
     return asked(open_to_read(place))
 
 
-def append(
+def append_decisions(
     place: Location, decisions: Sequence[Decision], *, patience_seconds: float | None = None
-) -> tuple[Recorded, ...]:
+) -> tuple[RecordedEvent, ...]:
     """Append all of `decisions` in their order, or none; when this returns they are on disk. Makes a missing ledger.
     Waits for other writers for `patience_seconds`, by default as long as `open_ledger` does. Raises LedgerError."""
     if place.file is not None:
-        with contextlib.suppress(NotPlainError), plain_file(place.file) as ledger:
+        with contextlib.suppress(NotPlainError), open_plain_file(place.file) as ledger:
             return ledger.append(decisions)
     from frx_graph.ledger.database.opening import open_ledger
 
@@ -69,7 +69,7 @@ def append(
     return open_ledger(place, patience_seconds=patience_seconds).append(decisions)
 
 
-def promoted_signatures(configured: str | None) -> tuple[str, ...]:
+def read_promoted_signatures(configured: str | None) -> tuple[str, ...]:
     """Return the signatures, sorted, of all graphs for which the ledger has ever promoted a plan, in any environment,
     even if it is no longer active. Raises LedgerError for a ledger that cannot be read."""
     from frx_graph.ledger.database.opening import open_to_read
@@ -79,5 +79,5 @@ def promoted_signatures(configured: str | None) -> tuple[str, ...]:
         ledger = open_to_read(choose_location(None, configured))
     except LedgerMissingError:
         return ()
-    promoted = ledger.events(EventFilter(kinds=(Kind.PROMOTED,)))
+    promoted = ledger.read_events(EventFilter(kinds=(Kind.PROMOTED,)))
     return tuple(sorted({event.decision.signature for event in promoted}))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from frx_graph.errors import LedgerError, LedgerMissingError
-from frx_graph.support.plain_text import one_line
+from frx_graph.support.plain_text import clean_line
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import URL
@@ -40,8 +40,8 @@ class Location:
 
     def __str__(self) -> str:
         """The place as people may see it: on one line, without passwords."""
-        text = str(self.file) if self.file is not None else without_secrets(self.url)
-        return one_line(text, 1000)
+        text = str(self.file) if self.file is not None else hide_secrets(self.url)
+        return clean_line(text, 1000)
 
 
 def choose_location(option: str | None, configured: str | None, environ: Mapping[str, str] = os.environ) -> Location:
@@ -49,14 +49,14 @@ def choose_location(option: str | None, configured: str | None, environ: Mapping
     for text in (option, environ.get(LEDGER_VARIABLE), configured):
         if text:
             return parse_location(text)
-    return Location(default_file(), named=False)
+    return Location(get_default_file(), named=False)
 
 
 def parse_location(text: str) -> Location:
     """Return the ledger that `text` names: a URL if it holds `://`, else a path. Raises LedgerError for anything else,
     without repeating what may be a password."""
     if "://" not in text:
-        return _file(text)
+        return _parse_file(text)
     from sqlalchemy.engine import make_url
     from sqlalchemy.exc import ArgumentError
 
@@ -77,10 +77,10 @@ def parse_location(text: str) -> Location:
         raise LedgerError("a SQLite ledger's URL takes no host and no options", "give only the file's path")
     if not url.database or url.database == ":memory:":
         raise LedgerError("a ledger in memory would forget everything", "name a file")
-    return _file(url.database)
+    return _parse_file(url.database)
 
 
-def check_there(location: Location) -> None:
+def check_exists(location: Location) -> None:
     """Raise LedgerMissingError if there certainly is no ledger, and LedgerError if that cannot be checked."""
     if location.file is None:
         return
@@ -89,20 +89,20 @@ def check_there(location: Location) -> None:
     except OSError as error:
         raise LedgerError(f"the ledger {location} cannot be opened: {error.strerror}", ELSEWHERE) from error
     if not there:
-        raise missing(location)
+        raise make_missing_error(location)
 
 
-def missing(location: Location) -> LedgerMissingError:
+def make_missing_error(location: Location) -> LedgerMissingError:
     """Return the error for a place without a ledger."""
     return LedgerMissingError(f"there is no ledger at {location}", "the first trial makes it")
 
 
-def without_secrets(url: URL) -> str:
+def hide_secrets(url: URL) -> str:
     """Return the URL without its password and options, some of which hold passwords."""
     return url.set(query={}).render_as_string(hide_password=True)
 
 
-def _file(text: str) -> Location:
+def _parse_file(text: str) -> Location:
     if "\0" in text:
         raise LedgerError("the ledger's path holds a NUL character", _HINT)
     try:
@@ -115,11 +115,11 @@ def _file(text: str) -> Location:
 LEDGER_VARIABLE = "FRX_LEDGER"
 
 
-def default_file() -> Path:
+def get_default_file() -> Path:
     """Return the path of the ledger in the user's data folder."""
     return Path(platformdirs.user_data_dir("frx-graph")) / "ledger.sqlite3"
 
 
-def may_be_there(configured: str | None, environ: Mapping[str, str] = os.environ) -> bool:
+def may_exist(configured: str | None, environ: Mapping[str, str] = os.environ) -> bool:
     """Return False if no ledger was named and there is none at the default place."""
-    return bool(environ.get(LEDGER_VARIABLE) or configured) or default_file().exists()
+    return bool(environ.get(LEDGER_VARIABLE) or configured) or get_default_file().exists()

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from frx_graph.ledger.active_plans import PlanState, Step, chained, fold, step_of
-from frx_graph.ledger.decision import Decision, Recorded
-from frx_graph.ledger.event_document import event_row, read_event
+from frx_graph.ledger.active_plans import PlanState, Step, chain_decisions, fold_steps, parse_step
+from frx_graph.ledger.decision import Decision, RecordedEvent
+from frx_graph.ledger.event_document import make_event_row, read_event
 
 TABLES_VERSION = 1
 """Changes with any change of the tables that an older version could not read."""
@@ -58,67 +58,67 @@ class NotPlainError(Exception):
 
 
 class PlainFile:
-    """A SQLite ledger while it is open: `plain_file` opens it."""
+    """A SQLite ledger while it is open: `open_plain_file` opens it."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
 
-    def promotions(self, signature: str, environment: str) -> tuple[Recorded, ...]:
+    def read_promotions(self, signature: str, environment: str) -> tuple[RecordedEvent, ...]:
         """Return the active promotions for one graph in one environment, the last first. Raises LedgerError for
         malformed events."""
-        with self._transaction("BEGIN"):
-            standing = fold(self.steps(signature, environment))
-            found = [self._at(plan.promoted.position) for plan in standing.promoted if plan.promoted is not None]
+        with self._run_transaction("BEGIN"):
+            standing = fold_steps(self.read_steps(signature, environment))
+            found = [self._read_row(plan.promoted.position) for plan in standing.promoted if plan.promoted is not None]
         return tuple(read_event(document, stored_hash) for document, stored_hash in found)
 
-    def decided(self, signature: str, environment: str) -> tuple[tuple[PlanState, Recorded], ...]:
+    def read_decided(self, signature: str, environment: str) -> tuple[tuple[PlanState, RecordedEvent], ...]:
         """Return the state of each plan for one graph in one environment, with the event that set it. Raises
         LedgerError for malformed events."""
-        with self._transaction("BEGIN"):
-            plans = fold(self.steps(signature, environment)).plans.values()
-            found = [(plan, self._at(plan.last.position)) for plan in plans]
+        with self._run_transaction("BEGIN"):
+            plans = fold_steps(self.read_steps(signature, environment)).plans.values()
+            found = [(plan, self._read_row(plan.last.position)) for plan in plans]
         return tuple((plan, read_event(document, stored_hash)) for plan, (document, stored_hash) in found)
 
-    def steps_by_environment(self, signature: str) -> Mapping[str, tuple[Step, ...]]:
+    def read_steps_by_environment(self, signature: str) -> Mapping[str, tuple[Step, ...]]:
         """Return the steps that decide the states for one graph, by environment."""
-        with self._transaction("BEGIN"):
+        with self._run_transaction("BEGIN"):
             names = [name for (name,) in self._connection.execute(_ENVIRONMENTS, (signature,))]
-            return {name: tuple(self.steps(signature, name)) for name in names}
+            return {name: tuple(self.read_steps(signature, name)) for name in names}
 
-    def evidence(self, event: Recorded) -> Recorded | None:
+    def read_evidence(self, event: RecordedEvent) -> RecordedEvent | None:
         """Return the last trial of the event's plan before it, or the event itself."""
         one = event.decision
         found = self._connection.execute(_EVIDENCE, (one.signature, one.environment, one.plan, event.position))
         row = found.fetchone()
         return None if row is None else read_event(*row)
 
-    def append(self, decisions: Sequence[Decision]) -> tuple[Recorded, ...]:
+    def append(self, decisions: Sequence[Decision]) -> tuple[RecordedEvent, ...]:
         """Append all of `decisions` in their order, or none; when this returns they are on disk. Raises LedgerError for
         a decision that is not allowed."""
         # A committed event survives the end of the process, and of the power.
         self._connection.execute("PRAGMA synchronous=FULL")
-        with self._transaction("BEGIN IMMEDIATE"):
-            recorded = chained(self, decisions)
-            self._connection.executemany(_INSERT, [event_row(event) for event in recorded])
+        with self._run_transaction("BEGIN IMMEDIATE"):
+            recorded = chain_decisions(self, decisions)
+            self._connection.executemany(_INSERT, [make_event_row(event) for event in recorded])
         return recorded
 
-    def last(self) -> tuple[int, str] | None:
+    def get_last(self) -> tuple[int, str] | None:
         """Position and hash of the last event."""
         query = "SELECT position, hash FROM frx_ledger_events ORDER BY position DESC LIMIT 1"
         found: tuple[int, str] | None = self._connection.execute(query).fetchone()
         return found
 
-    def steps(self, signature: str, environment: str) -> Iterator[Step]:
+    def read_steps(self, signature: str, environment: str) -> Iterator[Step]:
         """Yield the steps that decide the states for one graph in one environment."""
         for row in self._connection.execute(_STEPS, {"signature": signature, "environment": environment}):
-            yield step_of(*row)
+            yield parse_step(*row)
 
-    def _at(self, position: int) -> Any:
+    def _read_row(self, position: int) -> Any:
         query = "SELECT document, hash FROM frx_ledger_events WHERE position = ?"
         return self._connection.execute(query, (position,)).fetchone()
 
     @contextlib.contextmanager
-    def _transaction(self, begin: str) -> Iterator[None]:
+    def _run_transaction(self, begin: str) -> Iterator[None]:
         self._connection.execute(begin)
         try:
             yield
@@ -129,7 +129,7 @@ class PlainFile:
 
 
 @contextlib.contextmanager
-def plain_file(file: Path) -> Iterator[PlainFile]:
+def open_plain_file(file: Path) -> Iterator[PlainFile]:
     """The ledger in `file`, until the end of the block. Raises `NotPlainError`, also out of the block."""
     uri = f"file:{quote(str(file))}?mode=rw"
     try:

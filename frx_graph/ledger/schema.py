@@ -11,9 +11,9 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict, Field
 
-from frx_graph.ledger.active_plans import Standing
-from frx_graph.ledger.decision import Kind, Recorded
-from frx_graph.ledger.event_document import EventModel, LedgerModel, exported
+from frx_graph.ledger.active_plans import PlanStates
+from frx_graph.ledger.decision import Kind, RecordedEvent
+from frx_graph.ledger.event_document import EventModel, LedgerModel, export_event
 
 SCHEMA_NAME = "frx_ledger_v1"
 
@@ -50,8 +50,8 @@ class LedgerDocument(_DocumentModel):
     """What the events of one graph come to; null where events of several were asked for."""
 
 
-def ledger_document(
-    ledger: str, total: int, events: Sequence[Recorded], standings: Mapping[str, Standing] | None = None
+def build_ledger_document(
+    ledger: str, total: int, events: Sequence[RecordedEvent], standings: Mapping[str, PlanStates] | None = None
 ) -> dict[str, Any]:
     """The document as `LedgerDocument` describes it, with whatever else the events hold. `standings` are those of one
     graph, by environment."""
@@ -59,12 +59,12 @@ def ledger_document(
         "schema": SCHEMA_NAME,
         "ledger": ledger,
         "total": total,
-        "events": [exported(event) for event in events],
-        "plans": None if standings is None else _plans(standings),
+        "events": [export_event(event) for event in events],
+        "plans": None if standings is None else _dump_plans(standings),
     }
 
 
-def _plans(standings: Mapping[str, Standing]) -> list[dict[str, Any]]:
+def _dump_plans(standings: Mapping[str, PlanStates]) -> list[dict[str, Any]]:
     return [
         {
             "environment": environment,

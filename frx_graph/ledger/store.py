@@ -10,12 +10,12 @@ from sqlalchemy import ColumnElement, Connection, Engine, func, insert, not_, or
 from sqlalchemy.exc import SQLAlchemyError
 
 from frx_graph.errors import LedgerError
-from frx_graph.ledger.active_plans import PlanState, Standing, Step, chained, fold, step_of
-from frx_graph.ledger.database.database_errors import damage, explained
+from frx_graph.ledger.active_plans import PlanState, PlanStates, Step, chain_decisions, fold_steps, parse_step
+from frx_graph.ledger.database.database_errors import explain_database_error, get_damage
 from frx_graph.ledger.database.tables import EVENTS
-from frx_graph.ledger.database.transaction import in_turn
-from frx_graph.ledger.decision import Decision, Kind, Recorded
-from frx_graph.ledger.event_document import event_row, read_event
+from frx_graph.ledger.database.transaction import run_transaction
+from frx_graph.ledger.decision import Decision, Kind, RecordedEvent
+from frx_graph.ledger.event_document import make_event_row, read_event
 from frx_graph.ledger.location import Location
 
 PATIENCE_SECONDS = 30.0
@@ -51,7 +51,7 @@ class Ledger:
         self._engine = engine
         self._patience_seconds = patience_seconds
 
-    def append(self, decisions: Sequence[Decision]) -> tuple[Recorded, ...]:
+    def append(self, decisions: Sequence[Decision]) -> tuple[RecordedEvent, ...]:
         """Append all of `decisions` in their order, or none; when this returns they are on disk.
 
         Also raises LedgerError for a decision that is not allowed: see `active_plans.TRANSITIONS`.
@@ -59,70 +59,73 @@ class Ledger:
         if not decisions:
             return ()
 
-        attempts: list[tuple[Recorded, ...]] = []
+        attempts: list[tuple[RecordedEvent, ...]] = []
 
-        def add(connection: Connection) -> tuple[Recorded, ...]:
-            there = _EventsThere(connection)
+        def add(connection: Connection) -> tuple[RecordedEvent, ...]:
+            there = _StoredEvents(connection)
             for earlier in attempts:
-                if there.holds(earlier[-1]):  # and so all of them: it was kept, and the answer got lost
+                if there.has_event(earlier[-1]):  # and so all of them: it was kept, and the answer got lost
                     return earlier
-            recorded = chained(there, decisions)
+            recorded = chain_decisions(there, decisions)
             attempts.append(recorded)
-            connection.execute(insert(EVENTS), [event_row(event) for event in recorded])
+            connection.execute(insert(EVENTS), [make_event_row(event) for event in recorded])
             return recorded
 
-        return in_turn(self._engine, self.location, add, self._patience_seconds)
+        return run_transaction(self._engine, self.location, add, self._patience_seconds)
 
-    def standing(self, signature: str, environment: str) -> Standing:
+    def read_standing(self, signature: str, environment: str) -> PlanStates:
         """Return the state of all plans for one graph in one environment."""
-        with self._reading() as connection:
-            return fold(_EventsThere(connection).steps(signature, environment))
+        with self._open_reading() as connection:
+            return fold_steps(_StoredEvents(connection).read_steps(signature, environment))
 
-    def promotions(self, signature: str, environment: str) -> tuple[Recorded, ...]:
+    def read_promotions(self, signature: str, environment: str) -> tuple[RecordedEvent, ...]:
         """Return the active promotions for one graph in one environment, the last first."""
-        with self._reading() as connection:
-            promoted = [plan.promoted for plan in fold(_EventsThere(connection).steps(signature, environment)).promoted]
-            found = [_one(connection, EVENTS.c.position == step.position) for step in promoted if step is not None]
+        with self._open_reading() as connection:
+            promoted = [
+                plan.promoted
+                for plan in fold_steps(_StoredEvents(connection).read_steps(signature, environment)).promoted
+            ]
+            found = [_read_one(connection, EVENTS.c.position == step.position) for step in promoted if step is not None]
         return tuple(event for event in found if event is not None)
 
-    def decided(self, signature: str, environment: str) -> tuple[tuple[PlanState, Recorded], ...]:
+    def read_decided(self, signature: str, environment: str) -> tuple[tuple[PlanState, RecordedEvent], ...]:
         """Return the state of each plan for one graph in one environment, with the event that set it."""
-        with self._reading() as connection:
-            plans = fold(_EventsThere(connection).steps(signature, environment)).plans.values()
-            found = [(plan, _one(connection, EVENTS.c.position == plan.last.position)) for plan in plans]
+        with self._open_reading() as connection:
+            plans = fold_steps(_StoredEvents(connection).read_steps(signature, environment)).plans.values()
+            found = [(plan, _read_one(connection, EVENTS.c.position == plan.last.position)) for plan in plans]
         return tuple((plan, event) for plan, event in found if event is not None)
 
-    def steps_by_environment(self, signature: str) -> Mapping[str, tuple[Step, ...]]:
+    def read_steps_by_environment(self, signature: str) -> Mapping[str, tuple[Step, ...]]:
         """Return the steps that decide the states for one graph, by environment; `elsewhere` reads them."""
         environments = select(EVENTS.c.environment).where(EVENTS.c.signature == signature).distinct()
-        with self._reading() as connection:
+        with self._open_reading() as connection:
             names = sorted(connection.execute(environments).scalars())
-            return {name: tuple(_EventsThere(connection).steps(signature, name)) for name in names}
+            return {name: tuple(_StoredEvents(connection).read_steps(signature, name)) for name in names}
 
-    def events(self, wanted: EventFilter = ALL, *, newest: int | None = None) -> tuple[Recorded, ...]:
+    def read_events(self, wanted: EventFilter = ALL, *, newest: int | None = None) -> tuple[RecordedEvent, ...]:
         """Return the matching events, oldest first; with `newest`, only the last that many."""
-        query = select(EVENTS.c.document, EVENTS.c.hash).where(*_conditions(wanted))
-        with self._reading() as connection:
+        query = select(EVENTS.c.document, EVENTS.c.hash).where(*_make_conditions(wanted))
+        with self._open_reading() as connection:
             rows = connection.execute(query.order_by(EVENTS.c.position.desc()).limit(newest)).all()
         return tuple(read_event(row.document, row.hash) for row in reversed(rows))
 
-    def count(self, wanted: EventFilter = ALL) -> int:
+    def count_events(self, wanted: EventFilter = ALL) -> int:
         """Return the number of matching events."""
-        query = select(func.count()).select_from(EVENTS).where(*_conditions(wanted))
-        with self._reading() as connection:
+        query = select(func.count()).select_from(EVENTS).where(*_make_conditions(wanted))
+        with self._open_reading() as connection:
             return connection.execute(query).scalar_one()
 
-    def at(self, position: int) -> Recorded | None:
+    def read_at(self, position: int) -> RecordedEvent | None:
         """Return the event at this position, from 1."""
-        with self._reading() as connection:
-            return _one(connection, EVENTS.c.position == position)
+        with self._open_reading() as connection:
+            return _read_one(connection, EVENTS.c.position == position)
 
-    def with_hash(self, prefix: str) -> Recorded | None:
+    def find_by_hash(self, prefix: str) -> RecordedEvent | None:
         """Return the event whose hash begins with `prefix`. Raises LedgerError if several do."""
-        with self._reading() as connection:
-            return _one(connection, EVENTS.c.hash.startswith(prefix, autoescape=True))
+        with self._open_reading() as connection:
+            return _read_one(connection, EVENTS.c.hash.startswith(prefix, autoescape=True))
 
-    def evidence(self, event: Recorded) -> Recorded | None:
+    def read_evidence(self, event: RecordedEvent) -> RecordedEvent | None:
         """Return the last trial of the event's plan before it, or the event itself."""
         decision = event.decision
         trials = select(func.max(EVENTS.c.position)).where(
@@ -132,13 +135,13 @@ class Ledger:
             EVENTS.c.kind == Kind.TRIED.value,
             EVENTS.c.position <= event.position,
         )
-        with self._reading() as connection:
-            return _one(connection, EVENTS.c.position == trials.scalar_subquery())
+        with self._open_reading() as connection:
+            return _read_one(connection, EVENTS.c.position == trials.scalar_subquery())
 
-    def rows(self) -> Iterator[Mapping[str, object]]:
+    def read_rows(self) -> Iterator[Mapping[str, object]]:
         """Yield the rows as stored, in order and unparsed, for checks and exports."""
         position = 0
-        with self._reading() as connection:
+        with self._open_reading() as connection:
             while True:
                 query = select(EVENTS).where(EVENTS.c.position > position).order_by(EVENTS.c.position).limit(_BATCH)
                 rows = connection.execute(query).mappings().all()
@@ -147,7 +150,7 @@ class Ledger:
                     return
                 position = rows[-1]["position"]
 
-    def engine_complaint(self) -> str | None:
+    def check_integrity(self) -> str | None:
         """Return the first error that the database's own check finds; None also if it has no such check."""
         if self._engine.dialect.name != "sqlite":
             return None
@@ -155,51 +158,51 @@ class Ledger:
             with self._engine.begin() as connection:
                 found = str(connection.exec_driver_sql("PRAGMA integrity_check(1)").scalars().first())
         except SQLAlchemyError as error:
-            if (complaint := damage(error)) is None:
-                raise explained(error, self.location) from error
+            if (complaint := get_damage(error)) is None:
+                raise explain_database_error(error, self.location) from error
             return complaint
         return None if found == "ok" else found
 
     @contextmanager
-    def _reading(self) -> Iterator[Connection]:
+    def _open_reading(self) -> Iterator[Connection]:
         try:
             with self._engine.begin() as connection:
                 yield connection
         except SQLAlchemyError as error:
-            raise explained(error, self.location) from error
+            raise explain_database_error(error, self.location) from error
 
 
 @dataclass(frozen=True, slots=True)
-class _EventsThere:
+class _StoredEvents:
     connection: Connection
 
-    def last(self) -> tuple[int, str] | None:
+    def get_last(self) -> tuple[int, str] | None:
         query = select(EVENTS.c.position, EVENTS.c.hash).order_by(EVENTS.c.position.desc()).limit(1)
         row = self.connection.execute(query).one_or_none()
         return None if row is None else (row.position, row.hash)
 
-    def holds(self, event: Recorded) -> bool:
+    def has_event(self, event: RecordedEvent) -> bool:
         query = select(EVENTS.c.position).where(EVENTS.c.hash == event.hash)
         return self.connection.execute(query).one_or_none() is not None
 
-    def steps(self, signature: str, environment: str) -> Iterator[Step]:
+    def read_steps(self, signature: str, environment: str) -> Iterator[Step]:
         here = (EVENTS.c.signature == signature, EVENTS.c.environment == environment)
         applied = EVENTS.c.kind == Kind.APPLIED.value
         last_applied = select(func.max(EVENTS.c.position)).where(*here, applied).group_by(EVENTS.c.plan)
         columns = (EVENTS.c.position, EVENTS.c.kind, EVENTS.c.plan, EVENTS.c.decided_by, EVENTS.c.recorded_at)
         query = select(*columns).where(*here, or_(not_(applied), EVENTS.c.position.in_(last_applied)))
         for row in self.connection.execute(query.order_by(EVENTS.c.position)):
-            yield step_of(*row)
+            yield parse_step(*row)
 
 
-def _one(connection: Connection, condition: ColumnElement[bool]) -> Recorded | None:
+def _read_one(connection: Connection, condition: ColumnElement[bool]) -> RecordedEvent | None:
     rows = connection.execute(select(EVENTS.c.document, EVENTS.c.hash).where(condition).limit(2)).all()
     if len(rows) > 1:
         raise LedgerError("several events have a hash that begins so", "give more of it")
     return read_event(rows[0].document, rows[0].hash) if rows else None
 
 
-def _conditions(wanted: EventFilter) -> list[ColumnElement[bool]]:
+def _make_conditions(wanted: EventFilter) -> list[ColumnElement[bool]]:
     conditions = []
     if wanted.signature is not None:
         conditions.append(EVENTS.c.signature == wanted.signature)

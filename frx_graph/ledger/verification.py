@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from frx_graph.errors import LedgerError
-from frx_graph.ledger.active_plans import NOTHING, Standing, Step
-from frx_graph.ledger.canonical_json import content_hash
-from frx_graph.ledger.decision import Recorded
-from frx_graph.ledger.event_document import NO_EVENT, event_row, read_event
+from frx_graph.ledger.active_plans import NOTHING, PlanStates, Step
+from frx_graph.ledger.canonical_json import hash_content
+from frx_graph.ledger.decision import RecordedEvent
+from frx_graph.ledger.event_document import NO_EVENT, make_event_row, read_event
 from frx_graph.ledger.store import Ledger
 
 
@@ -31,16 +31,16 @@ class Verification:
 
 def verify(ledger: Ledger) -> Verification:
     """Check all of a ledger. Raises LedgerError where it cannot be read at all."""
-    complaint = ledger.engine_complaint()
+    complaint = ledger.check_integrity()
     if complaint is not None:
         return Verification(0, Problem(None, f"the database's own check says: {complaint}"))
-    return verify_rows(ledger.rows())
+    return verify_rows(ledger.read_rows())
 
 
 def verify_rows(rows: Iterable[Mapping[str, object]]) -> Verification:
     """Check the rows of a ledger, in their order."""
     sound, previous = 0, NO_EVENT
-    standings: dict[tuple[str, str], Standing] = {}
+    standings: dict[tuple[str, str], PlanStates] = {}
     for row in rows:
         position = sound + 1
         try:
@@ -49,25 +49,25 @@ def verify_rows(rows: Iterable[Mapping[str, object]]) -> Verification:
             return Verification(sound, Problem(position, error.message))
         key = (event.decision.signature, event.decision.environment)
         standing = standings.get(key, NOTHING)
-        if (objection := standing.objection(event.decision)) is not None:
+        if (objection := standing.find_objection(event.decision)) is not None:
             return Verification(sound, Problem(position, objection))
-        standings[key] = standing.after(Step.of(event))
+        standings[key] = standing.apply_step(Step.from_event(event))
         sound, previous = position, event.hash
     return Verification(sound, None)
 
 
-def _read(row: Mapping[str, object], position: int, previous: str) -> Recorded:
+def _read(row: Mapping[str, object], position: int, previous: str) -> RecordedEvent:
     """Return the row's event. Raises LedgerError if it is not the one at `position` behind the hash `previous`, or was
     changed."""
     document, stored_hash = row["document"], row["hash"]
     if row["position"] != position:
         raise LedgerError(f"it is missing: the next one is event {row['position']}")
-    if not isinstance(document, str) or not isinstance(stored_hash, str) or content_hash(document) != stored_hash:
+    if not isinstance(document, str) or not isinstance(stored_hash, str) or hash_content(document) != stored_hash:
         raise LedgerError("it was changed: its hash is not that of its content")
     if row["previous"] != previous:
         raise LedgerError("it does not follow the event before it: that was changed, or one was taken out")
     event = read_event(document, stored_hash)
-    for name, value in event_row(event).items():
+    for name, value in make_event_row(event).items():
         if row[name] != value:
             raise LedgerError(f"it is stored with another {name.replace('_', ' ')} than it has")
     return event

@@ -12,13 +12,13 @@ from frx_graph.support.atomic_file import write_atomically
 CACHE_VARIABLE = "FRX_CACHE_DIR"
 
 
-def cache_directory() -> Path:
+def get_cache_directory() -> Path:
     """Return the directory that `FRX_CACHE_DIR` names, else the platform's cache directory for `frx-graph`."""
     named = os.environ.get(CACHE_VARIABLE)
     return Path(named).expanduser() if named else Path(platformdirs.user_cache_dir("frx-graph"))
 
 
-def remember(path: Path, text: str) -> bool:
+def write_cache_entry(path: Path, text: str) -> bool:
     """Write an entry of the cache; False, and nothing left behind, where the place cannot be written."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

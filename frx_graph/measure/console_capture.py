@@ -22,7 +22,7 @@ class CapturedText:
 
 
 @contextlib.contextmanager
-def captured(descriptor: int, foreign: Callable[[str], str]) -> Iterator[CapturedText]:
+def capture_output(descriptor: int, foreign: Callable[[str], str]) -> Iterator[CapturedText]:
     """Collect everything that is written to file descriptor `descriptor`, from C and from Python alike.
 
     Works below Python's `sys.stdout` and `sys.stderr`, so whether those are replaced (by pytest, by a notebook) does
@@ -52,7 +52,7 @@ def captured(descriptor: int, foreign: Callable[[str], str]) -> Iterator[Capture
 
 
 @contextlib.contextmanager
-def redirected(descriptor: int, to: int) -> Iterator[None]:
+def redirect_output(descriptor: int, to: int) -> Iterator[None]:
     """Redirect file descriptor `descriptor` to descriptor `to`, for C, Python, and child processes started inside. If
     `to` is closed, the output is dropped. The descriptor is always restored; one that was closed is closed again."""
     flush_streams()
@@ -80,10 +80,10 @@ def flush_streams() -> None:
         if stream is not None:
             with contextlib.suppress(OSError, ValueError):
                 stream.flush()
-    c_library().fflush(None)
+    load_c_library().fflush(None)
 
 
-def c_library() -> ctypes.CDLL:
+def load_c_library() -> ctypes.CDLL:
     """The C library whose standard streams native code writes to."""
     return ctypes.CDLL(None)
 
@@ -105,6 +105,6 @@ def _write(descriptor: int, text: str) -> None:
 _KINETO_CHATTER = re.compile(r"^(USDT|STAGE|INFO|WARNING|ERROR):\d{4}-\d\d-\d\d .*\.cpp:\d+\] .*\n?$")
 
 
-def not_kineto(line: str) -> str:
+def drop_kineto_chatter(line: str) -> str:
     """Return `line`, or nothing if Kineto wrote it."""
     return "" if _KINETO_CHATTER.match(line) else line

@@ -39,7 +39,7 @@ class KernelClock:
     library: Path
     times: Path
 
-    def environment(self, others: Mapping[str, str]) -> dict[str, str]:
+    def make_environment(self, others: Mapping[str, str]) -> dict[str, str]:
         """`others`, and what a program needs to be timed."""
         preloaded = " ".join(filter(None, (str(self.library), others.get("LD_PRELOAD"))))
         return {**others, "LD_PRELOAD": preloaded, _FILE: str(self.times), **_EAGER}

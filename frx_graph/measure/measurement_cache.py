@@ -17,9 +17,9 @@ from filelock import FileLock, Timeout
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from frx_graph.facts.operator_signature import OperatorSignature, SpecArgument, TensorSpec
-from frx_graph.measure.cache_directory import cache_directory, remember
-from frx_graph.measure.machine.disturbance import disturbance
-from frx_graph.measure.machine.measurement_environment import measurement_environment
+from frx_graph.measure.cache_directory import get_cache_directory, write_cache_entry
+from frx_graph.measure.machine.disturbance import watch_disturbance
+from frx_graph.measure.machine.measurement_environment import get_measurement_environment
 from frx_graph.measure.operators.operator_call import Progress, measure_operators
 from frx_graph.measure.operators.operator_measurement import LayoutTimes, OperatorMeasurement
 from frx_graph.measure.operators.operator_timing import time_layouts, time_variants
@@ -44,12 +44,12 @@ class _StoredFile(BaseModel):
 class MeasuredOperators:
     """Measurements of operators on this machine, from the cache or taken now.
 
-    `failures` holds the calls that could not be measured, and why. `directory` replaces `cache_directory()`.
+    `failures` holds the calls that could not be measured, and why. `directory` replaces `get_cache_directory()`.
     """
 
     def __init__(self, device_type: str, *, directory: Path | None = None) -> None:
         self._device_type = device_type
-        self._path = measured_operators_path(device_type, directory)
+        self._path = get_measured_operators_path(device_type, directory)
         self._measurements: dict[OperatorSignature, OperatorMeasurement] = {}
         self._times: dict[OperatorSignature, LayoutTimes] = {}
         self._seconds: dict[OperatorSignature, float] = {}
@@ -65,8 +65,8 @@ class MeasuredOperators:
         """Make the copies of `signatures` and the layout times of `anchors` known, from the cache where they are
         there. What fails is added to `failures`; times that were taken while other programs held the processors are
         used, but not stored."""
-        calls = {s: signature_key(s) for s in signatures if s not in self._measurements}
-        timed = {s: signature_key(s) for s in anchors if s not in self._times}
+        calls = {s: make_signature_key(s) for s in signatures if s not in self._measurements}
+        timed = {s: make_signature_key(s) for s in anchors if s not in self._times}
         if not calls and not timed:
             return
         stored = _read(self._path)
@@ -77,11 +77,11 @@ class MeasuredOperators:
             if (times := stored.layout_times.get(key)) is not None:
                 self._times[signature] = times
         new_measurements = measure_operators(
-            [s for s in calls if s not in self._measurements], on_failure=self._failed, progress=progress
+            [s for s in calls if s not in self._measurements], on_failure=self._record_failure, progress=progress
         )
-        with disturbance() as disturbed:
+        with watch_disturbance() as disturbed:
             new_times = time_layouts(
-                [s for s in timed if s not in self._times], on_failure=self._failed, progress=progress
+                [s for s in timed if s not in self._times], on_failure=self._record_failure, progress=progress
             )
         self._measurements.update(new_measurements)
         self._times.update(new_times)
@@ -100,7 +100,7 @@ class MeasuredOperators:
     ) -> None:
         """Make the seconds of all calls in `groups` known, as `measure` does. Calls of a group are compared: if one is
         missing, all are measured, and scaled to those that were known."""
-        keys = {tuple(group): [signature_key(signature) for signature in group] for group in groups}
+        keys = {tuple(group): [make_signature_key(signature) for signature in group] for group in groups}
         wanted = {group: names for group, names in keys.items() if not all(s in self._seconds for s in group)}
         if not wanted:
             return
@@ -115,12 +115,12 @@ class MeasuredOperators:
             if all(name in stored.seconds for name in names):
                 self._seconds.update((s, stored.seconds[name]) for s, name in zip(group, names, strict=True))
         missing = [group for group in wanted if not all(s in self._seconds for s in group)]
-        with disturbance() as disturbed:
-            taken = time_variants(missing, on_failure=self._failed, progress=progress)
-        new = on_one_scale(missing, taken, known | self._seconds)
+        with watch_disturbance() as disturbed:
+            taken = time_variants(missing, on_failure=self._record_failure, progress=progress)
+        new = scale_to_known(missing, taken, known | self._seconds)
         self._seconds.update(new)
         if new and not (self._device_type == "cpu" and disturbed()):
-            _merge(self._path, _StoredFile(seconds={signature_key(s): seconds for s, seconds in new.items()}))
+            _merge(self._path, _StoredFile(seconds={make_signature_key(s): seconds for s, seconds in new.items()}))
 
     def measurement(self, signature: OperatorSignature) -> OperatorMeasurement | None:
         """Return the copies and implementation of a call; None if it was not measured."""
@@ -134,11 +134,11 @@ class MeasuredOperators:
         """Return the seconds that the call takes by itself; None if it was not timed."""
         return self._seconds.get(signature)
 
-    def _failed(self, signature: OperatorSignature, reason: str) -> None:
+    def _record_failure(self, signature: OperatorSignature, reason: str) -> None:
         self.failures[signature] = reason
 
 
-def on_one_scale(
+def scale_to_known(
     groups: Iterable[Sequence[OperatorSignature]],
     taken: Mapping[OperatorSignature, float],
     known: Mapping[OperatorSignature, float],
@@ -155,14 +155,14 @@ def on_one_scale(
     return seconds
 
 
-def measured_operators_path(device_type: str, directory: Path | None = None) -> Path:
+def get_measured_operators_path(device_type: str, directory: Path | None = None) -> Path:
     """Return the file for operators on `device_type` in this process's environment; `directory` replaces
-    `cache_directory()`."""
-    environment = measurement_environment(device_type)
-    return (directory or cache_directory()) / f"operators-{device_type}-{environment.fingerprint}.json"
+    `get_cache_directory()`."""
+    environment = get_measurement_environment(device_type)
+    return (directory or get_cache_directory()) / f"operators-{device_type}-{environment.fingerprint}.json"
 
 
-def stored_seconds(path: Path) -> Mapping[str, float]:
+def read_stored_seconds(path: Path) -> Mapping[str, float]:
     """Return the seconds in the file, by key; none if it cannot be read."""
     return _read(path).seconds
 
@@ -172,19 +172,19 @@ def store_seconds(path: Path, seconds: Mapping[str, float]) -> None:
     _merge(path, _StoredFile(seconds=dict(seconds)))
 
 
-def signature_key(signature: OperatorSignature) -> str:
+def make_signature_key(signature: OperatorSignature) -> str:
     """Return a signature as text, different for different signatures and the same in every process."""
-    arguments = [_argument_key(argument) for argument in signature.args]
-    named = [f"{name}={_argument_key(argument)}" for name, argument in signature.kwargs]
+    arguments = [_make_argument_key(argument) for argument in signature.args]
+    named = [f"{name}={_make_argument_key(argument)}" for name, argument in signature.kwargs]
     return f"{signature.target}({', '.join([*arguments, *named])})"
 
 
-def _argument_key(argument: SpecArgument) -> str:
+def _make_argument_key(argument: SpecArgument) -> str:
     if isinstance(argument, TensorSpec):
         sizes, strides = ("x".join(map(str, values)) for values in (argument.shape, argument.strides))
         return f"{str(argument.dtype).removeprefix('torch.')}[{sizes}|{strides}]@{argument.device}"
     if isinstance(argument, tuple):
-        return f"({', '.join(_argument_key(item) for item in argument)})"
+        return f"({', '.join(_make_argument_key(item) for item in argument)})"
     if isinstance(argument, (torch.dtype, torch.layout, torch.memory_format, torch.device)):
         return str(argument)
     return repr(argument)
@@ -199,22 +199,22 @@ def _read(path: Path) -> _StoredFile:
 
 
 def _merge(path: Path, new: _StoredFile) -> None:
-    with _locked(path):
+    with _lock_file(path):
         stored = _read(path)
         merged = _StoredFile(
-            measurements=_newest(stored.measurements | new.measurements),
-            layout_times=_newest(stored.layout_times | new.layout_times),
-            seconds=_newest(stored.seconds | new.seconds),
+            measurements=_keep_newest(stored.measurements | new.measurements),
+            layout_times=_keep_newest(stored.layout_times | new.layout_times),
+            seconds=_keep_newest(stored.seconds | new.seconds),
         )
-        remember(path, merged.model_dump_json())
+        write_cache_entry(path, merged.model_dump_json())
 
 
-def _newest(entries: dict[str, _Value]) -> dict[str, _Value]:
+def _keep_newest(entries: dict[str, _Value]) -> dict[str, _Value]:
     return dict(list(entries.items())[-_MOST_ENTRIES:])
 
 
 @contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def _lock_file(path: Path) -> Iterator[None]:
     """Hold the file's lock. Where no lock can be had, go on without: replacing the file stays atomic, at worst another
     process's new entries are measured again."""
     with contextlib.ExitStack() as stack:

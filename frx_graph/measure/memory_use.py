@@ -21,9 +21,9 @@ from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
 from frx_graph.errors import EvidenceError
-from frx_graph.measure.console_capture import STDERR, captured, not_kineto
-from frx_graph.measure.operators.copy_recorder import keeping_events
-from frx_graph.support.garbage_collection import instances
+from frx_graph.measure.console_capture import STDERR, capture_output, drop_kineto_chatter
+from frx_graph.measure.operators.copy_recorder import keep_events_option
+from frx_graph.support.garbage_collection import find_instances
 from frx_graph.support.torch_internals import EventType, RecordFunctionFast, is_profiler_enabled
 
 _STEP = "frx::memory_step"
@@ -58,7 +58,7 @@ class MemoryUse:
     def growth_bytes(self) -> int:
         """Bytes by which live memory grows with a step: the median of the later half, since the first steps fill caches
         and make gradients and optimizer states. Negative if it shrinks."""
-        return _late_median([step.kept_bytes for step in self.steps])
+        return _get_late_median([step.kept_bytes for step in self.steps])
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,39 +91,39 @@ def observe_memory(step: Callable[[], object], steps: int = 5) -> MemoryRecord:
         raise ValueError(f"{steps} steps do not show whether memory grows")
     if is_profiler_enabled():
         raise EvidenceError("a torch profiler is already running", "stop it before memory is watched")
-    host_live, device_live = _live_host_bytes(), _device_bytes()
-    with _few_objects():
-        host_steps, device_steps = _profiled(step, steps)
-        resident = tuple(_resident(step, 2 * steps))
+    host_live, device_live = _count_live_host_bytes(), _get_device_bytes()
+    with _limit_gc():
+        host_steps, device_steps = _profile_steps(step, steps)
+        resident = tuple(_measure_resident(step, 2 * steps))
     return MemoryRecord(
         host=MemoryUse(host_live, host_steps),
         # A program may begin to use the GPU in its first step.
-        device=MemoryUse(device_live, device_steps) if _device_in_use() else None,
+        device=MemoryUse(device_live, device_steps) if _is_device_in_use() else None,
         resident_bytes=resident,
     )
 
 
-def _profiled(step: Callable[[], object], steps: int) -> tuple[tuple[StepMemory, ...], tuple[StepMemory, ...]]:
+def _profile_steps(step: Callable[[], object], steps: int) -> tuple[tuple[StepMemory, ...], tuple[StepMemory, ...]]:
     """The steps' memory on the host and on GPUs."""
     on_device: list[StepMemory] = []
-    profiler = profile(activities=[ProfilerActivity.CPU], profile_memory=True, **keeping_events(profile))
-    with captured(STDERR, not_kineto):
+    profiler = profile(activities=[ProfilerActivity.CPU], profile_memory=True, **keep_events_option(profile))
+    with capture_output(STDERR, drop_kineto_chatter):
         profiler.start()
     try:
         for _ in range(steps):
             with RecordFunctionFast(_STEP):
-                on_device.append(_on_device(step))
+                on_device.append(_run_on_device(step))
     finally:
-        with captured(STDERR, not_kineto):
+        with capture_output(STDERR, drop_kineto_chatter):
             profiler.stop()
     results = profiler.profiler
     assert results is not None
     assert results.kineto_results is not None
-    return tuple(_replayed(results.kineto_results.experimental_event_tree())), tuple(on_device)
+    return tuple(_replay_events(results.kineto_results.experimental_event_tree())), tuple(on_device)
 
 
 @contextlib.contextmanager
-def _few_objects() -> Iterator[None]:
+def _limit_gc() -> Iterator[None]:
     """Limit garbage collection to new objects, as it takes a second with all that torch has imported. Does nothing if
     the program has frozen objects of its own, which would be mixed up with these."""
     gc.collect()
@@ -137,7 +137,7 @@ def _few_objects() -> Iterator[None]:
         gc.unfreeze()
 
 
-def _resident(step: Callable[[], object], steps: int) -> Iterator[int]:
+def _measure_resident(step: Callable[[], object], steps: int) -> Iterator[int]:
     process = psutil.Process()
     for _ in range(steps):
         step()
@@ -145,40 +145,40 @@ def _resident(step: Callable[[], object], steps: int) -> Iterator[int]:
         yield process.memory_info().rss
 
 
-def _on_device(step: Callable[[], object]) -> StepMemory:
+def _run_on_device(step: Callable[[], object]) -> StepMemory:
     """Run `step` and collect garbage; zeros where no GPU is in use."""
-    before = _device_bytes()
-    if _device_in_use():
+    before = _get_device_bytes()
+    if _is_device_in_use():
         for device in range(torch.cuda.device_count()):
             torch.cuda.reset_peak_memory_stats(device)
     step()
     gc.collect()
-    if not _device_in_use():
+    if not _is_device_in_use():
         return StepMemory(0, 0)
     for device in range(torch.cuda.device_count()):
         torch.cuda.synchronize(device)
     peak = sum(torch.cuda.max_memory_allocated(device) for device in range(torch.cuda.device_count()))
-    return StepMemory(max(0, peak - before), _device_bytes() - before)
+    return StepMemory(max(0, peak - before), _get_device_bytes() - before)
 
 
-def _device_bytes() -> int:
+def _get_device_bytes() -> int:
     """Bytes that tensors hold on all GPUs."""
-    if not _device_in_use():
+    if not _is_device_in_use():
         return 0
     return sum(torch.cuda.memory_allocated(device) for device in range(torch.cuda.device_count()))
 
 
-def _device_in_use() -> bool:
+def _is_device_in_use() -> bool:
     return torch.cuda.is_available() and torch.cuda.is_initialized()
 
 
-def _live_host_bytes() -> int:
+def _count_live_host_bytes() -> int:
     """Bytes of the storages that tensors known to Python hold, each counted once, and of what oneDNN has packed. Those
     of tensors that exist only in C++, such as what a graph has saved for its backward, are not among them."""
     storages: dict[int, int] = {}
     packed = 0
     # Subclasses may have no storage of their own, or none at all (FakeTensor).
-    for tensor in instances(torch.Tensor, nn.Parameter, nn.Buffer):
+    for tensor in find_instances(torch.Tensor, nn.Parameter, nn.Buffer):
         if tensor.is_mkldnn:
             packed += torch.ops.mkldnn._nbytes(tensor)
         elif tensor.device.type == "cpu" and tensor.layout is torch.strided:
@@ -187,7 +187,7 @@ def _live_host_bytes() -> int:
     return sum(storages.values()) + packed
 
 
-def _replayed(roots: Sequence[Any]) -> Iterator[StepMemory]:
+def _replay_events(roots: Sequence[Any]) -> Iterator[StepMemory]:
     """The steps' memory, from the profiler's tree. Frees of what was allocated before it ran are not counted."""
     begins: list[int] = []
     at_place: dict[int, list[tuple[int, int]]] = {}
@@ -202,7 +202,7 @@ def _replayed(roots: Sequence[Any]) -> Iterator[StepMemory]:
         elif event.tag == EventType.TorchOp and event.name == _STEP:
             begins.append(event.start_time_ns)
     begins.sort()
-    changes = [change for place in at_place.values() for change in _of_these_steps(place)]
+    changes = [change for place in at_place.values() for change in _drop_older_frees(place)]
     # Of one moment, what is freed comes first, so that no peak is overstated.
     changes.sort()
     position = 0
@@ -216,7 +216,7 @@ def _replayed(roots: Sequence[Any]) -> Iterator[StepMemory]:
         yield StepMemory(peak, live)
 
 
-def _of_these_steps(changes: list[tuple[int, int]]) -> list[tuple[int, int]]:
+def _drop_older_frees(changes: list[tuple[int, int]]) -> list[tuple[int, int]]:
     """Return the allocations and frees of these steps at one address: times and bytes. Torch keeps the size that an
     earlier run of the profiler has seen at an address (seen on 2.13), so the first free may belong to older memory."""
     allocated = [change for change in changes if change[1] >= 0]
@@ -226,7 +226,7 @@ def _of_these_steps(changes: list[tuple[int, int]]) -> list[tuple[int, int]]:
     return [*allocated, *freed]
 
 
-def _late_median(values: Sequence[int]) -> int:
+def _get_late_median(values: Sequence[int]) -> int:
     late = sorted(values[len(values) // 2 :])
     return late[len(late) // 2] if len(late) % 2 else min(late[len(late) // 2 - 1 : len(late) // 2 + 1], key=abs)
 
@@ -254,7 +254,7 @@ class WorseMemory:
     candidate_bytes: int
 
 
-def worse_memory(baseline: MemoryRecord, candidate: MemoryRecord, headroom: float) -> tuple[WorseMemory, ...]:
+def compare_memory(baseline: MemoryRecord, candidate: MemoryRecord, headroom: float) -> tuple[WorseMemory, ...]:
     """Compare memory use: report a peak above the baseline's by more than the fraction `headroom`, and growth per step
     above the baseline's.
 

@@ -13,7 +13,7 @@ from typing import Literal
 
 from frx_graph.errors import EvidenceError
 from frx_graph.evidence.ptx.ptxas import Assembled, parse_report
-from frx_graph.support.supervisor.run import Ending, ProgramRun, run_program
+from frx_graph.support.supervisor.run import ProgramRun, RunEnding, run_program
 
 LIMIT_SECONDS = 600.0
 """For one compilation: template libraries such as CUTLASS take minutes."""
@@ -27,7 +27,7 @@ _NO_MAIN = re.compile(r"undefined reference to [`'‘]main['’]|undefined symbo
 
 
 @dataclass(frozen=True, slots=True)
-class Compiled:
+class CompiledSource:
     """The result of compiling one source."""
 
     program: Path | None
@@ -60,7 +60,7 @@ class Nvcc:
         arch: str | None,
         flags: Sequence[str],
         cudart: Literal["shared", "static"] = "shared",
-    ) -> Compiled:
+    ) -> CompiledSource:
         """A program at `output` for `arch` ("sm_90"; "native": the GPUs that are here; None: what nvcc takes unasked).
 
         With the shared CUDA runtime one can get between it and the program without changing either; the static one is
@@ -68,26 +68,35 @@ class Nvcc:
         source that is no file, or has a name that nvcc would have a shell interpret.
         """
         # An absolute path cannot be taken for an option.
-        said = [*_language(source), "-cudart", cudart, *_architecture(arch, flags), "-Xptxas=-v", *flags]
+        said = [
+            *_get_language_flags(source),
+            "-cudart",
+            cudart,
+            *_get_architecture_flags(arch, flags),
+            "-Xptxas=-v",
+            *flags,
+        ]
         ran = self._run([*said, "-o", str(output.absolute()), str(source.absolute())])
         text = ran.errors.decode(errors="replace") + ran.output.decode(errors="replace")
         found = parse_report(text), tuple(dict.fromkeys(_ARCHITECTURE.findall(text)))
-        if ran.ending is not Ending.EXITED:
-            return Compiled(None, *found, f"nvcc: {ran.problem}\n{text}")
+        if ran.ending is not RunEnding.EXITED:
+            return CompiledSource(None, *found, f"nvcc: {ran.problem}\n{text}")
         if ran.exit_code:
-            return Compiled(None, *found, _without_report(text) or f"nvcc: {ran.problem}")
+            return CompiledSource(None, *found, _drop_ptxas_report(text) or f"nvcc: {ran.problem}")
         if not os.access(output, os.X_OK):
-            return Compiled(None, *found, "nvcc has made no program: leave -c, -ptx and the like out of the flags")
-        return Compiled(output, *found, "")
+            return CompiledSource(
+                None, *found, "nvcc has made no program: leave -c, -ptx and the like out of the flags"
+            )
+        return CompiledSource(output, *found, "")
 
     def compile_ptx(self, source: Path, output: Path, *, arch: str | None, flags: Sequence[str]) -> str | None:
         """PTX at `output` for `arch`, or what nvcc takes unasked; what nvcc had to say if there is none. `flags` and
         errors as above."""
-        said = [*_language(source), "-ptx", *_architecture(arch, flags), *flags]
+        said = [*_get_language_flags(source), "-ptx", *_get_architecture_flags(arch, flags), *flags]
         ran = self._run([*said, "-o", str(output.absolute()), str(source.absolute())])
         text = (ran.errors.decode(errors="replace") + ran.output.decode(errors="replace")).strip()
         if ran.problem is not None:
-            return text if ran.ending is Ending.EXITED and text else f"nvcc: {ran.problem}"
+            return text if ran.ending is RunEnding.EXITED and text else f"nvcc: {ran.problem}"
         return None if output.is_file() else "nvcc has made no PTX: leave -c, -cubin and the like out of the flags"
 
     def compile_library(self, source: Path, output: Path) -> str | None:
@@ -97,7 +106,7 @@ class Nvcc:
             return None
         return ran.errors.decode(errors="replace").strip() or ran.problem
 
-    def runtime_folders(self) -> tuple[str, ...]:
+    def find_runtime_folders(self) -> tuple[str, ...]:
         """Return the folders of the toolkit's shared libraries. nvcc's linker finds them by itself, the system's loader
         may not."""
         ran = self._run(["--dryrun", "-x", "cu", os.devnull])
@@ -115,7 +124,7 @@ class Nvcc:
             raise EvidenceError(f"{self.program} cannot be started: {error.strerror or error}") from None
 
 
-def _language(source: Path) -> Sequence[str]:
+def _get_language_flags(source: Path) -> Sequence[str]:
     """Return the flags that declare `source` CUDA if its name does not. With them nvcc would also take object files in
     flags for CUDA."""
     if not source.is_file():
@@ -125,7 +134,7 @@ def _language(source: Path) -> Sequence[str]:
     return () if source.suffix == ".cu" else ("-x", "cu")
 
 
-def _architecture(arch: str | None, flags: Sequence[str]) -> Sequence[str]:
+def _get_architecture_flags(arch: str | None, flags: Sequence[str]) -> Sequence[str]:
     named = any(flag.startswith(_NAMES_ARCHITECTURE) for flag in flags)
     return () if arch is None or named else (f"-arch={arch}",)
 
@@ -136,7 +145,7 @@ def find_nvcc() -> str | None:
     return shutil.which("nvcc") or (shutil.which("nvcc", path=str(Path(home) / "bin")) if home else None)
 
 
-def _without_report(text: str) -> str:
+def _drop_ptxas_report(text: str) -> str:
     """Drop the lines of `ptxas -v`, which do not explain errors."""
     return "\n".join(
         line

@@ -19,7 +19,7 @@ from frx_graph.monitor.step_metrics import Footprint, StepMetrics
 from frx_graph.trials.policy import FEWEST_QUADS, TrialPolicy
 from frx_graph.trials.samples import Block, Disturbance, MeasuredQuad
 from frx_graph.trials.schedule import ABBA, BAAB, Arm, Quad
-from frx_graph.trials.statistics import safe_t, trimmed_interval
+from frx_graph.trials.statistics import compute_safe_t, compute_trimmed_interval
 
 _WARM_STEPS = 3
 """Steps of the baseline before the first block. It may never have run here: the first compiles its backward."""
@@ -68,14 +68,14 @@ def judge_quads(quads: Sequence[CanaryQuad], signal: Signal, policy: TrialPolicy
     if signal in (Signal.DUE, Signal.PROMISE) and len(slower_by) == 1 and slower_by[0] <= 0:
         return Finding(None)
     if len(slower_by) >= FEWEST_QUADS:
-        if safe_t(slower_by, bias) >= -math.log(policy.alpha):
+        if compute_safe_t(slower_by, bias) >= -math.log(policy.alpha):
             return Finding(_describe_slowdown(slower_by))
-        if safe_t([-value for value in slower_by]) >= -math.log(policy.alpha):
+        if compute_safe_t([-value for value in slower_by]) >= -math.log(policy.alpha):
             return Finding(None)
     most = policy.process_pairs * policy.quads_per_pair
     if len(slower_by) < most and len(quads) - len(slower_by) <= policy.void_quads_allowed:
         return None
-    if len(slower_by) == most and trimmed_interval(slower_by, policy.alpha)[0] > bias:
+    if len(slower_by) == most and compute_trimmed_interval(slower_by, policy.alpha)[0] > bias:
         return Finding(_describe_slowdown(slower_by))
     return Finding(None)
 

@@ -84,7 +84,7 @@ class CanarySteps:
         """True while a canary is under way."""
         return self._canary is not None
 
-    def reserve(self) -> bool:
+    def try_reserve(self) -> bool:
         """Return whether a canary may start: no other program measures whole steps."""
         return not self._pair.whole_steps or _WHOLE_STEPS.acquire(self)
 

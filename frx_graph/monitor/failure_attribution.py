@@ -12,10 +12,10 @@ from typing import Any
 from torch import Tensor
 from torch import distributed as dist
 
-from frx_graph.capture.tracing_context import unseen_by_saved_tensor_hooks
+from frx_graph.capture.tracing_context import hide_from_saved_tensor_hooks
 from frx_graph.compiler.fallback import LazyBaseline
-from frx_graph.errors import first_line, out_of_memory
-from frx_graph.monitor.shadow_run import count_copied_bytes, reproduces_failure
+from frx_graph.errors import is_out_of_memory, summarize_error
+from frx_graph.monitor.shadow_run import count_copied_bytes, try_reproduce_failure
 from frx_graph.monitor.step_metrics import StepMetrics
 
 
@@ -42,7 +42,7 @@ class FailureAttribution:
 
         The baseline computes the call on copies of them, if there is memory for that.
         """
-        if not out_of_memory(failure) and not self._metrics.is_device_usable():
+        if not is_out_of_memory(failure) and not self._metrics.is_device_usable():
             return None
         self._failed_calls += 1
         if self._failed_calls & (self._failed_calls - 1):
@@ -52,29 +52,29 @@ class FailureAttribution:
         if not self._repeatable:
             return _attribute_unexamined(failure)
         try:
-            if not self._metrics.fits(count_copied_bytes(args, written)):
+            if not self._metrics.can_fit(count_copied_bytes(args, written)):
                 return _attribute_without_memory(failure)
-            with unseen_by_saved_tensor_hooks():
+            with hide_from_saved_tensor_hooks():
                 program = self._baseline.get_program(args)
-                baseline_fails = reproduces_failure(program, args, written, self._metrics.device)
+                baseline_fails = try_reproduce_failure(program, args, written, self._metrics.device)
         except Exception as error:  # noqa: BLE001 - the user must get the program's failure, not this one
-            return _attribute_without_memory(failure) if out_of_memory(error) else _attribute_unexamined(failure)
+            return _attribute_without_memory(failure) if is_out_of_memory(error) else _attribute_unexamined(failure)
         if baseline_fails is None:
             return _attribute_unexamined(failure)
         if baseline_fails:
             return None
-        return Attribution(f"it failed where the baseline does not: {first_line(failure)}", recorded=True)
+        return Attribution(f"it failed where the baseline does not: {summarize_error(failure)}", recorded=True)
 
     def attribute_backward(self, failure: Exception) -> Attribution | None:
         """Attribute the failure of a backward, if it is a compiler's or lacks memory.
 
         The user's own code may cause others: by a second backward, or a write into what was saved.
         """
-        if out_of_memory(failure):
+        if is_out_of_memory(failure):
             return _attribute_out_of_memory(failure)
         if not _is_compiler_error(failure) or not self._metrics.is_device_usable():
             return None
-        reason = f"its backward failed, which cannot be made again by the baseline: {first_line(failure)}"
+        reason = f"its backward failed, which cannot be made again by the baseline: {summarize_error(failure)}"
         return Attribution(reason, recorded=True)
 
 
@@ -105,21 +105,23 @@ def _report_errors(backward: Callable[..., Any], report: Callable[[Exception], N
 
 
 def _attribute_unexamined(failure: Exception) -> Attribution:
-    if out_of_memory(failure):
+    if is_out_of_memory(failure):
         return _attribute_out_of_memory(failure)
     if _is_one_of_several_ranks():
-        return Attribution(f"{first_line(failure)}; of several ranks another one may be the reason", recorded=False)
-    reason = f"it failed, in a call that cannot be made again by the baseline: {first_line(failure)}"
+        return Attribution(
+            f"{summarize_error(failure)}; of several ranks another one may be the reason", recorded=False
+        )
+    reason = f"it failed, in a call that cannot be made again by the baseline: {summarize_error(failure)}"
     return Attribution(reason, recorded=True)
 
 
 def _attribute_out_of_memory(failure: Exception) -> Attribution:
     # A search for the largest batch size, for example, provokes such failures.
-    return Attribution(f"{first_line(failure)}; the baseline may lack memory, too", recorded=False)
+    return Attribution(f"{summarize_error(failure)}; the baseline may lack memory, too", recorded=False)
 
 
 def _attribute_without_memory(failure: Exception) -> Attribution:
-    reason = f"{first_line(failure)}; there is no memory to see whether the baseline fails as well"
+    reason = f"{summarize_error(failure)}; there is no memory to see whether the baseline fails as well"
     return Attribution(reason, recorded=False)
 
 

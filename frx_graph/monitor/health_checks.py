@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from frx_graph.measure.inductor.compilations import frames_compiled
+from frx_graph.measure.inductor.compilations import count_compiled_frames
 from frx_graph.monitor.health_signals import HealthSample, HealthSignals, PromisedTimes, Signal
 from frx_graph.monitor.program_pair import CallHistory, ProgramPair
 from frx_graph.monitor.shadow_run import call_after_backward, has_nonfinite
@@ -27,14 +27,14 @@ class HealthChecks:
         """Clock when the last step began."""
         self._pair = pair
         self._history = history
-        self._frames = frames_compiled()
+        self._frames = count_compiled_frames()
         self._bad_gradients = False
         self._stop_waiting: Callable[[], None] = lambda: None
 
     def restart(self) -> None:
         """Forget the steps since the last check, as after a canary."""
         self.began = None
-        self._frames = frames_compiled()
+        self._frames = count_compiled_frames()
         self.seconds = []
 
     def check(self, step: int, args: Sequence[Any], outputs: Sequence[Tensor]) -> Signal | None:

@@ -121,7 +121,7 @@ class HealthSignals:
             (Signal.DUE, self._next_canary is not None and sample.step >= self._next_canary),
             (Signal.PROMISE, self._unproved),
         ):
-            if there and not self._waits(signal):
+            if there and not self._must_wait(signal):
                 return signal
         return None
 
@@ -141,7 +141,7 @@ class HealthSignals:
         if signal is Signal.PROMISE:
             self._unproved = False
 
-    def _waits(self, signal: Signal) -> bool:
+    def _must_wait(self, signal: Signal) -> bool:
         if not self._quiet.get(signal):
             return False
         self._quiet[signal] -= 1

@@ -11,23 +11,23 @@ from typing import Any
 import torch
 from torch import fx
 
-from frx_graph.capture.graph_signature import repeatable
+from frx_graph.capture.graph_signature import is_repeatable
 from frx_graph.capture.tracing_context import has_saved_tensor_hooks
 from frx_graph.compiler.fallback import LazyBaseline
 from frx_graph.compiler.pre_autograd import Compiled
-from frx_graph.errors import out_of_memory
+from frx_graph.errors import is_out_of_memory
 from frx_graph.monitor.canary_steps import CanarySteps
 from frx_graph.monitor.checkpointed_calls import CheckpointReplay
 from frx_graph.monitor.health_checks import HealthChecks
 from frx_graph.monitor.health_signals import PromisedTimes, Signal, find_next_check
 from frx_graph.monitor.plan_control import PlanControl, RollBack
 from frx_graph.monitor.program_pair import Call, CallHistory, Program, ProgramPair, read_versions
-from frx_graph.monitor.shadow_run import NOT_FINITE, has_nonfinite, introduces_nonfinite, list_tensors
+from frx_graph.monitor.shadow_run import NOT_FINITE, has_new_nonfinite, has_nonfinite, list_tensors
 from frx_graph.monitor.shadow_steps import VALUE_SIGNALS, ShadowSteps
 from frx_graph.monitor.step_metrics import StepMetrics
-from frx_graph.support.process_state import Generators
+from frx_graph.support.process_state import RandomGenerators
 from frx_graph.support.torch_internals import FakeTensor
-from frx_graph.trials.environment import device_of
+from frx_graph.trials.environment import find_device
 from frx_graph.trials.policy import TrialPolicy
 
 
@@ -122,7 +122,7 @@ class MonitoredProgram:
         health.began = began
         if self._steps + 1 >= self._next_check:
             return self._run_checked(args, began)
-        generators = Generators(self.pair.metrics.device) if self._history.draws else None
+        generators = RandomGenerators(self.pair.metrics.device) if self._history.draws else None
         try:
             result = self._control.program(*args)
         except Exception as error:  # noqa: BLE001 - raised again, unless the baseline computes the call
@@ -136,7 +136,7 @@ class MonitoredProgram:
         if any(isinstance(arg, FakeTensor) for arg in args):
             # DDP's graph optimizer runs the program on fake tensors while it compiles.
             return self._control.program(*args)
-        versions, generators = read_versions(args), Generators(self.pair.metrics.device)
+        versions, generators = read_versions(args), RandomGenerators(self.pair.metrics.device)
         call = Call(args, generators)
         try:
             result = self._control.program(*args)
@@ -149,7 +149,7 @@ class MonitoredProgram:
             self._health.seconds.append(self._read_seconds() - began)
         self._steps += 1
         self._next_check = find_next_check(self._steps)
-        self._history.draws |= generators.moved()
+        self._history.draws |= generators.have_moved()
         return self._check(call, result)
 
     def _check(self, call: Call, result: Any) -> Any:
@@ -174,7 +174,7 @@ class MonitoredProgram:
 
     def _recompute(self, call: Call, result: Any) -> Any:
         expected = call.replay(self.pair.baseline.get_program(call.args))
-        if any(map(introduces_nonfinite, list_tensors(expected), list_tensors(result))):
+        if any(map(has_new_nonfinite, list_tensors(expected), list_tensors(result))):
             self._control.fall_back(NOT_FINITE)
         else:
             self._health.signals.clear(Signal.NOT_FINITE)
@@ -191,7 +191,7 @@ class MonitoredProgram:
                 if signal is not None:
                     self._health.signals.clear(signal)
                 return self._control.run(args)
-            if signal not in VALUE_SIGNALS and not self._canary.reserve():
+            if signal not in VALUE_SIGNALS and not self._canary.try_reserve():
                 # If the signal persists at the next check, it is followed up then.
                 return self._control.run(args)
             if signal in VALUE_SIGNALS or (signal is Signal.DUE and self.pair.can_repeat(args)):
@@ -226,7 +226,7 @@ class MonitoredProgram:
         try:
             result = self._checkpoints.call(program, args)
         except Exception as error:
-            if out_of_memory(error):
+            if is_out_of_memory(error):
                 # The frames hold what was computed so far, which may be the memory that was lacking.
                 traceback.clear_frames(error.__traceback__)
                 self._control.attribute(args, error)
@@ -253,9 +253,9 @@ def make_monitored_backend(
             planned(dynamo, inputs, **how),
             kept,
             policy=policy,
-            metrics=StepMetrics(device_of(inputs)),
+            metrics=StepMetrics(find_device(inputs)),
             train=torch.is_grad_enabled() and any(tensor.requires_grad for tensor in list_tensors(inputs)),
-            repeatable=repeatable(dynamo),
+            repeatable=is_repeatable(dynamo),
         )
         return MonitoredProgram(pair, promise=promise, roll_back=roll_back, is_withdrawn=is_withdrawn)
 

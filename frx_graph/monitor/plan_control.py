@@ -8,10 +8,10 @@ from typing import Any
 
 from torch import Tensor
 
-from frx_graph.errors import first_line, out_of_memory
+from frx_graph.errors import is_out_of_memory, summarize_error
 from frx_graph.monitor.failure_attribution import Attribution, FailureAttribution, report_backward_errors
 from frx_graph.monitor.program_pair import Call, CallHistory, Program, ProgramPair
-from frx_graph.support.user_warning import warn_and_go_on
+from frx_graph.support.user_warning import warn_user
 
 RollBack = Callable[[str], None]
 """Records that the plan is not used any more, for a reason in one line. Does not raise."""
@@ -57,7 +57,7 @@ class PlanControl:
         except Exception as error:
             # The program's own, whatever it is.
             raise error from None
-        self.fall_back(f"it failed where the baseline does not: {first_line(failure)}")
+        self.fall_back(f"it failed where the baseline does not: {summarize_error(failure)}")
         return result
 
     def recover_by_plan(self, call: Call, failure: Exception) -> Any:
@@ -88,8 +88,8 @@ class PlanControl:
     def stop(self, error: Exception) -> None:
         """Run the baseline from the next call on, since monitoring itself has failed."""
         self.give_up()
-        warn_and_go_on(
-            f"frx cannot watch a graph with a promoted plan ({first_line(error)}): the baseline runs from now on"
+        warn_user(
+            f"frx cannot watch a graph with a promoted plan ({summarize_error(error)}): the baseline runs from now on"
         )
 
     def give_up(self) -> None:
@@ -100,7 +100,7 @@ class PlanControl:
 
     def _attribute_backward(self, error: Exception) -> None:
         # The backwards of a shadow run's two programs may need memory that one alone does not.
-        of_both = out_of_memory(error) and self._history.free_shadow is not None
+        of_both = is_out_of_memory(error) and self._history.free_shadow is not None
         if not self.given_up and not of_both:
             self._follow(self._attribution.attribute_backward(error))
 
@@ -112,4 +112,4 @@ class PlanControl:
             return
         self.give_up()
         reason = attribution.reason
-        warn_and_go_on(f"frx went back to the baseline for a graph whose plan failed ({reason}): this is not recorded")
+        warn_user(f"frx went back to the baseline for a graph whose plan failed ({reason}): this is not recorded")

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from frx_graph.compiler.fallback import LazyBaseline
 from frx_graph.monitor.step_metrics import StepMetrics
-from frx_graph.support.process_state import Generators
+from frx_graph.support.process_state import RandomGenerators
 from frx_graph.trials.policy import TrialPolicy
 
 Program = Callable[..., Any]
@@ -54,12 +54,12 @@ class Call:
     """The arguments of a call, and the random number generators before it if the program may draw from them."""
 
     args: Sequence[Any]
-    generators: Generators | None
+    generators: RandomGenerators | None
 
     def replay(self, program: Program) -> Any:
         """Make the same call by `program`, which draws the same random numbers."""
         if self.generators is not None:
-            self.generators.put_back()
+            self.generators.restore()
         return program(*self.args)
 
 
@@ -79,7 +79,7 @@ class CallHistory:
 
     def begin(self, args: Sequence[Any]) -> Call:
         """Return the call that is about to be made."""
-        return Call(args, Generators(self._pair.metrics.device) if self.draws else None)
+        return Call(args, RandomGenerators(self._pair.metrics.device) if self.draws else None)
 
     def can_retry(self, args: Sequence[Any]) -> bool:
         """Return whether a call that has failed can be made again: it has written into no input."""

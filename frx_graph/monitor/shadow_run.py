@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.autograd import Variable
 
-from frx_graph.errors import first_line, out_of_memory
-from frx_graph.support.process_state import Generators
+from frx_graph.errors import is_out_of_memory, summarize_error
+from frx_graph.support.process_state import RandomGenerators
 
 _PLAINLY_WRONG = {torch.float64: 1e-6, torch.float32: 1e-2}
 """Root mean square of the difference, relative to that of the values."""
@@ -41,7 +41,7 @@ def has_nonfinite(values: Sequence[Tensor | None]) -> bool:
     return any(not bool(torch.isfinite(value).all()) for value in floating)
 
 
-def introduces_nonfinite(baseline: Tensor, planned: Tensor) -> bool:
+def has_new_nonfinite(baseline: Tensor, planned: Tensor) -> bool:
     """Return whether a value of `planned` is not finite where that of `baseline` is."""
     if not baseline.is_floating_point() or baseline.shape != planned.shape:
         return False
@@ -68,22 +68,22 @@ class ShadowRun:
         self._results: list[Tensor] = []
         self._error: str | None = None
 
-    def run(self, program: Program, drawn_from: Generators) -> bool:
+    def run(self, program: Program, drawn_from: RandomGenerators) -> bool:
         """Compute the call by `program`, with the random numbers from `drawn_from` on, and keep its results.
 
         Afterwards the generators are as before. Returns False if memory does not suffice.
         """
-        generators = Generators(self._device)
-        drawn_from.put_back()
+        generators = RandomGenerators(self._device)
+        drawn_from.restore()
         try:
             self._results = list_tensors(program(*self._copies))
         except Exception as error:  # noqa: BLE001 - a failure is a finding
-            if out_of_memory(error):
+            if is_out_of_memory(error):
                 return False
-            self._error = f"it failed where the baseline does not: {first_line(error)}"
+            self._error = f"it failed where the baseline does not: {summarize_error(error)}"
         finally:
-            self._random = drawn_from.moved()
-            generators.put_back()
+            self._random = drawn_from.have_moved()
+            generators.restore()
         return True
 
     @property
@@ -106,7 +106,7 @@ class ShadowRun:
                 # The two programs may draw other elements from the same generator.
                 if has_nonfinite([found]) and not has_nonfinite([expected]):
                     return NOT_FINITE
-            elif introduces_nonfinite(expected, found):
+            elif has_new_nonfinite(expected, found):
                 return NOT_FINITE
             elif (difference := _find_difference(expected, found)) is not None:
                 return difference
@@ -155,7 +155,7 @@ def count_copied_bytes(args: Sequence[Any], written: frozenset[int]) -> int:
     return sum(size for i, size in enumerate(_measure_storages(args)) if size is not None and i in written)
 
 
-def reproduces_failure(
+def try_reproduce_failure(
     program: Program, args: Sequence[Any], written: frozenset[int], device: torch.device
 ) -> bool | None:
     """Return whether `program` fails too in a call in which another one has failed; None if that cannot be found out.
@@ -166,7 +166,7 @@ def reproduces_failure(
         shadow = ShadowRun(args, written, device)
     except ValueError:
         return None
-    return not shadow.run(program, Generators(device)) or shadow.has_failed
+    return not shadow.run(program, RandomGenerators(device)) or shadow.has_failed
 
 
 def call_after_backward(args: Sequence[Any], callback: Callable[[bool], None]) -> Callable[[], None]:

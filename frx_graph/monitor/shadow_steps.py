@@ -9,8 +9,8 @@ from frx_graph.monitor.health_signals import HealthSignals, Signal
 from frx_graph.monitor.plan_control import PlanControl
 from frx_graph.monitor.program_pair import Call, CallHistory, ProgramPair
 from frx_graph.monitor.shadow_run import ShadowRun, list_tensors
-from frx_graph.support.process_state import Generators
-from frx_graph.support.user_warning import warn_and_go_on
+from frx_graph.support.process_state import RandomGenerators
+from frx_graph.support.user_warning import warn_user
 
 VALUE_SIGNALS = (Signal.NOT_FINITE, Signal.LOSS)
 """Signals that a comparison of one call's results settles; the others take a canary."""
@@ -36,7 +36,7 @@ class ShadowSteps:
         if shadow is None and signal in VALUE_SIGNALS:
             self._signals.clear(signal)
             return self._control.run(args), False
-        program, generators = self._pair.baseline.get_program(args), Generators(self._pair.metrics.device)
+        program, generators = self._pair.baseline.get_program(args), RandomGenerators(self._pair.metrics.device)
         try:
             result = program(*args)
         except Exception as error:
@@ -68,7 +68,7 @@ class ShadowSteps:
         if not self._pair.can_repeat(args):
             return None
         try:
-            if not self._pair.metrics.fits_twice():
+            if not self._pair.metrics.can_fit_twice():
                 self._warn_of_memory(signal)
                 return None
             return ShadowRun(args, self._history.written, self._pair.metrics.device)
@@ -79,7 +79,7 @@ class ShadowSteps:
         # Once, and only for what stays unknown: a canary that is due is measured all the same.
         if signal in VALUE_SIGNALS and not self._warned_of_memory:
             self._warned_of_memory = True
-            warn_and_go_on(
+            warn_user(
                 f"frx does not compare a graph with a promoted plan with its baseline, though {signal.value}: there is "
                 "no memory for a step of both"
             )

@@ -11,10 +11,10 @@ from pathlib import Path
 import psutil
 import torch
 
-from frx_graph.errors import out_of_memory
-from frx_graph.measure.inductor.compilations import frames_compiled
-from frx_graph.measure.machine.control_groups import available_memory
-from frx_graph.trials.block_watch import block_watch, watched
+from frx_graph.errors import is_out_of_memory
+from frx_graph.measure.inductor.compilations import count_compiled_frames
+from frx_graph.measure.machine.control_groups import get_available_memory
+from frx_graph.trials.block_watch import find_watched, watch_block
 from frx_graph.trials.samples import Disturbance
 
 _USABLE = 0.9
@@ -55,18 +55,18 @@ class StepMetrics:
         """Return the frames compiled so far, and the bytes held: by tensors on a GPU, else by the process."""
         on_gpu = self.device.type == "cuda"
         held = torch.cuda.memory_allocated(self.device) if on_gpu else psutil.Process().memory_info().rss
-        return Footprint(frames_compiled(), held)
+        return Footprint(count_compiled_frames(), held)
 
-    def fits_twice(self) -> bool:
+    def can_fit_twice(self) -> bool:
         """Return whether there is memory for two steps at once, as far as the system tells.
 
         A step takes at most what was held at the peak, beyond what is held now.
         """
         on_gpu = self.device.type == "cuda"
         peak = torch.cuda.max_memory_allocated(self.device) if on_gpu else _read_resident_peak()
-        return fits_twice(peak, self.read_footprint().held_bytes, self._read_free_bytes())
+        return has_room_twice(peak, self.read_footprint().held_bytes, self._read_free_bytes())
 
-    def fits(self, copied_bytes: int) -> bool:
+    def can_fit(self, copied_bytes: int) -> bool:
         """Return whether there is memory for copies, and as much again for a step; True if the system does not tell."""
         left = self._read_free_bytes()
         return left is None or 2 * copied_bytes <= left
@@ -78,12 +78,12 @@ class StepMetrics:
         try:
             torch.cuda.synchronize(self.device)
         except torch.AcceleratorError as error:
-            return out_of_memory(error)
+            return is_out_of_memory(error)
         return True
 
     def _read_free_bytes(self) -> int | None:
         if self.device.type != "cuda":
-            return available_memory()
+            return get_available_memory()
         free, total = torch.cuda.mem_get_info(self.device)
         allowed = int(total * torch.cuda.get_per_process_memory_fraction(self.device))
         reserved = torch.cuda.memory_reserved(self.device)
@@ -91,10 +91,10 @@ class StepMetrics:
 
     def watch_disturbances(self) -> AbstractContextManager[Callable[[], Disturbance | None]]:
         """Watch what else happens during a block; the context's value returns what disturbed it."""
-        return block_watch(watched(self.device))
+        return watch_block(find_watched(self.device))
 
 
-def fits_twice(peak_bytes: int | None, held_bytes: int, left_bytes: int | None) -> bool:
+def has_room_twice(peak_bytes: int | None, held_bytes: int, left_bytes: int | None) -> bool:
     """Return whether twice the peak beyond what is held now is free; True if that is unknown."""
     if peak_bytes is None or left_bytes is None:
         return True

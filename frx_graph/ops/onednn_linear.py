@@ -27,7 +27,7 @@ LIBRARY.define(
 )
 
 
-def _product(x: Tensor, w: Tensor, bias: Tensor | None) -> Tensor:
+def _compute_product(x: Tensor, w: Tensor, bias: Tensor | None) -> Tensor:
     """Return `x @ w + bias`. Shapes (m, k), (k, n), (n,); the result is (m, n), contiguous."""
     if x.shape[1] == 0:
         # oneDNN has no product of nothing, to which symbolic sizes may come.
@@ -47,13 +47,13 @@ def _overlaps(w: Tensor) -> bool:
     return count > 1 and size > 1 and inner * size > outer
 
 
-def _shape_of_product(x: Tensor, w: Tensor, _bias: Tensor | None) -> Tensor:
+def _infer_product(x: Tensor, w: Tensor, _bias: Tensor | None) -> Tensor:
     torch_check(x.dim() == 2 and w.dim() == 2 and x.shape[1] == w.shape[0])
     return x.new_empty((x.shape[0], w.shape[1]))
 
 
-LIBRARY.impl("product", _product, "CPU")
-torch.library.register_fake("frx_graph::product", _shape_of_product, lib=LIBRARY)
+LIBRARY.impl("product", _compute_product, "CPU")
+torch.library.register_fake("frx_graph::product", _infer_product, lib=LIBRARY)
 
 
 def has_onednn() -> bool:
@@ -68,7 +68,7 @@ LIBRARY.define(
 )
 
 
-def _gradients(
+def _compute_gradients(
     g: Tensor,
     x: Tensor,
     w: Tensor,
@@ -93,5 +93,5 @@ def _gradients(
     return [gradient for gradient, asked in zip(found, mask, strict=True) if asked]
 
 
-LIBRARY.impl("convolution_gradients", _gradients, "CPU")
-torch.library.register_fake("frx_graph::convolution_gradients", _gradients, lib=LIBRARY)
+LIBRARY.impl("convolution_gradients", _compute_gradients, "CPU")
+torch.library.register_fake("frx_graph::convolution_gradients", _compute_gradients, lib=LIBRARY)

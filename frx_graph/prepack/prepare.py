@@ -14,7 +14,7 @@ from torch.nn.parameter import is_lazy
 from frx_graph.capture.captured_graph import Capture, CapturedGraph, Phase
 from frx_graph.capture.model import capture_model
 from frx_graph.capture.model_call import check_call
-from frx_graph.compiler.operator_times import with_measured_times
+from frx_graph.compiler.operator_times import add_measured_times
 from frx_graph.errors import PrepareError
 from frx_graph.facts.build import build_graph_facts
 from frx_graph.options import check_inner
@@ -24,7 +24,7 @@ from frx_graph.passes.rewrites.layout.conversion import MEMORY_FORMATS
 from frx_graph.passes.rewrites.preconvert_weights import StoredWeight
 from frx_graph.passes.rewrites.rewrite import RewriteSubject
 from frx_graph.records import Refusal
-from frx_graph.support.garbage_collection import referring_dicts
+from frx_graph.support.garbage_collection import find_referring_dicts
 from frx_graph.support.torch_internals import count_storage_users
 
 _ROOT = "model."
@@ -93,7 +93,7 @@ def _prepare(model: nn.Module, capture: Capture, inner: str) -> Prepared:
 def _choose_orders(graphs: Sequence[CapturedGraph], inner: str) -> tuple[dict[str, Order], list[Refusal]]:
     """Return the order to store each weight in, by its path, and the refusals; one refusal of a weight in any graph
     holds for all."""
-    outcomes = [outcome for graph in graphs for outcome in preconvert_weights.propose(_subject(graph, inner))]
+    outcomes = [outcome for graph in graphs for outcome in preconvert_weights.propose(_make_subject(graph, inner))]
     refused = [outcome for outcome in outcomes if isinstance(outcome, Refusal)]
     wanted: dict[str, set[Order]] = {}
     for outcome in outcomes:
@@ -108,7 +108,7 @@ def _choose_orders(graphs: Sequence[CapturedGraph], inner: str) -> tuple[dict[st
     return {path: orders.pop() for path, orders in wanted.items() if path not in left}, refused
 
 
-def _subject(graph: CapturedGraph, inner: str) -> RewriteSubject:
+def _make_subject(graph: CapturedGraph, inner: str) -> RewriteSubject:
     subject = RewriteSubject(
         facts=build_graph_facts(graph),
         # Forward and backward are in one graph here, each convolution with its own times.
@@ -116,7 +116,7 @@ def _subject(graph: CapturedGraph, inner: str) -> RewriteSubject:
         inner="inductor" if inner == "inductor" else "eager",
         visible=frozenset(graph.outputs_visible),
     )
-    return with_measured_times(subject, prepared=True)
+    return add_measured_times(subject, prepared=True)
 
 
 def _check_storable(parameters: Mapping[str, nn.Parameter]) -> None:
@@ -128,7 +128,7 @@ def _check_storable(parameters: Mapping[str, nn.Parameter]) -> None:
             "processes may reduce the gradients by how the weights are stored",
             "convert all weights in every process with model.to(memory_format=...), before DistributedDataParallel",
         )
-    with_state = _with_optimizer_state(list(parameters.values()))
+    with_state = _find_optimizer_state(list(parameters.values()))
     for name, parameter in parameters.items():
         if type(parameter) is not nn.Parameter:
             reason = f"it is a {type(parameter).__name__}, a tensor of another kind"
@@ -152,9 +152,9 @@ def _shares_memory(tensor: Tensor) -> bool:
     return part or in_other_processes or count_storage_users(tensor) != count_storage_users(torch.empty(1))
 
 
-def _with_optimizer_state(parameters: Collection[nn.Parameter]) -> frozenset[int]:
+def _find_optimizer_state(parameters: Collection[nn.Parameter]) -> frozenset[int]:
     """Return those that any optimizer has updated already, by `id`: they are keys of its state."""
-    tables = referring_dicts(list(parameters))
+    tables = find_referring_dicts(list(parameters))
     return frozenset(
         id(key) for table in tables for key, state in list(table.items()) if isinstance(state, dict) and state
     )

@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 from datetime import UTC, datetime, timedelta
 
-from frx_graph.compiler.plans import permits, recorded_plan
+from frx_graph.compiler.plans import is_permitted, make_recorded_plan
 from frx_graph.errors import LedgerMissingError
-from frx_graph.ledger.decision import AUTOPILOT, expiry, this_process
-from frx_graph.ledger.fast_path import promotions, stands_only_elsewhere
+from frx_graph.ledger.decision import AUTOPILOT, make_expiry, make_process_author
+from frx_graph.ledger.fast_path import is_active_only_elsewhere, read_promotions
 from frx_graph.options import BackendOptions
 from frx_graph.promotion.process_record import ProcessRecord
 from frx_graph.promotion.promoted_plan import Promotion, Subject
@@ -31,7 +31,7 @@ class ActivePlans:
             found = self.find(subject)
             if found is None and options.mode == "apply":
                 with contextlib.suppress(LedgerMissingError):
-                    if not self._warnings.has_warned("elsewhere") and stands_only_elsewhere(
+                    if not self._warnings.has_warned("elsewhere") and is_active_only_elsewhere(
                         subject.place, subject.signature, subject.environment
                     ):
                         self._warnings.warn(
@@ -45,18 +45,18 @@ class ActivePlans:
     def find(self, subject: Subject) -> Promotion | None:
         """Return the active plan, once it is recorded as applied, or None. Raises `LedgerError`."""
         try:
-            promoted = promotions(subject.place, subject.signature, subject.environment)
+            promoted = read_promotions(subject.place, subject.signature, subject.environment)
         except LedgerMissingError:
             return None
         # Another policy may have promoted plans of a risk that this one does not allow.
-        allowed = (one.decision for one in promoted if permits(subject.policy.risk, one.decision.candidates))
+        allowed = (one.decision for one in promoted if is_permitted(subject.policy.risk, one.decision.candidates))
         decision = next(allowed, None)
         if decision is None:
             return None
-        plan = recorded_plan(decision.candidates)
+        plan = make_recorded_plan(decision.candidates)
         now = datetime.now(UTC)
         age = timedelta(days=subject.policy.decision_max_age_days)
-        if (too_old := expiry(decision, age, now=now, by=this_process(AUTOPILOT))) is not None:
+        if (too_old := make_expiry(decision, age, now=now, by=make_process_author(AUTOPILOT))) is not None:
             # A promotion under another policy may be too old for this one only.
             if decision.policy == subject.policy.hash:
                 self._record.record_expired(subject, too_old)

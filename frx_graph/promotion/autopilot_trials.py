@@ -11,13 +11,13 @@ from torch import fx
 
 from frx_graph.errors import LedgerRefusedError, TravelError, TrialError
 from frx_graph.ledger.decision import Decision
-from frx_graph.ledger.fast_path import append
+from frx_graph.ledger.fast_path import append_decisions
 from frx_graph.options import BackendOptions
 from frx_graph.promotion.active_plan import ActivePlans
 from frx_graph.promotion.history import find_rejected, is_blocked, is_settled
 from frx_graph.promotion.process_record import ProcessRecord
 from frx_graph.promotion.promoted_plan import Promotion, Subject
-from frx_graph.reports.progress import stages
+from frx_graph.reports.progress import show_stages
 from frx_graph.support.user_warning import WarnOnce
 
 
@@ -80,7 +80,7 @@ class AutopilotTrials:
         # First, since the user must not wait for a trial whose decision would be lost.
         with self._record.reach(subject.place):
             check_writable(subject.place)
-        with stages() as progress, self._count_seconds(), self._record.reach(subject.place):
+        with show_stages() as progress, self._count_seconds(), self._record.reach(subject.place):
             try_graph(
                 dynamo,
                 inputs,
@@ -108,6 +108,6 @@ def _append_decisions(subject: Subject, decisions: Sequence[Decision]) -> None:
     if is_blocked(subject):
         raise TrialError("a plan of the graph was rolled back meanwhile, so that nothing more is tried")
     try:
-        append(subject.place, decisions)
+        append_decisions(subject.place, decisions)
     except LedgerRefusedError as refused:
         raise TrialError(f"others have decided about the graph meanwhile: {refused.message}") from refused

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 
-from frx_graph.compiler.plans import permits, recorded_plan
+from frx_graph.compiler.plans import is_permitted, make_recorded_plan
 from frx_graph.errors import LedgerMissingError
 from frx_graph.ledger.active_plans import PlanState, Step
 from frx_graph.ledger.decision import Kind
-from frx_graph.ledger.fast_path import decided
+from frx_graph.ledger.fast_path import read_decided
 from frx_graph.promotion.promoted_plan import Subject
 
 _TRIED_AGAIN_AFTER = timedelta(days=1)
@@ -45,7 +45,7 @@ def _has_rollback(plans: Iterable[PlanState]) -> bool:
 
 
 def _is_ended_search(plan: PlanState) -> bool:
-    return plan.plan == recorded_plan(()).hash and plan.state in (Kind.REJECTED, Kind.INCONCLUSIVE)
+    return plan.plan == make_recorded_plan(()).hash and plan.state in (Kind.REJECTED, Kind.INCONCLUSIVE)
 
 
 def _is_open(plan: PlanState, ended: Step, now: datetime) -> bool:
@@ -71,11 +71,11 @@ def _find_relevant(subject: Subject) -> Iterator[PlanState]:
     """
     oldest = datetime.now(UTC) - timedelta(days=subject.policy.decision_max_age_days)
     try:
-        found = decided(subject.place, subject.signature, subject.environment)
+        found = read_decided(subject.place, subject.signature, subject.environment)
     except LedgerMissingError:
         return
     for plan, event in found:
-        if plan.state is not Kind.ROLLED_BACK and not permits(subject.policy.risk, event.decision.candidates):
+        if plan.state is not Kind.ROLLED_BACK and not is_permitted(subject.policy.risk, event.decision.candidates):
             continue
         of_this_policy = event.decision.policy == subject.policy.hash
         match plan.state:

@@ -10,14 +10,14 @@ from typing import Any
 import torch
 from torch import fx
 
-from frx_graph.capture.graph_signature import compiled_signature, graph_signature
-from frx_graph.config import advise_config, policy_of
+from frx_graph.capture.graph_signature import hash_compilation, hash_graph
+from frx_graph.config import read_advise_config, read_policy_table
 from frx_graph.distributed.consensus import has_several_ranks
 from frx_graph.distributed.handshake import get_handshake
 from frx_graph.distributed.plan_offer import PlanOffer
 from frx_graph.errors import LedgerError
 from frx_graph.ledger.decision import Kind
-from frx_graph.ledger.fast_path import decided
+from frx_graph.ledger.fast_path import read_decided
 from frx_graph.options import BackendOptions
 from frx_graph.promotion.active_plan import ActivePlans
 from frx_graph.promotion.autopilot_trials import AutopilotTrials
@@ -72,7 +72,7 @@ class RankAgreement:
         `AgreementError` on the ranks that report a disagreement.
         """
         handshake = get_handshake().ensure_done(options)
-        signature = compiled_signature(dynamo.graph, options.inner, options.inner_mode)
+        signature = hash_compilation(dynamo.graph, options.inner, options.inner_mode)
         if not handshake.covers(signature, options):
             return None
         # Made inside the agreement, so that the other ranks hear of its errors.
@@ -89,8 +89,8 @@ class RankAgreement:
             return self.find_objection(get_subject(), options, offered)
 
         # Without the options: ranks with different ones must meet, so that the difference is reported at once.
-        topic = f"{graph_signature(dynamo.graph)} {torch.is_grad_enabled()}"
-        policy = options.policy or policy_of(advise_config(Path.cwd()))
+        topic = f"{hash_graph(dynamo.graph)} {torch.is_grad_enabled()}"
+        policy = options.policy or read_policy_table(read_advise_config(Path.cwd()))
         seconds = policy.agreement_seconds
         found = handshake.agree_on(topic, seconds, propose, validate)
         if found is not None and PlanOffer.model_validate_json(found).plan is None:
@@ -119,7 +119,7 @@ class RankAgreement:
             return f"plan {offer.plan} was rolled back in its process"
         try:
             with self._record.reach(subject.place):
-                plans = decided(subject.place, subject.signature, subject.environment)
+                plans = read_decided(subject.place, subject.signature, subject.environment)
         except LedgerError:
             # A ledger that is missing or cannot be read has no objection.
             return None

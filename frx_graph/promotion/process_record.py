@@ -11,8 +11,8 @@ from torch import distributed as dist
 
 from frx_graph.distributed.consensus import has_several_ranks
 from frx_graph.errors import LedgerUnreachableError
-from frx_graph.ledger.decision import AUTOPILOT, Decision, Kind, as_reason, this_process
-from frx_graph.ledger.fast_path import append
+from frx_graph.ledger.decision import AUTOPILOT, Decision, Kind, format_reason, make_process_author
+from frx_graph.ledger.fast_path import append_decisions
 from frx_graph.ledger.location import Location
 from frx_graph.promotion.promoted_plan import Promotion, Subject
 
@@ -39,7 +39,7 @@ class ProcessRecord:
             if promotion.key in self._withdrawn:
                 return False
             self._withdrawn.add(promotion.key)
-        promotion.withdraw(as_reason(reason))
+        promotion.withdraw(format_reason(reason))
         return True
 
     def is_withdrawn(self, promotion: Promotion) -> bool:
@@ -59,14 +59,14 @@ class ProcessRecord:
                 reason = "promoted for this graph in this environment"
                 if has_several_ranks():
                     reason += f", offered to {dist.get_world_size()} ranks"
-                by = this_process(AUTOPILOT)
-                event = decision.followed_by(Kind.APPLIED, reason=reason, by=by, at=now, policy=decision.policy)
-                append(promotion.subject.place, [event], patience_seconds=_PATIENCE_SECONDS)
+                by = make_process_author(AUTOPILOT)
+                event = decision.make_follow_up(Kind.APPLIED, reason=reason, by=by, at=now, policy=decision.policy)
+                append_decisions(promotion.subject.place, [event], patience_seconds=_PATIENCE_SECONDS)
                 self._applied.add(promotion.key)
 
     def record_expired(self, subject: Subject, event: Decision) -> None:
         """Record that a promotion is too old. Raises `LedgerError`."""
-        append(subject.place, [event], patience_seconds=_PATIENCE_SECONDS)
+        append_decisions(subject.place, [event], patience_seconds=_PATIENCE_SECONDS)
 
     @contextlib.contextmanager
     def reach(self, place: Location) -> Iterator[None]:

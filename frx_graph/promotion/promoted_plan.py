@@ -12,17 +12,17 @@ from typing import Any
 
 from torch import fx
 
-from frx_graph.capture.graph_signature import compiled_signature
-from frx_graph.compiler.code_fingerprint import environment_key
-from frx_graph.config import advise_config, policy_of
+from frx_graph.capture.graph_signature import hash_compilation
+from frx_graph.compiler.code_fingerprint import compute_environment_key
+from frx_graph.config import read_advise_config, read_policy_table
 from frx_graph.errors import LedgerError
-from frx_graph.ledger.decision import AUTOPILOT, Recorded, rollbacks, this_process
-from frx_graph.ledger.fast_path import append, evidence, promotions
+from frx_graph.ledger.decision import AUTOPILOT, RecordedEvent, make_process_author, make_rollbacks
+from frx_graph.ledger.fast_path import append_decisions, read_evidence, read_promotions
 from frx_graph.ledger.location import Location, choose_location
 from frx_graph.monitor.health_signals import PromisedTimes, read_promised_times
 from frx_graph.options import BackendOptions
 from frx_graph.plan import Plan
-from frx_graph.trials.environment import device_of, trial_setup
+from frx_graph.trials.environment import find_device, read_trial_setup
 from frx_graph.trials.policy import TrialPolicy
 
 _PATIENCE_SECONDS = 5.0
@@ -44,12 +44,12 @@ class Subject:
 
         Raises `OptionError` or `PolicyError` for a wrong project file, `LedgerError` for a wrong ledger name.
         """
-        config = advise_config(Path.cwd())
+        config = read_advise_config(Path.cwd())
         return Subject(
             choose_location(None, config.ledger),
-            compiled_signature(dynamo.graph, options.inner, options.inner_mode),
-            environment_key(trial_setup(device_of(inputs))),
-            options.policy or policy_of(config),
+            hash_compilation(dynamo.graph, options.inner, options.inner_mode),
+            compute_environment_key(read_trial_setup(find_device(inputs))),
+            options.policy or read_policy_table(config),
         )
 
 
@@ -69,7 +69,7 @@ class Promotion:
         """Return the step times of the plan's trial; None if the ledger has none, or cannot be read."""
         with contextlib.suppress(LedgerError):
             for event in self._find_active():
-                trial = evidence(self.subject.place, event)
+                trial = read_evidence(self.subject.place, event)
                 if trial is not None and trial.decision.trial is not None:
                     return read_promised_times(json.loads(trial.decision.trial))
         return None
@@ -79,21 +79,21 @@ class Promotion:
 
         Raises `LedgerError`, also for a ledger that does not know the plan: another rank may have offered it.
         """
-        by = this_process(AUTOPILOT)
+        by = make_process_author(AUTOPILOT)
         if active := self._find_active():
             policy = self.subject.policy.hash
-            events = rollbacks(active, reason=reason, by=by, now=datetime.now(UTC), policy=policy)
-            append(self.subject.place, events, patience_seconds=_PATIENCE_SECONDS)
+            events = make_rollbacks(active, reason=reason, by=by, now=datetime.now(UTC), policy=policy)
+            append_decisions(self.subject.place, events, patience_seconds=_PATIENCE_SECONDS)
         elif not self._is_known():
             raise LedgerError(f"the ledger {self.subject.place} does not know plan {self.plan.hash}")
 
-    def _find_active(self) -> tuple[Recorded, ...]:
+    def _find_active(self) -> tuple[RecordedEvent, ...]:
         subject = self.subject
-        found = promotions(subject.place, subject.signature, subject.environment)
+        found = read_promotions(subject.place, subject.signature, subject.environment)
         return tuple(event for event in found if event.decision.plan == self.plan.hash)
 
     def _is_known(self) -> bool:
         from frx_graph.ledger.database.opening import open_to_read
 
         subject = self.subject
-        return self.plan.hash in open_to_read(subject.place).standing(subject.signature, subject.environment).plans
+        return self.plan.hash in open_to_read(subject.place).read_standing(subject.signature, subject.environment).plans

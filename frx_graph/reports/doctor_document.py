@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import Field
 
 from frx_graph.reports.render.document import Part
-from frx_graph.support.check import Check, Status, worst
+from frx_graph.support.check import Check, Status, find_worst
 
 
 class CheckPart(Part):
@@ -28,9 +28,9 @@ class DoctorDocument(Part):
     checks: tuple[CheckPart, ...]
 
 
-def doctor_document(checks: Sequence[Check]) -> DoctorDocument:
+def build_doctor_document(checks: Sequence[Check]) -> DoctorDocument:
     """Return the document of checks, in the order in which they were made."""
-    return DoctorDocument(status=worst(checks), checks=tuple(map(CheckPart.from_record, checks)))
+    return DoctorDocument(status=find_worst(checks), checks=tuple(map(CheckPart.from_record, checks)))
 
 
 class SmokeCheckPart(Part):
@@ -56,7 +56,7 @@ class SmokeDocument(Part):
     result: SmokeResult
 
 
-def smoke_document(checks: Iterable[tuple[str, str | None]]) -> SmokeDocument:
+def build_smoke_document(checks: Iterable[tuple[str, str | None]]) -> SmokeDocument:
     """Return the document of checks, given as names with problems; None if there was none."""
     parts = tuple(SmokeCheckPart(name=name, passed=problem is None, problem=problem) for name, problem in checks)
     return SmokeDocument(result=SmokeResult(passed=all(part.passed for part in parts), checks=parts))

@@ -13,7 +13,7 @@ from frx_graph.doctor.next_steps import NextCommand
 from frx_graph.instrumentation.script_search import ScriptsFound
 from frx_graph.reports.doctor_document import CheckPart
 from frx_graph.reports.render.document import Part
-from frx_graph.reports.render.marked_text import lines
+from frx_graph.reports.render.marked_text import split_lines
 from frx_graph.support.check import Check
 
 
@@ -60,9 +60,7 @@ class InitDocument(Part):
     patch: PatchPart | None = None
 
 
-def first_steps_document(
-    checks: Sequence[Check], scripts: ScriptsFound, following: Sequence[NextCommand]
-) -> InitDocument:
+def build_first_steps(checks: Sequence[Check], scripts: ScriptsFound, following: Sequence[NextCommand]) -> InitDocument:
     """Return the document without --patch and --unpatch."""
     return InitDocument(
         first_steps=FirstStepsPart(
@@ -74,12 +72,12 @@ def first_steps_document(
     )
 
 
-def written_document(file: Path, diff: str) -> InitDocument:
+def report_written(file: Path, diff: str) -> InitDocument:
     """Return the document of a script that was changed."""
     return InitDocument(patch=PatchPart(file=str(file), written=True, reason=None, diff=diff))
 
 
-def unchanged_document(file: Path, reason: str) -> InitDocument:
+def report_unchanged(file: Path, reason: str) -> InitDocument:
     """Return the document of a script that was left as it is."""
     return InitDocument(patch=PatchPart(file=str(file), written=False, reason=reason, diff=""))
 
@@ -88,24 +86,24 @@ _GREEN, _RED, _CYAN, _PLAIN = "\x1b[32m", "\x1b[31m", "\x1b[36m", "\x1b[0m"
 _NO_NEWLINE = "\n\\ No newline at end of file\n"
 
 
-def difference(name: str, before: str, after: str) -> str:
+def make_diff(name: str, before: str, after: str) -> str:
     """A unified diff that `patch -p0` takes. Lines end where it ends them: at line feeds, and nowhere else, while
     `str.splitlines` breaks them at form feeds, too."""
-    changes = difflib.unified_diff(_lines(before), _lines(after), name, name)
+    changes = difflib.unified_diff(_split_lines(before), _split_lines(after), name, name)
     return "".join(line if line.endswith("\n") else line + _NO_NEWLINE for line in changes)
 
 
-def _lines(text: str) -> list[str]:
+def _split_lines(text: str) -> list[str]:
     *ended, last = text.split("\n")
     return [f"{line}\n" for line in ended] + ([last] if last else [])
 
 
 def render_diff(changes: str, *, color: bool) -> str:
     """A unified diff as a terminal can show it: control characters of the script do not get there."""
-    shown = (" ".join(lines(line)) for line in changes.split("\n")[:-1])
-    return "".join(f"{_colored(line) if color else line}\n" for line in shown)
+    shown = (" ".join(split_lines(line)) for line in changes.split("\n")[:-1])
+    return "".join(f"{_add_color(line) if color else line}\n" for line in shown)
 
 
-def _colored(line: str) -> str:
+def _add_color(line: str) -> str:
     shade = {"+": _GREEN, "-": _RED, "@": _CYAN}.get(line[:1])
     return line if shade is None or line.startswith(("+++", "---")) else f"{shade}{line}{_PLAIN}"

@@ -6,11 +6,11 @@ import contextlib
 import sys
 from collections.abc import Callable, Iterator
 
-from frx_graph.support.plain_text import one_line
+from frx_graph.support.plain_text import clean_line
 
 
 @contextlib.contextmanager
-def stages(*, shown: bool = True) -> Iterator[Callable[[str], None]]:
+def show_stages(*, shown: bool = True) -> Iterator[Callable[[str], None]]:
     """A spinner on standard error with the words of the current stage; silent when that is not a terminal, or it is not
     to be shown."""
     if not shown or not sys.stderr.isatty():
@@ -23,4 +23,4 @@ def stages(*, shown: bool = True) -> Iterator[Callable[[str], None]]:
     # Without markup: what a model prints meanwhile goes through this console, too.
     with Console(stderr=True, highlight=False, markup=False).status("starting") as status:
         # As `Text`: the spinner itself takes brackets in a plain string, such as a path, for styles.
-        yield lambda stage: status.update(Text(one_line(stage)))
+        yield lambda stage: status.update(Text(clean_line(stage)))

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from frx_graph.analyze.run import analyze_bundle
-from frx_graph.errors import FrxError, first_line
+from frx_graph.errors import FrxError, summarize_error
 from frx_graph.evidence.run import bundle_layout
 from frx_graph.runs.collect.collection import NO_GPU, collect_run
 from frx_graph.runs.collect.run_settings import RunSettings
-from frx_graph.support.supervisor.process import cleaned_up_when_terminated
+from frx_graph.support.supervisor.process import unwind_on_termination
 
 EXPECTED: Final = "input_bound"
 WAITING: Final = 0.6
@@ -51,26 +51,26 @@ class SmokeCheck:
     problem: str | None = None
 
 
-def smoke_test() -> tuple[SmokeCheck, ...]:
+def run_smoke_checks() -> tuple[SmokeCheck, ...]:
     """Run all checks in a temporary folder. Checks behind one that failed, which cannot be made, fail too."""
-    with cleaned_up_when_terminated(), tempfile.TemporaryDirectory(prefix="frx-smoke-test-") as folder:
+    with unwind_on_termination(), tempfile.TemporaryDirectory(prefix="frx-smoke-test-") as folder:
         found: list[SmokeCheck] = []
         try:
             # What was checked before an error stays.
-            found.extend(_checks(Path(folder)))
+            found.extend(_run_checks(Path(folder)))
         except (FrxError, OSError) as error:
-            found.append(SmokeCheck(_NAMES[len(found)], first_line(error)))
+            found.append(SmokeCheck(_NAMES[len(found)], summarize_error(error)))
     return (*found, *(SmokeCheck(name, "not reached") for name in _NAMES[len(found) :]))
 
 
-def _checks(folder: Path) -> Iterator[SmokeCheck]:
+def _run_checks(folder: Path) -> Iterator[SmokeCheck]:
     names = iter(_NAMES)
 
     def check(fine: bool, problem: str) -> SmokeCheck:
         return SmokeCheck(next(names), None if fine else problem)
 
     trace, artifacts = folder / "written.json", folder / "artifacts"
-    trace.write_text(json.dumps(synthetic_trace()))
+    trace.write_text(json.dumps(make_synthetic_trace()))
     artifacts.mkdir()
     yield check(trace.stat().st_size > 0, "it is empty")
     settings = RunSettings(
@@ -98,20 +98,22 @@ def _checks(folder: Path) -> Iterator[SmokeCheck]:
     yield check(not unexpected, "; ".join(unexpected))
 
 
-def synthetic_trace() -> dict[str, Any]:
+def make_synthetic_trace() -> dict[str, Any]:
     """Return a trace of steps that wait for their batch 60 % of the time, and compute for 30 %."""
     host, device = {"pid": 1, "tid": 1}, {"pid": 0, "tid": 7}
     events: list[dict[str, Any]] = []
 
-    def event(category: str, name: str, start: int, length: int, where: dict[str, int], **args: object) -> None:
+    def add_event(category: str, name: str, start: int, length: int, where: dict[str, int], **args: object) -> None:
         events.append({"ph": "X", "cat": category, "name": name, "ts": start, "dur": length, "args": args, **where})
 
     waiting = round(WAITING * _STEP_US)
     for number in range(_STEPS):
         begin = number * _STEP_US
-        event("user_annotation", f"ProfilerStep#{number}", begin, _STEP_US, host)
-        event("user_annotation", _LOADER, begin, waiting, host)
-        event("cpu_op", "aten::mm", begin + waiting, 50, host)
-        event("cuda_runtime", "cudaLaunchKernel", begin + waiting + 10, 10, host, correlation=number + 1)
-        event("kernel", "gemm", begin + waiting + 30, _COMPUTED_US, device, device=0, stream=7, correlation=number + 1)
+        add_event("user_annotation", f"ProfilerStep#{number}", begin, _STEP_US, host)
+        add_event("user_annotation", _LOADER, begin, waiting, host)
+        add_event("cpu_op", "aten::mm", begin + waiting, 50, host)
+        add_event("cuda_runtime", "cudaLaunchKernel", begin + waiting + 10, 10, host, correlation=number + 1)
+        add_event(
+            "kernel", "gemm", begin + waiting + 30, _COMPUTED_US, device, device=0, stream=7, correlation=number + 1
+        )
     return {"deviceProperties": [{"id": 0, "name": "none"}], "traceEvents": events}

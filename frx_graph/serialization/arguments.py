@@ -14,13 +14,13 @@ import torch
 from torch import Tensor, fx
 
 from frx_graph.errors import TravelError
-from frx_graph.serialization.import_paths import found_at, import_path
+from frx_graph.serialization.import_paths import find_import_path, resolve_import_path
 
 _NAMED = {"dtype": torch.dtype, "layout": torch.layout, "memory_format": torch.memory_format}
 """Torch's constants: each prints as its own path in `torch`."""
 
 
-def to_json(value: Any) -> Any:
+def encode_value(value: Any) -> Any:
     """Return `value` as JSON. Raises `TravelError`, which names its type, if it cannot be written so."""
     kind = type(value)
     if value is None or kind in (bool, int, str) or (kind is float and math.isfinite(value)):
@@ -30,18 +30,18 @@ def to_json(value: Any) -> Any:
     if isinstance(value, fx.Node):
         return {"node": value.name}
     if kind is tuple or kind is torch.Size:
-        return {"tuple" if kind is tuple else "size": [to_json(part) for part in value]}
+        return {"tuple" if kind is tuple else "size": [encode_value(part) for part in value]}
     # Nodes keep their lists and dictionaries as immutable ones, which are subclasses.
     if kind is list or kind is fx.immutable_collections.immutable_list:
-        return [to_json(part) for part in value]
+        return [encode_value(part) for part in value]
     if kind is dict or kind is fx.immutable_collections.immutable_dict:
-        return {"dict": [[to_json(key), to_json(part)] for key, part in value.items()]}
+        return {"dict": [[encode_value(key), encode_value(part)] for key, part in value.items()]}
     if kind is slice:
-        return {"slice": [to_json(part) for part in (value.start, value.stop, value.step)]}
+        return {"slice": [encode_value(part) for part in (value.start, value.stop, value.step)]}
     if kind is range:
         return {"range": [value.start, value.stop, value.step]}
     if kind is complex:
-        return {"complex": [to_json(value.real), to_json(value.imag)]}
+        return {"complex": [encode_value(value.real), encode_value(value.imag)]}
     if value is Ellipsis:
         return {"ellipsis": None}
     if kind is torch.device:
@@ -50,27 +50,27 @@ def to_json(value: Any) -> Any:
         if kind is constant:
             return {tag: str(value).removeprefix("torch.")}
     if callable(value) and not isinstance(value, Tensor):
-        return {"object": import_path(value)}
+        return {"object": find_import_path(value)}
     if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
         raise TravelError(f"the size {value} is not fixed, and graphs with dynamic shapes cannot be serialized")
     raise TravelError(f"a {kind.__module__}.{kind.__qualname__} cannot be serialized")
 
 
-def from_json(written: Any, nodes: Mapping[str, fx.Node]) -> Any:
+def decode_value(written: Any, nodes: Mapping[str, fx.Node]) -> Any:
     """Return the value that `to_json` wrote; `nodes` are the graph's, by name. Raises `TravelError` for anything
     else."""
     if isinstance(written, list):
-        return [from_json(part, nodes) for part in written]
+        return [decode_value(part, nodes) for part in written]
     if not isinstance(written, dict):
         return written
     try:
         ((tag, content),) = written.items()
-        return _tagged(tag, content, nodes, lambda part: from_json(part, nodes))
+        return _decode_tagged(tag, content, nodes, lambda part: decode_value(part, nodes))
     except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
         raise TravelError(f"{written!r} is no argument of a graph's") from error
 
 
-def _tagged(tag: str, content: Any, nodes: Mapping[str, fx.Node], read: Callable[[Any], Any]) -> Any:
+def _decode_tagged(tag: str, content: Any, nodes: Mapping[str, fx.Node], read: Callable[[Any], Any]) -> Any:
     match tag:
         case "node":
             return nodes[content]
@@ -93,7 +93,7 @@ def _tagged(tag: str, content: Any, nodes: Mapping[str, fx.Node], read: Callable
         case "device":
             return torch.device(content)
         case "object":
-            return found_at(content)
+            return resolve_import_path(content)
     found = getattr(torch, content)
     if not isinstance(found, _NAMED[tag]):
         raise TypeError(tag)

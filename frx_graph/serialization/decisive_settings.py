@@ -11,8 +11,8 @@ import re
 from typing import Any
 
 from frx_graph.errors import TravelError
-from frx_graph.serialization.arguments import to_json
-from frx_graph.serialization.torch_settings import configuration_here, settings_in_force
+from frx_graph.serialization.arguments import encode_value
+from frx_graph.serialization.torch_settings import read_configuration, read_torch_settings
 
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
@@ -56,22 +56,22 @@ _MESSAGES = "trace."
 """Prefix of Inductor's settings of the files that it writes."""
 
 
-def decisive_settings() -> tuple[tuple[str, str], ...]:
+def collect_decisive_settings() -> tuple[tuple[str, str], ...]:
     """Return names and values, by name: of torch's process-wide settings, and of changes in its compilers'
     configuration, without those that affect neither results nor speed."""
-    found = {name: _text(value) for name, value in settings_in_force().items()}
-    for module, changes in configuration_here().items():
+    found = {name: _format_setting(value) for name, value in read_torch_settings().items()}
+    for module, changes in read_configuration().items():
         for name, value in changes.items():
             if name not in _NOT_DECISIVE[module] and not name.startswith(_MESSAGES):
-                found[f"{module}.{name}"] = _text(value)
+                found[f"{module}.{name}"] = _format_setting(value)
     return tuple(sorted(found.items()))
 
 
-def _text(value: Any) -> str:
+def _format_setting(value: Any) -> str:
     if isinstance(value, (set, frozenset)):
-        return f"{{{', '.join(sorted(map(_text, value)))}}}"
+        return f"{{{', '.join(sorted(map(_format_setting, value)))}}}"
     try:
-        return json.dumps(to_json(value), sort_keys=True)
+        return json.dumps(encode_value(value), sort_keys=True)
     except TravelError:
         # For example a pass of the user's own: only its name can be compared.
         return _ADDRESS.sub("", repr(value))

@@ -24,8 +24,8 @@ _CHECKPOINT = "torch.ops.higher_order.tag_activation_checkpoint"
 one that it does not (seen on torch 2.15)."""
 
 
-def import_path(called: Callable[..., Any]) -> str:
-    """Return a dotted path at which `found_at` finds this very object in every process. Raises `TravelError` if a fresh
+def find_import_path(called: Callable[..., Any]) -> str:
+    """Return a dotted path at which `resolve_import_path` finds this very object in every process. Raises `TravelError` if a fresh
     process could follow none."""
     if is_checkpoint(called):
         return _CHECKPOINT
@@ -34,7 +34,7 @@ def import_path(called: Callable[..., Any]) -> str:
             f"the higher-order operator {called.name()}, whose body is another graph, cannot be serialized"
         )
     if isinstance(called, (OpOverload, OpOverloadPacket)):
-        path = _operator_path(called)
+        path = _find_operator_path(called)
     else:
         try:
             # `torch.fx` writes graphs as source with it, and knows where torch's own modules are wrong.
@@ -44,7 +44,7 @@ def import_path(called: Callable[..., Any]) -> str:
         path = path if "." in path else f"builtins.{path}"
         if path.partition(".")[0] not in _PACKAGES:
             raise TravelError(f"the function {path} is not torch's, and a fresh process may not have it")
-    if found_at(path) is not called:
+    if resolve_import_path(path) is not called:
         raise TravelError(f"at {path} there is something else than the function that the graph calls")
     return path
 
@@ -54,8 +54,8 @@ def is_checkpoint(called: object) -> bool:
     return called is torch.ops.higher_order.tag_activation_checkpoint
 
 
-def found_at(path: str) -> Any:
-    """Return the object at a path from `import_path`. Raises `TravelError` if there is none, or it is not torch's."""
+def resolve_import_path(path: str) -> Any:
+    """Return the object at a path from `find_import_path`. Raises `TravelError` if there is none, or it is not torch's."""
     package, _, rest = path.partition(".")
     if package not in _PACKAGES or not rest:
         raise TravelError(f"{path} is no function of torch's")
@@ -75,7 +75,7 @@ def found_at(path: str) -> Any:
     return found
 
 
-def _operator_path(operator: OpOverload | OpOverloadPacket) -> str:
+def _find_operator_path(operator: OpOverload | OpOverloadPacket) -> str:
     packet = operator.overloadpacket if isinstance(operator, OpOverload) else operator
     namespace, _, name = packet._qualified_op_name.partition("::")
     if namespace not in _NAMESPACES:

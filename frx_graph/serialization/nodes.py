@@ -13,24 +13,24 @@ from collections.abc import Sequence
 from torch import SymInt, Tensor, fx, nn
 
 from frx_graph.errors import TravelError
-from frx_graph.serialization.arguments import from_json, to_json
-from frx_graph.serialization.import_paths import found_at, import_path, is_checkpoint
+from frx_graph.serialization.arguments import decode_value, encode_value
+from frx_graph.serialization.import_paths import find_import_path, is_checkpoint, resolve_import_path
 from frx_graph.serialization.schema import NodeDocument
 
 
-def nodes_to_documents(graph: fx.Graph) -> list[NodeDocument]:
+def serialize_nodes(graph: fx.Graph) -> list[NodeDocument]:
     """Return all nodes of `graph`. Raises `TravelError`, which names the node, for a target that another process
     lacks."""
     documents = []
     for node in graph.nodes:
         try:
-            documents.append(_document(node))
+            documents.append(_serialize_node(node))
         except TravelError as error:
             raise TravelError(f"{node.name}: {error.message}", error.hint) from error
     return documents
 
 
-def graph_from_documents(documents: Sequence[NodeDocument]) -> fx.GraphModule:
+def deserialize_graph(documents: Sequence[NodeDocument]) -> fx.GraphModule:
     """Return the graph, as a module that is called with its placeholders in order. Raises `TravelError` if a document
     does not describe one."""
     graph, bodies = fx.Graph(), nn.Module()
@@ -38,19 +38,19 @@ def graph_from_documents(documents: Sequence[NodeDocument]) -> fx.GraphModule:
     for document in documents:
         if document.op == "get_attr" and document.body is None:
             raise TravelError(f"{document.name!r} gets nothing")
-        args = tuple(from_json(part, nodes) for part in document.args)
-        kwargs = {name: from_json(part, nodes) for name, part in document.kwargs.items()}
-        target = found_at(document.target) if document.op == "call_function" else document.target
+        args = tuple(decode_value(part, nodes) for part in document.args)
+        kwargs = {name: decode_value(part, nodes) for name, part in document.kwargs.items()}
+        target = resolve_import_path(document.target) if document.op == "call_function" else document.target
         node = graph.create_node(document.op, target, args, kwargs, document.name)
         if node.name != document.name:
             raise TravelError(f"{document.name!r} is no name of a node")
         nodes[node.name] = node
         if document.body is not None:
-            bodies.add_module(document.target, graph_from_documents(document.body))
+            bodies.add_module(document.target, deserialize_graph(document.body))
     return fx.GraphModule(bodies, graph)
 
 
-def _document(node: fx.Node) -> NodeDocument:
+def _serialize_node(node: fx.Node) -> NodeDocument:
     if node.op == "call_module":
         raise TravelError(f"the call of a module ({node.target}) cannot be serialized")
     value = node.meta.get("example_value")
@@ -60,15 +60,15 @@ def _document(node: fx.Node) -> NodeDocument:
         {
             "op": node.op,
             "name": node.name,
-            "target": node.target if isinstance(node.target, str) else import_path(node.target),
-            "args": [to_json(part) for part in node.args],
-            "kwargs": {name: to_json(part) for name, part in node.kwargs.items()},
-            "body": _body(node) if node.op == "get_attr" else None,
+            "target": node.target if isinstance(node.target, str) else find_import_path(node.target),
+            "args": [encode_value(part) for part in node.args],
+            "kwargs": {name: encode_value(part) for name, part in node.kwargs.items()},
+            "body": _serialize_body(node) if node.op == "get_attr" else None,
         }
     )
 
 
-def _body(node: fx.Node) -> list[NodeDocument]:
+def _serialize_body(node: fx.Node) -> list[NodeDocument]:
     held = getattr(node.graph.owning_module, str(node.target), None)
     if not isinstance(held, fx.GraphModule):
         raise TravelError("a constant that the graph itself holds cannot be serialized")
@@ -76,4 +76,4 @@ def _body(node: fx.Node) -> list[NodeDocument]:
         raise TravelError("the body of a higher-order operator, which the graph itself holds, cannot be serialized")
     if held.meta.get("_checkpoint_context_fn") is not None:
         raise TravelError("a checkpoint with a function that selects what is kept cannot be serialized")
-    return nodes_to_documents(held.graph)
+    return serialize_nodes(held.graph)

@@ -45,18 +45,18 @@ class TensorWriter:
             raise TravelError("two inputs are the same tensor")
         for name, value in zip(names, inputs, strict=True):
             try:
-                self.tensors.append(self._described(value, input_kind(value), indices, len(inputs)))
+                self.tensors.append(self._describe_tensor(value, classify_input(value), indices, len(inputs)))
             except TravelError as error:
                 raise TravelError(f"the input {name}: {error.message}", error.hint) from error
         # A base is no view itself.
-        self.tensors.extend(self._described(base, "base", {}, 0) for base in self._bases)
-        self._check_apart()
+        self.tensors.extend(self._describe_tensor(base, "base", {}, 0) for base in self._bases)
+        self._check_disjoint()
 
     def write(self, file: BinaryIO) -> None:
         """Write the storages into `file`, which is empty. Raises `OSError`."""
         for document, memory in zip(self.storages, self._memories, strict=True):
             file.seek(document.offset)
-            file.write(_bytes_of(memory.cpu()).numpy().data)
+            file.write(_view_bytes(memory.cpu()).numpy().data)
         file.truncate(self.nbytes)
 
     @property
@@ -64,27 +64,27 @@ class TensorWriter:
         """The size of the file."""
         return max((storage.offset + storage.nbytes for storage in self.storages), default=0)
 
-    def _described(
+    def _describe_tensor(
         self,
         tensor: Tensor,
         kind: Literal["parameter", "static", "argument", "base"],
         indices: dict[int, int],
         known: int,
     ) -> TensorDocument:
-        _check_travels(tensor)
+        _check_serializable(tensor)
         return TensorDocument(
             kind=kind,
             dtype=str(tensor.dtype).removeprefix("torch."),
             shape=tuple(tensor.shape),
             strides=tuple(tensor.stride()),
-            storage=self._storage(tensor.untyped_storage()),
+            storage=self._index_storage(tensor.untyped_storage()),
             offset=int(tensor.storage_offset()),
             requires_grad=tensor.requires_grad,
             leaf=tensor.is_leaf,
-            view_of=self._base(tensor, indices, known),
+            view_of=self._index_base(tensor, indices, known),
         )
 
-    def _base(self, tensor: Tensor, indices: dict[int, int], known: int) -> int | None:
+    def _index_base(self, tensor: Tensor, indices: dict[int, int], known: int) -> int | None:
         """Return the index of the tensor's base: AOTAutograd treats tensors that share memory by their bases."""
         if tensor.is_inference() or not tensor._is_view():
             return None
@@ -98,7 +98,7 @@ class TensorWriter:
         self._bases.append(base)
         return indices[id(base)]
 
-    def _storage(self, memory: torch.UntypedStorage) -> int:
+    def _index_storage(self, memory: torch.UntypedStorage) -> int:
         index = self._known.get(memory._cdata)
         if index is None:
             index = self._known[memory._cdata] = len(self.storages)
@@ -107,7 +107,7 @@ class TensorWriter:
             self._memories.append(memory)
         return index
 
-    def _check_apart(self) -> None:
+    def _check_disjoint(self) -> None:
         """Raise `TravelError` for two storages on the same memory, as NumPy and DLPack make them."""
         ranges = sorted((str(m.device), m.data_ptr(), m.data_ptr() + m.nbytes()) for m in self._memories if m.nbytes())
         for (device, _, end), (other, start, _) in itertools.pairwise(ranges):
@@ -115,7 +115,7 @@ class TensorWriter:
                 raise TravelError("inputs share memory in a way that torch does not know of")
 
 
-class _NotALeaf(torch.autograd.Function):
+class _AttachHistory(torch.autograd.Function):
     """Give a tensor a history, as results of another graph have one. Its gradient goes nowhere."""
 
     @staticmethod
@@ -135,15 +135,15 @@ def read_tensors(path: Path, storages: Sequence[StorageDocument], documents: Seq
         # ACCESS_COPY is MAP_PRIVATE. One mapping for all, since each keeps a file descriptor; it lives as long as any
         # storage that is made of it.
         mapping = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_COPY) if size else b""
-    memories = [_mapped(mapping, storage, size) for storage in storages]
+    memories = [_map_storage(mapping, storage, size) for storage in storages]
     made: dict[int, Tensor] = {}
     # Bases first; a view of a view is a view of its base, so that one look back is enough.
     for index in sorted(range(len(documents)), key=lambda index: documents[index].view_of is not None):
-        made[index] = _made(documents[index], memories, made)
+        made[index] = _restore_tensor(documents[index], memories, made)
     return [made[index] for index in range(len(documents))]
 
 
-def _mapped(mapping: mmap.mmap | bytes, storage: StorageDocument, size: int) -> torch.UntypedStorage:
+def _map_storage(mapping: mmap.mmap | bytes, storage: StorageDocument, size: int) -> torch.UntypedStorage:
     if storage.offset + storage.nbytes > size:
         raise TravelError("the file of storages is shorter than its index says")
     if storage.nbytes == 0:
@@ -152,7 +152,9 @@ def _mapped(mapping: mmap.mmap | bytes, storage: StorageDocument, size: int) -> 
     return memory.to(storage.device).untyped_storage()
 
 
-def _made(document: TensorDocument, memories: Sequence[torch.UntypedStorage], made: dict[int, Tensor]) -> Tensor:
+def _restore_tensor(
+    document: TensorDocument, memories: Sequence[torch.UntypedStorage], made: dict[int, Tensor]
+) -> Tensor:
     dtype = getattr(torch, document.dtype, None)
     if not isinstance(dtype, torch.dtype) or document.storage >= len(memories):
         raise TravelError("the index describes a tensor that cannot be")
@@ -169,21 +171,21 @@ def _made(document: TensorDocument, memories: Sequence[torch.UntypedStorage], ma
     if document.requires_grad and not document.leaf and document.view_of is None:
         with torch.enable_grad():
             # Torch 2.13 does not annotate it.
-            apply: Any = _NotALeaf.apply
+            apply: Any = _AttachHistory.apply
             tensor = apply(torch.zeros((), requires_grad=True), tensor)
     if document.kind == "parameter":
         return nn.Parameter(tensor, requires_grad=document.requires_grad)
     return tensor.requires_grad_() if document.requires_grad and document.leaf else tensor
 
 
-def input_kind(tensor: Any) -> Literal["parameter", "static", "argument"]:
+def classify_input(tensor: Any) -> Literal["parameter", "static", "argument"]:
     """Return the kind of an input of a Dynamo graph: static ones are buffers, or are marked to stay in place."""
     if isinstance(tensor, nn.Parameter):
         return "parameter"
     return "argument" if getattr(tensor, _STATIC, None) is None else "static"
 
 
-def _check_travels(tensor: Any) -> None:
+def _check_serializable(tensor: Any) -> None:
     if not isinstance(tensor, Tensor):
         raise TravelError(f"it is a {type(tensor).__name__}, not a tensor")
     if isinstance(tensor, FakeTensor) or tensor.is_meta:
@@ -203,5 +205,5 @@ def _check_travels(tensor: Any) -> None:
         raise TravelError("it is a view with a gradient of a tensor without one")
 
 
-def _bytes_of(memory: torch.UntypedStorage) -> Tensor:
+def _view_bytes(memory: torch.UntypedStorage) -> Tensor:
     return torch.empty(0, dtype=torch.uint8).set_(memory)

@@ -42,7 +42,7 @@ _BACKENDS = (
 Setting = tuple[Callable[[], Any], Callable[[Any], Any]]
 
 
-def _attribute(path: str) -> Setting:
+def _make_attribute_setting(path: str) -> Setting:
     owner, _, name = path.removeprefix("torch.").rpartition(".")
     holder = operator.attrgetter(owner)
     return lambda: getattr(holder(torch), name), lambda value: setattr(holder(torch), name, value)
@@ -63,18 +63,18 @@ SETTINGS: Mapping[str, Setting] = {
     ),
     "math_attention": (torch.backends.cuda.math_sdp_enabled, torch.backends.cuda.enable_math_sdp),
     "cudnn_attention": (torch.backends.cuda.cudnn_sdp_enabled, torch.backends.cuda.enable_cudnn_sdp),
-    **{path: _attribute(path) for path in _BACKENDS},
+    **{path: _make_attribute_setting(path) for path in _BACKENDS},
 }
 
 
-def settings_in_force() -> dict[str, Any]:
+def read_torch_settings() -> dict[str, Any]:
     """Return torch's process-wide settings by name, without those that this build lacks, and those that the program has
     set in another way."""
     values = {name: _read(get) for name, (get, _) in SETTINGS.items()}
     return {name: value for name, value in values.items() if value is not None}
 
 
-def put_settings(values: Mapping[str, Any]) -> None:
+def apply_torch_settings(values: Mapping[str, Any]) -> None:
     """Set those that differ to these values, by name, in the order of `SETTINGS`: one may set others, too."""
     for name, (get, put) in SETTINGS.items():
         if name in values and _read(get) != values[name]:
@@ -98,23 +98,23 @@ Configuration = Mapping[str, Mapping[str, Any]]
 """Differences from torch's defaults, by module."""
 
 
-def configuration_here() -> Configuration:
+def read_configuration() -> Configuration:
     """Return the present configuration of this thread. All modules are named."""
-    return {name: _changed(importlib.import_module(name)) for name in CONFIGURATIONS}
+    return {name: _find_changes(importlib.import_module(name)) for name in CONFIGURATIONS}
 
 
 @contextlib.contextmanager
-def configured(then: Configuration) -> Iterator[None]:
-    """Restore a configuration from `configuration_here` inside: later changes are the defaults again."""
+def restore_configuration(then: Configuration) -> Iterator[None]:
+    """Restore a configuration from `read_configuration` inside: later changes are the defaults again."""
     with contextlib.ExitStack() as stack:
         for name, changes in then.items():
             module = importlib.import_module(name)
-            defaults = {key: copy.deepcopy(module._config[key].default) for key in _changed(module)}
+            defaults = {key: copy.deepcopy(module._config[key].default) for key in _find_changes(module)}
             stack.enter_context(module.patch({**defaults, **changes}))
         yield
 
 
-def _changed(module: ModuleType) -> dict[str, Any]:
+def _find_changes(module: ModuleType) -> dict[str, Any]:
     changes = {}
     for name, setting in module._config.items():
         if module._is_default(name) or (module.__name__, name) in _DYNAMOS_OWN:

@@ -14,14 +14,14 @@ from typing import Any
 import torch
 
 from frx_graph.errors import TravelError
-from frx_graph.serialization.arguments import from_json, to_json
+from frx_graph.serialization.arguments import decode_value, encode_value
 from frx_graph.serialization.schema import SurroundingsDocument
 from frx_graph.serialization.torch_settings import (
     CONFIGURATIONS,
     SETTINGS,
-    configuration_here,
-    put_settings,
-    settings_in_force,
+    apply_torch_settings,
+    read_configuration,
+    read_torch_settings,
 )
 
 _DEVICES = ("cpu", "cuda")
@@ -42,8 +42,8 @@ class Surroundings:
     def process(self) -> Iterator[None]:
         """Restore settings and configuration inside. To be entered before anything is compiled."""
         with contextlib.ExitStack() as stack:
-            stack.callback(put_settings, settings_in_force())
-            put_settings(self.settings)
+            stack.callback(apply_torch_settings, read_torch_settings())
+            apply_torch_settings(self.settings)
             for module, changes in self.configuration.items():
                 stack.enter_context(importlib.import_module(module).patch(dict(changes)))
             yield
@@ -59,20 +59,20 @@ class Surroundings:
             yield
 
 
-def surroundings_here() -> SurroundingsDocument:
+def capture_surroundings() -> SurroundingsDocument:
     """Return the present state. Raises `TravelError` for configuration that is no plain value, such as a pass of the
     user's own."""
-    modes = modes_here()
+    modes = capture_modes()
     return SurroundingsDocument(
         grad_enabled=modes.grad_enabled,
         autocast={device: str(dtype).removeprefix("torch.") for device, dtype in modes.autocast.items()},
         autocast_cache=modes.autocast_cache,
-        settings={name: to_json(value) for name, value in settings_in_force().items()},
-        configuration={module: _plain(module, changes) for module, changes in configuration_here().items()},
+        settings={name: encode_value(value) for name, value in read_torch_settings().items()},
+        configuration={module: _encode_changes(module, changes) for module, changes in read_configuration().items()},
     )
 
 
-def modes_here() -> Surroundings:
+def capture_modes() -> Surroundings:
     """Return the modes alone, for another thread of this process, which has the same settings and configuration."""
     return Surroundings(
         grad_enabled=torch.is_grad_enabled(),
@@ -83,29 +83,29 @@ def modes_here() -> Surroundings:
     )
 
 
-def surroundings_from(document: SurroundingsDocument) -> Surroundings:
-    """Return the state that `surroundings_here` recorded. Raises `TravelError` for unknown settings."""
+def restore_surroundings(document: SurroundingsDocument) -> Surroundings:
+    """Return the state that `capture_surroundings` recorded. Raises `TravelError` for unknown settings."""
     if unknown := [name for name in document.settings if name not in SETTINGS]:
         raise TravelError(f"torch has no setting {unknown[0]}")
     if unknown := [name for name in document.configuration if name not in CONFIGURATIONS]:
         raise TravelError(f"{unknown[0]} is no configuration of torch's")
     return Surroundings(
         grad_enabled=document.grad_enabled,
-        autocast={device: from_json({"dtype": name}, {}) for device, name in document.autocast.items()},
+        autocast={device: decode_value({"dtype": name}, {}) for device, name in document.autocast.items()},
         autocast_cache=document.autocast_cache,
-        settings={name: from_json(value, {}) for name, value in document.settings.items()},
+        settings={name: decode_value(value, {}) for name, value in document.settings.items()},
         configuration={
-            module: {name: from_json(value, {}) for name, value in changes.items()}
+            module: {name: decode_value(value, {}) for name, value in changes.items()}
             for module, changes in document.configuration.items()
         },
     )
 
 
-def _plain(module: str, changes: Mapping[str, Any]) -> dict[str, Any]:
+def _encode_changes(module: str, changes: Mapping[str, Any]) -> dict[str, Any]:
     plain = {}
     for name, value in changes.items():
         try:
-            plain[name] = to_json(value)
+            plain[name] = encode_value(value)
         except TravelError as error:
             raise TravelError(f"{module}.{name}: {error.message}") from error
     return plain

@@ -15,111 +15,111 @@ from frx_graph.analyzers.comparison.comparison import compare_layers
 from frx_graph.analyzers.layers import Layers
 from frx_graph.analyzers.reconcile.reconciliation import reconcile
 from frx_graph.errors import EvidenceError, OptionError
-from frx_graph.evidence.file_kind import EXPECTED, FileKind, file_kind
+from frx_graph.evidence.file_kind import EXPECTED, FileKind, detect_file_kind
 from frx_graph.reports.advice.advice_file import is_advice, read_advice
-from frx_graph.reports.kernels.compare_document import compare_document
+from frx_graph.reports.kernels.compare_document import build_compare_document
 from frx_graph.reports.kernels.compare_gaps import NextCommand
-from frx_graph.reports.kernels.cuda_document import cuda_document
-from frx_graph.reports.kernels.kernel_document import NcuDocument, ncu_document
-from frx_graph.reports.kernels.ptx_document import PtxDocument, ptx_document
-from frx_graph.reports.kernels.reconcile_document import reconcile_document
-from frx_graph.reports.runs.trace_document import trace_document
-from frx_graph.rules.gpu_profile import GpuProfile, cuda_gpu
+from frx_graph.reports.kernels.cuda_document import build_cuda_document
+from frx_graph.reports.kernels.kernel_document import NcuDocument, build_ncu_document
+from frx_graph.reports.kernels.ptx_document import PtxDocument, build_ptx_document
+from frx_graph.reports.kernels.reconcile_document import build_reconcile_document
+from frx_graph.reports.runs.trace_document import build_trace_document
+from frx_graph.rules.gpu_profile import GpuProfile, require_cuda_gpu
 from frx_graph.service.analysis_job import AnalysisJob, Task
-from frx_graph.service.static_inspection import inspection_of
+from frx_graph.service.static_inspection import build_inspection
 
 Result: TypeAlias = BaseModel | Advice
 _ZIP = b"PK\x03\x04"
 _ANY = f"a zip of a run, advice (frx_advice_v1), {EXPECTED}"
 
 
-def analyse(job: AnalysisJob) -> Result:
+def run_analysis(job: AnalysisJob) -> Result:
     """The document of a job's files. Raises `EvidenceError` and `OptionError` as the analyses do."""
     for file in job.files:
-        if file.kind is not None and (kind := file_kind(Path(file.name))) is not file.kind:
+        if file.kind is not None and (kind := detect_file_kind(Path(file.name))) is not file.kind:
             raise EvidenceError(f"{file.name}: is {kind.value}, expected {file.kind.value}")
-    return _ANALYSES[job.task](job, cuda_gpu(job.gpu_model))
+    return _ANALYSES[job.task](job, require_cuda_gpu(job.gpu_model))
 
 
-def _file(job: AnalysisJob, gpu: GpuProfile | None) -> Result:
-    path = Path(_only(job))
+def _analyze_file(job: AnalysisJob, gpu: GpuProfile | None) -> Result:
+    path = Path(_get_only_file(job))
     with path.open("rb") as file:
         start = file.read(len(_ZIP))
     if start == _ZIP:
-        _no_gpu(gpu)
+        _reject_gpu(gpu)
         return analyze_bundle(path).document
     if is_advice(path):
-        _no_gpu(gpu)
+        _reject_gpu(gpu)
         return read_advice(path)
-    return _evidence(path, file_kind(path, _ANY), gpu)
+    return _analyze_evidence(path, detect_file_kind(path, _ANY), gpu)
 
 
-def _evidence(path: Path, kind: FileKind, gpu: GpuProfile | None) -> Result:
+def _analyze_evidence(path: Path, kind: FileKind, gpu: GpuProfile | None) -> Result:
     match kind:
         case FileKind.TRACE:
-            _no_gpu(gpu)
+            _reject_gpu(gpu)
             found = analyze_run(path)
-            return trace_document(found.trace, found.run, found.findings, Path.cwd())
+            return build_trace_document(found.trace, found.run, found.findings, Path.cwd())
         case FileKind.PTX:
-            return ptx_document(*analyze_ptx(path, gpu))
+            return build_ptx_document(*analyze_ptx(path, gpu))
         case FileKind.CUDA:
-            return cuda_document(*analyze_cuda(path, gpu))
+            return build_cuda_document(*analyze_cuda(path, gpu))
         case FileKind.NCU_CSV | FileKind.NCU_REPORT:
-            return ncu_document(*analyze_ncu(path, gpu, kind))
+            return build_ncu_document(*analyze_ncu(path, gpu, kind))
 
 
-def _no_gpu(gpu: GpuProfile | None) -> None:
+def _reject_gpu(gpu: GpuProfile | None) -> None:
     if gpu is not None:
         raise OptionError("gpu_model is for kernels: runs, traces and advice name their own device", "leave it out")
 
 
-def _one_kind(job: AnalysisJob, gpu: GpuProfile | None) -> Result:
+def _analyze_kind(job: AnalysisJob, gpu: GpuProfile | None) -> Result:
     """Return the result of the kind that the endpoint promises, without its wrapper."""
-    path = Path(_only(job))
-    document = _evidence(path, file_kind(path), gpu)
+    path = Path(_get_only_file(job))
+    document = _analyze_evidence(path, detect_file_kind(path), gpu)
     assert isinstance(document, (NcuDocument, PtxDocument))
     return document.result
 
 
-def _static(job: AnalysisJob, gpu: GpuProfile | None) -> Result:
-    documents = [cuda_document(*analyze_cuda(Path(file.name), gpu)) for file in job.files]
-    return inspection_of([document.result for document in documents])
+def _inspect_source(job: AnalysisJob, gpu: GpuProfile | None) -> Result:
+    documents = [build_cuda_document(*analyze_cuda(Path(file.name), gpu)) for file in job.files]
+    return build_inspection([document.result for document in documents])
 
 
-def _compare(job: AnalysisJob, gpu: GpuProfile | None) -> Result:
+def _compare_sides(job: AnalysisJob, gpu: GpuProfile | None) -> Result:
     label_a, label_b = job.labels
-    found = compare_layers(_side(job, "a", gpu), _side(job, "b", gpu), label_a, label_b)
+    found = compare_layers(_read_side(job, "a", gpu), _read_side(job, "b", gpu), label_a, label_b)
     names = {side: [file.name for file in job.files if file.side == side] for side in ("a", "b")}
     before, after = ([f"--{word}={name}" for name in names[side]] for word, side in (("before", "a"), ("after", "b")))
     typed = ["frx", "analyze", *before, *after]
     again = NextCommand(typed, for_ptx=(), for_gpu=(), for_ncu=())
-    return compare_document(found, again).result
+    return build_compare_document(found, again).result
 
 
-def _side(job: AnalysisJob, side: str, gpu: GpuProfile | None) -> Layers:
+def _read_side(job: AnalysisJob, side: str, gpu: GpuProfile | None) -> Layers:
     layers = read_layers([Path(file.name) for file in job.files if file.side == side], gpu)
     if layers.trace is not None:
         raise OptionError(f"side {side} is a trace", "source, PTX and Nsight Compute's files are compared")
     return layers
 
 
-def _reconcile(job: AnalysisJob, gpu: GpuProfile | None) -> Result:
+def _reconcile_layers(job: AnalysisJob, gpu: GpuProfile | None) -> Result:
     layers = read_layers([Path(file.name) for file in job.files], gpu)
     if gpu is not None and layers.source is None and layers.ptx is None and layers.ncu is None:
-        _no_gpu(gpu)
-    return reconcile_document(layers, reconcile(layers)).result
+        _reject_gpu(gpu)
+    return build_reconcile_document(layers, reconcile(layers)).result
 
 
-def _only(job: AnalysisJob) -> str:
+def _get_only_file(job: AnalysisJob) -> str:
     (file,) = job.files
     return file.name
 
 
 _ANALYSES: Mapping[Task, Callable[[AnalysisJob, GpuProfile | None], Result]] = {
-    Task.FILE: _file,
-    Task.CUDA: _static,
-    Task.NCU: _one_kind,
-    Task.PTX: _one_kind,
-    Task.COMPARE: _compare,
-    Task.RECONCILE: _reconcile,
+    Task.FILE: _analyze_file,
+    Task.CUDA: _inspect_source,
+    Task.NCU: _analyze_kind,
+    Task.PTX: _analyze_kind,
+    Task.COMPARE: _compare_sides,
+    Task.RECONCILE: _reconcile_layers,
 }

@@ -37,11 +37,11 @@ class ResultForm(enum.StrEnum):
     HTML = "html"
 
 
-class _Model(BaseModel):
+class _JobModel(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class JobFile(_Model):
+class JobFile(_JobModel):
     """A file in the job's folder; `side` is the one that it is of, where two are compared, and `kind` the one that the
     request says it is of, if it does."""
 
@@ -50,7 +50,7 @@ class JobFile(_Model):
     kind: FileKind | None = None
 
 
-class AnalysisJob(_Model):
+class AnalysisJob(_JobModel):
     """One analysis of the files in `folder`, where the result goes, too."""
 
     task: Task
@@ -61,14 +61,14 @@ class AnalysisJob(_Model):
     form: ResultForm = ResultForm.JSON
 
 
-class Done(_Model):
+class Done(_JobModel):
     """The result is in its file."""
 
     status: Literal["done"] = "done"
     media_type: MediaType
 
 
-class Refused(_Model):
+class Refused(_JobModel):
     """The files cannot be analysed, or not as requested; the user can correct that."""
 
     status: Literal["refused"] = "refused"
@@ -76,13 +76,13 @@ class Refused(_Model):
     hint: str
 
 
-class OutOfMemory(_Model):
+class OutOfMemory(_JobModel):
     """The analysis needs more memory than it may have."""
 
     status: Literal["out_of_memory"] = "out_of_memory"
 
 
-class Failed(_Model):
+class Failed(_JobModel):
     """An internal error, for the log of the service; `where` are the innermost places of the code, `file.py:12`."""
 
     status: Literal["failed"] = "failed"

@@ -18,8 +18,8 @@ from starlette.responses import Response, StreamingResponse
 from frx_graph.service.analysis_job import RESULT, AnalysisJob, Done, Failed, OutOfMemory, Refused, ResultForm, Task
 from frx_graph.service.http.body_limit import RETRY_SECONDS
 from frx_graph.service.http.problem import ProblemError
-from frx_graph.service.http.request_log import ServiceMetrics, fault_of_ours, log_line, request_number
-from frx_graph.service.job_folder import JobFolder, job_folder
+from frx_graph.service.http.request_log import ServiceMetrics, format_log_line, get_request_number, make_fault_problem
+from frx_graph.service.job_folder import JobFolder, make_job_folder
 from frx_graph.service.settings import ServiceSettings
 from frx_graph.service.worker_pool import QueueFullError, TooSlowError, WorkerDiedError, WorkerPool
 
@@ -42,9 +42,9 @@ class Analyst:
             self.pool.check_room()
         except QueueFullError as error:
             self.metrics.analyses.labels(task.value, "turned_away").inc()
-            raise _turned_away(error) from None
+            raise _make_queue_problem(error) from None
 
-    async def response(
+    async def respond(
         self,
         request: Request,
         task: Task,
@@ -55,7 +55,7 @@ class Analyst:
         form: ResultForm = ResultForm.JSON,
     ) -> Response:
         """Return the result; `fill` writes the files. Raises `ProblemError`, or `ClientDisconnect` if it is gone."""
-        with job_folder() as folder:
+        with make_job_folder() as folder:
             await run_sync(fill, folder)
             job = AnalysisJob(
                 task=task,
@@ -68,15 +68,15 @@ class Analyst:
             start = perf_counter()
             outcome = "failed"
             try:
-                done = await self._while_wanted(request, job)
+                done = await self._ask_while_connected(request, job)
                 result = folder.path / RESULT
                 if result.stat().st_size > self.settings.result_bytes:
                     raise ProblemError(422, "the result is larger than may be sent", "analyse less at once")
                 outcome = "done"
-                return _sent_from(result, done.media_type)
+                return _stream_file(result, done.media_type)
             except QueueFullError as error:
                 outcome = "turned_away"
-                raise _turned_away(error) from None
+                raise _make_queue_problem(error) from None
             except ProblemError as error:
                 outcome = "refused" if error.status_code < 500 else "failed"
                 raise
@@ -88,10 +88,10 @@ class Analyst:
                 if outcome != "turned_away":
                     self.metrics.analysis_seconds.labels(task.value).observe(perf_counter() - start)
 
-    async def _while_wanted(self, request: Request, job: AnalysisJob) -> Done:
+    async def _ask_while_connected(self, request: Request, job: AnalysisJob) -> Done:
         """The answer, unless the client has gone before."""
         asked = asyncio.create_task(self._ask(request, job))
-        gone = asyncio.create_task(_gone(request))
+        gone = asyncio.create_task(_wait_for_disconnect(request))
         try:
             await asyncio.wait({asked, gone}, return_when=asyncio.FIRST_COMPLETED)
             if not asked.done():
@@ -109,9 +109,9 @@ class Analyst:
         except TooSlowError as error:
             raise ProblemError(422, str(error), "analyse less at once, or with the command line") from None
         except WorkerDiedError as error:
-            number = request_number(request.scope)
-            self.log(log_line(request=number, fault=str(error), worker=error.how, said=error.said))
-            raise fault_of_ours(number, str(error)) from None
+            number = get_request_number(request.scope)
+            self.log(format_log_line(request=number, fault=str(error), worker=error.how, said=error.said))
+            raise make_fault_problem(number, str(error)) from None
         match found:
             case Done():
                 return found
@@ -121,31 +121,31 @@ class Analyst:
                 most = self.settings.analysis_bytes
                 raise ProblemError(422, f"the analysis needs more memory than {most:,} bytes", "analyse less at once")
             case Failed():
-                number = request_number(request.scope)
-                self.log(log_line(request=number, fault=found.error, where=found.where))
-                raise fault_of_ours(number)
+                number = get_request_number(request.scope)
+                self.log(format_log_line(request=number, fault=found.error, where=found.where))
+                raise make_fault_problem(number)
 
 
-def _turned_away(error: QueueFullError) -> ProblemError:
+def _make_queue_problem(error: QueueFullError) -> ProblemError:
     return ProblemError(503, error.message, error.hint, {"Retry-After": RETRY_SECONDS})
 
 
-async def _gone(request: Request) -> None:
+async def _wait_for_disconnect(request: Request) -> None:
     """Return when the client has gone; its body is read already."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
 
 
-def _sent_from(result: Path, media_type: str) -> Response:
+def _stream_file(result: Path, media_type: str) -> Response:
     """The answer, read while it is sent: the file is open, and its folder may go."""
     with contextlib.ExitStack() as opened:
         file = opened.enter_context(result.open("rb"))
         size = os.fstat(file.fileno()).st_size
         kept = opened.pop_all()
 
-    def chunks() -> Iterator[bytes]:
+    def read_chunks() -> Iterator[bytes]:
         with kept:
             while chunk := file.read(_CHUNK):
                 yield chunk
 
-    return StreamingResponse(chunks(), media_type=media_type, headers={"Content-Length": str(size)})
+    return StreamingResponse(read_chunks(), media_type=media_type, headers={"Content-Length": str(size)})

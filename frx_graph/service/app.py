@@ -13,14 +13,14 @@ from starlette.responses import Response
 from frx_graph.ledger.location import Location
 from frx_graph.service.analyst import Analyst
 from frx_graph.service.decisions import DecisionBook
-from frx_graph.service.endpoints import file_endpoint, json_endpoints, ledger_endpoints
+from frx_graph.service.endpoints import make_file_route, make_json_routes, make_ledger_routes
 from frx_graph.service.http.access import Access
 from frx_graph.service.http.body_limit import BodyLimit
-from frx_graph.service.http.problem import ProblemError, problem_answer
+from frx_graph.service.http.problem import ProblemError, respond_problem
 from frx_graph.service.http.request_log import CONTENT_TYPE, Faults, RequestLog, ServiceMetrics, log_to_stderr
 from frx_graph.service.http.security_headers import SecurityHeaders
 from frx_graph.service.settings import ServiceSettings
-from frx_graph.service.web_pages import web_pages
+from frx_graph.service.web_pages import make_page_routes
 from frx_graph.service.worker_pool import WorkerPool
 from frx_graph.version import __version__
 
@@ -50,7 +50,7 @@ def create_app(settings: ServiceSettings, ledger: Location, log: Callable[[str],
         lifespan=lifespan,
     )
     for router in (
-        json_endpoints(analyst), file_endpoint(analyst), ledger_endpoints(book), web_pages(analyst, book)
+        make_json_routes(analyst), make_file_route(analyst), make_ledger_routes(book), make_page_routes(analyst, book)
     ):  # fmt: skip
         app.include_router(router)
 
@@ -62,10 +62,10 @@ def create_app(settings: ServiceSettings, ledger: Location, log: Callable[[str],
 
     @app.get("/metrics", include_in_schema=False)
     async def prometheus() -> Response:
-        return Response(metrics.text(), media_type=CONTENT_TYPE)
+        return Response(metrics.render_text(), media_type=CONTENT_TYPE)
 
-    app.add_exception_handler(HTTPException, _problem)
-    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(HTTPException, _handle_http_error)
+    app.add_exception_handler(RequestValidationError, _handle_invalid_request)
     # The last that is added is the first that sees a request.
     app.add_middleware(Access, settings=settings)
     app.add_middleware(BodyLimit, settings=settings)
@@ -75,16 +75,16 @@ def create_app(settings: ServiceSettings, ledger: Location, log: Callable[[str],
     return app
 
 
-async def _problem(request: Request, error: Exception) -> Response:
+async def _handle_http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if not isinstance(error, ProblemError):
         error = ProblemError(error.status_code, str(error.detail), headers=error.headers)
-    return problem_answer(error, request.scope)
+    return respond_problem(error, request.scope)
 
 
-async def _invalid(request: Request, error: Exception) -> Response:
+async def _handle_invalid_request(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
     where = ".".join(map(str, first["loc"]))
     invalid = ProblemError(422, f"{where}: {first['msg']}", "GET /openapi.json says what is expected")
-    return problem_answer(invalid, request.scope)
+    return respond_problem(invalid, request.scope)

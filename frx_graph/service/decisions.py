@@ -11,11 +11,11 @@ from anyio import CapacityLimiter
 from anyio.to_thread import run_sync
 
 from frx_graph.errors import LedgerError, LedgerMissingError
-from frx_graph.ledger.active_plans import Standing, fold
+from frx_graph.ledger.active_plans import PlanStates, fold_steps
 from frx_graph.ledger.database.opening import open_to_read
-from frx_graph.ledger.decision import Kind, Recorded
+from frx_graph.ledger.decision import Kind, RecordedEvent
 from frx_graph.ledger.location import Location
-from frx_graph.ledger.schema import ledger_document
+from frx_graph.ledger.schema import build_ledger_document
 from frx_graph.ledger.store import EventFilter, Ledger
 from frx_graph.service.http.problem import ProblemError
 
@@ -29,7 +29,7 @@ MOST_EVENTS = 500
 class Decisions:
     """The last events that match, and how many do; the newest is the last."""
 
-    events: tuple[Recorded, ...]
+    events: tuple[RecordedEvent, ...]
     total: int
     older: int | None
     """An event before which there are more; None where there are none."""
@@ -46,49 +46,49 @@ class DecisionBook:
         """Answer `question` in a thread. Few run at once, so that a slow database leaves threads to uploads."""
         return await run_sync(question, limiter=self._readers)
 
-    def last(
+    def read_last(
         self, *, signature: str | None = None, kind: Kind | None = None, before: int | None = None, limit: int
     ) -> Decisions:
         """Return the last `limit` events before event `before`. Raises `ProblemError` if the ledger cannot be read."""
-        source = self._opened()
+        source = self._open_ledger()
         if source is None:
             return Decisions((), 0, None)
         wanted = EventFilter(signature, None, () if kind is None else (kind,), before)
-        with _ledger_problems():
-            found = source.events(wanted, newest=limit + 1)
-            total = source.count(EventFilter(signature, None, wanted.kinds))
+        with _raise_ledger_problems():
+            found = source.read_events(wanted, newest=limit + 1)
+            total = source.count_events(EventFilter(signature, None, wanted.kinds))
         shown = found[-limit:]
         return Decisions(shown, total, shown[0].position if len(found) > limit else None)
 
-    def at(self, position: int) -> tuple[Recorded, Recorded | None]:
+    def read_event(self, position: int) -> tuple[RecordedEvent, RecordedEvent | None]:
         """Return one event, and the trial that it rests on. Raises `ProblemError` if there is none."""
-        source = self._opened()
-        with _ledger_problems():
-            found = None if source is None else source.at(position)
+        source = self._open_ledger()
+        with _raise_ledger_problems():
+            found = None if source is None else source.read_at(position)
             if source is None or found is None:
                 raise ProblemError(404, f"there is no event {position}", "GET /ledger/events lists them")
-            return found, source.evidence(found)
+            return found, source.read_evidence(found)
 
-    def document(self, decisions: Decisions, signature: str | None = None) -> dict[str, Any]:
+    def build_document(self, decisions: Decisions, signature: str | None = None) -> dict[str, Any]:
         """Return the document `frx_ledger_v1`; with a `signature`, its active plans, too."""
-        standings = None if signature is None else self._standings(signature)
-        return ledger_document(str(self.location), decisions.total, decisions.events, standings)
+        standings = None if signature is None else self._read_standings(signature)
+        return build_ledger_document(str(self.location), decisions.total, decisions.events, standings)
 
-    def _standings(self, signature: str) -> Mapping[str, Standing]:
-        source = self._opened()
+    def _read_standings(self, signature: str) -> Mapping[str, PlanStates]:
+        source = self._open_ledger()
         if source is None:
             return {}
-        with _ledger_problems():
-            return {name: fold(steps) for name, steps in source.steps_by_environment(signature).items()}
+        with _raise_ledger_problems():
+            return {name: fold_steps(steps) for name, steps in source.read_steps_by_environment(signature).items()}
 
-    def _opened(self) -> Ledger | None:
-        with _ledger_problems(), contextlib.suppress(LedgerMissingError):
+    def _open_ledger(self) -> Ledger | None:
+        with _raise_ledger_problems(), contextlib.suppress(LedgerMissingError):
             return open_to_read(self.location)
         return None
 
 
 @contextlib.contextmanager
-def _ledger_problems() -> Iterator[None]:
+def _raise_ledger_problems() -> Iterator[None]:
     """Turn a ledger that cannot be read into a problem."""
     try:
         yield

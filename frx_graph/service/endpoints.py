@@ -30,38 +30,38 @@ from frx_graph.service.http.requests import (
     StaticInspectRequest,
 )
 from frx_graph.service.static_inspection import StaticInspection
-from frx_graph.service.uploads import FORM_BODY, form_of
+from frx_graph.service.uploads import FORM_BODY, open_form
 
 
-def json_endpoints(analyst: Analyst) -> APIRouter:
+def make_json_routes(analyst: Analyst) -> APIRouter:
     """Return the routes that take files as text in JSON."""
     router = APIRouter(tags=["kernels"])
 
-    @router.post("/cuda/static-inspect", responses=answers(StaticInspection), response_class=Response)
+    @router.post("/cuda/static-inspect", responses=describe_answers(StaticInspection), response_class=Response)
     async def static_inspect(http: Request, request: StaticInspectRequest) -> Response:
         """Inspect CUDA source without compiling it."""
-        return await analyst.response(http, Task.CUDA, request.fill, gpu_model=request.gpu_model)
+        return await analyst.respond(http, Task.CUDA, request.fill, gpu_model=request.gpu_model)
 
-    @router.post("/ncu/analyze", responses=answers(NcuResult), response_class=Response)
+    @router.post("/ncu/analyze", responses=describe_answers(NcuResult), response_class=Response)
     async def analyze_ncu(http: Request, request: NcuRequest) -> Response:
         """Analyse the kernels of an export of Nsight Compute."""
-        return await analyst.response(http, Task.NCU, request.fill, gpu_model=request.gpu_model)
+        return await analyst.respond(http, Task.NCU, request.fill, gpu_model=request.gpu_model)
 
-    @router.post("/ptx/analyze", responses=answers(PtxResult), response_class=Response)
+    @router.post("/ptx/analyze", responses=describe_answers(PtxResult), response_class=Response)
     async def analyze_ptx(http: Request, request: PtxRequest) -> Response:
         """Analyse the kernels of PTX."""
-        return await analyst.response(http, Task.PTX, request.fill, gpu_model=request.gpu_model)
+        return await analyst.respond(http, Task.PTX, request.fill, gpu_model=request.gpu_model)
 
-    @router.post("/compare", responses=answers(CompareResult), response_class=Response)
+    @router.post("/compare", responses=describe_answers(CompareResult), response_class=Response)
     async def compare(http: Request, request: CompareRequest) -> Response:
         """Compare two implementations: the better one, the evidence, and what is not known."""
         labels = request.a.label or "a", request.b.label or "b"
-        return await analyst.response(http, Task.COMPARE, request.fill, gpu_model=request.gpu_model, labels=labels)
+        return await analyst.respond(http, Task.COMPARE, request.fill, gpu_model=request.gpu_model, labels=labels)
 
-    @router.post("/reconcile", responses=answers(ReconcileResult), response_class=Response)
+    @router.post("/reconcile", responses=describe_answers(ReconcileResult), response_class=Response)
     async def reconcile(http: Request, request: ReconcileRequest) -> Response:
         """Diagnose one program from several layers of evidence."""
-        return await analyst.response(http, Task.RECONCILE, request.fill, gpu_model=request.gpu_model)
+        return await analyst.respond(http, Task.RECONCILE, request.fill, gpu_model=request.gpu_model)
 
     return router
 
@@ -80,15 +80,15 @@ _PROBLEMS = {
 }
 
 
-def answers(model: type[BaseModel]) -> dict[int | str, dict[str, Any]]:
+def describe_answers(model: type[BaseModel]) -> dict[int | str, dict[str, Any]]:
     """Return `responses=` of an endpoint whose result is a `model`, for the OpenAPI document."""
     return {
         200: {"model": model, "description": "what was found"},
-        **problems(*(code for code in _PROBLEMS if code != 404)),
+        **describe_problems(*(code for code in _PROBLEMS if code != 404)),
     }
 
 
-def problems(*codes: int) -> dict[int | str, dict[str, Any]]:
+def describe_problems(*codes: int) -> dict[int | str, dict[str, Any]]:
     """Return the same of the errors alone."""
     schema = Problem.model_json_schema()
     return {code: {"description": _PROBLEMS[code], "content": {MEDIA_TYPE: {"schema": schema}}} for code in codes}
@@ -98,19 +98,22 @@ class FileResult(RootModel[TraceDocument | RunDocument | NcuDocument | PtxDocume
     """Result of an analysis, under the mode of the file's kind; of advice, the advice."""
 
 
-def file_endpoint(analyst: Analyst) -> APIRouter:
+def make_file_route(analyst: Analyst) -> APIRouter:
     """Return the route that takes a file as it is, whatever its kind."""
     router = APIRouter(tags=["files"])
 
     @router.post(
-        "/analyze", responses=answers(FileResult), response_class=Response, openapi_extra={"requestBody": FORM_BODY}
+        "/analyze",
+        responses=describe_answers(FileResult),
+        response_class=Response,
+        openapi_extra={"requestBody": FORM_BODY},
     )
     async def analyze(request: Request) -> Response:
         """Analyse a torch.profiler trace, the zip of a run, an Nsight Compute export or report, PTX, CUDA source, or
         advice."""
         analyst.check_room(Task.FILE)
-        async with form_of(request, two=False) as form:
-            return await analyst.response(request, Task.FILE, form.fill, gpu_model=form.gpu_model)
+        async with open_form(request, two=False) as form:
+            return await analyst.respond(request, Task.FILE, form.fill, gpu_model=form.gpu_model)
 
     return router
 
@@ -122,11 +125,11 @@ Before = Annotated[int | None, Query(ge=1, le=LAST_POSITION, description="only e
 Signature = Annotated[str | None, Query(pattern="^[0-9a-f]{16}$", description="only this graph")]
 
 
-def ledger_endpoints(book: DecisionBook) -> APIRouter:
+def make_ledger_routes(book: DecisionBook) -> APIRouter:
     """Return the routes that read the ledger."""
     router = APIRouter(prefix="/ledger", tags=["ledger"])
 
-    @router.get("/events", responses=answers(LedgerDocument), response_class=Response)
+    @router.get("/events", responses=describe_answers(LedgerDocument), response_class=Response)
     async def events(
         signature: Signature = None,
         kind: Kind | None = None,
@@ -135,15 +138,21 @@ def ledger_endpoints(book: DecisionBook) -> APIRouter:
     ) -> Response:
         """The last decisions, oldest first; of one graph, what stands for it, too."""
 
-        def asked() -> dict[str, Any]:
-            return book.document(book.last(signature=signature, kind=kind, before=before, limit=limit), signature)
+        def read_document() -> dict[str, Any]:
+            return book.build_document(
+                book.read_last(signature=signature, kind=kind, before=before, limit=limit), signature
+            )
 
-        return JSONResponse(await book.read(asked))
+        return JSONResponse(await book.read(read_document))
 
-    @router.get("/events/{position}", responses={**answers(LedgerDocument), **problems(404)}, response_class=Response)
+    @router.get(
+        "/events/{position}",
+        responses={**describe_answers(LedgerDocument), **describe_problems(404)},
+        response_class=Response,
+    )
     async def event(position: Position) -> Response:
         """One decision."""
-        found, _ = await book.read(lambda: book.at(position))
-        return JSONResponse(book.document(Decisions((found,), 1, None)))
+        found, _ = await book.read(lambda: book.read_event(position))
+        return JSONResponse(book.build_document(Decisions((found,), 1, None)))
 
     return router

@@ -7,50 +7,55 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from frx_graph.advice import Advice
-from frx_graph.analyzers.kernels.recommendations import label_title
+from frx_graph.analyzers.kernels.recommendations import get_label_title
 from frx_graph.analyzers.run.steps import Scope
-from frx_graph.reports.advice.html import NARROW, WIDE, advice_context
-from frx_graph.reports.advice.wording import shipped_cards
+from frx_graph.reports.advice.html import NARROW, WIDE, build_context
+from frx_graph.reports.advice.wording import load_cards
 from frx_graph.reports.kernels.compare_parts import CompareResult
 from frx_graph.reports.kernels.cuda_document import CudaDocument
 from frx_graph.reports.kernels.kernel_document import NcuDocument, NcuResult
 from frx_graph.reports.kernels.ptx_document import PtxDocument
-from frx_graph.reports.render.quantities import plural
+from frx_graph.reports.render.quantities import format_count
 from frx_graph.reports.runs.run_parts import RunDocument
 from frx_graph.reports.runs.trace_parts import TraceDocument
-from frx_graph.service.page_environment import page_environment
-from frx_graph.service.plots import kernel_roofline
+from frx_graph.service.page_environment import get_page_environment
+from frx_graph.service.plots import draw_kernel_roofline
 
 _NOTHING = "Nothing that this evidence tells holds it back."
 _WINNERS = {"a": "A is better", "b": "B is better", "tie": "Neither is better"}
 
 
-def html_report(document: BaseModel | Advice) -> str:
+def render_result(document: BaseModel | Advice) -> str:
     """Render the page of a result."""
-    name, context = _page(document)
-    return page_environment().get_template(f"{name}.html.j2").render(context)
+    name, context = _choose_page(document)
+    return get_page_environment().get_template(f"{name}.html.j2").render(context)
 
 
-def _page(document: BaseModel | Advice) -> tuple[str, dict[str, object]]:
+def _choose_page(document: BaseModel | Advice) -> tuple[str, dict[str, object]]:
     """Return the name of the template, and its context."""
     match document:
         case Advice():
-            return "advice", advice_context(document, None, Path("/"), shipped_cards())
+            return "advice", build_context(document, None, Path("/"), load_cards())
         case TraceDocument():
             result = document.result
-            return "trace", {"result": result, "outcome": _held_back(result.primary_bottleneck)}
+            return "trace", {"result": result, "outcome": _describe_bottleneck(result.primary_bottleneck)}
         case RunDocument():
-            scope = document.result.scope(Scope.AUTO)
-            outcome = _held_back(scope.diagnosis.user_facing_bottleneck)
+            scope = document.result.get_scope(Scope.AUTO)
+            outcome = _describe_bottleneck(scope.diagnosis.user_facing_bottleneck)
             return "run", {"result": document.result, "scope": scope, "outcome": outcome}
         case NcuDocument():
-            return "ncu", _ncu(document.result)
+            return "ncu", _make_ncu_context(document.result)
         case PtxDocument():
-            return "ptx", {"result": document.result, "outcome": _held_back(document.result.primary_bottleneck)}
+            return "ptx", {
+                "result": document.result,
+                "outcome": _describe_bottleneck(document.result.primary_bottleneck),
+            }
         case CudaDocument():
             found = document.result
             outcome = (
-                f"{plural(len(found.findings), 'finding')}, from the source alone." if found.findings else _NOTHING
+                f"{format_count(len(found.findings), 'finding')}, from the source alone."
+                if found.findings
+                else _NOTHING
             )
             return "cuda", {"result": found, "rules": {rule.id: rule for rule in found.rules}, "outcome": outcome}
         case CompareResult():
@@ -61,11 +66,16 @@ def _page(document: BaseModel | Advice) -> tuple[str, dict[str, object]]:
             raise AssertionError(f"no page for {type(document).__name__}")
 
 
-def _ncu(result: NcuResult) -> dict[str, object]:
+def _make_ncu_context(result: NcuResult) -> dict[str, object]:
     kernels = list(zip(result.kernel_attribution.top_opportunities, result.kernels, strict=True))
-    plots = kernel_roofline(result.kernels, WIDE, 420.0), kernel_roofline(result.kernels, NARROW, 320.0)
-    return {"result": result, "kernels": kernels, "plots": plots, "outcome": _held_back(result.primary_bottleneck)}
+    plots = draw_kernel_roofline(result.kernels, WIDE, 420.0), draw_kernel_roofline(result.kernels, NARROW, 320.0)
+    return {
+        "result": result,
+        "kernels": kernels,
+        "plots": plots,
+        "outcome": _describe_bottleneck(result.primary_bottleneck),
+    }
 
 
-def _held_back(label: str | None) -> str:
-    return _NOTHING if label is None else f"{label_title(label)}."
+def _describe_bottleneck(label: str | None) -> str:
+    return _NOTHING if label is None else f"{get_label_title(label)}."

@@ -34,14 +34,14 @@ class JobFolder:
         if kind is FileKind.CUDA and not name.lower().endswith(_CUDA_SUFFIXES):
             # A name that is another kind's would decide.
             name += ".cu"
-        (self.path / self._name(name, side, kind)).write_text(text, encoding="utf-8", newline="")
+        (self.path / self._choose_name(name, side, kind)).write_text(text, encoding="utf-8", newline="")
 
     def add_file(self, name: str, content: BinaryIO, side: Literal["a", "b"] | None = None) -> None:
         """A file of what can still be read from `content`."""
-        with (self.path / self._name(name, side)).open("wb") as file:
+        with (self.path / self._choose_name(name, side)).open("wb") as file:
             shutil.copyfileobj(content, file, 1 << 20)
 
-    def _name(self, given: str, side: Literal["a", "b"] | None, kind: FileKind | None = None) -> str:
+    def _choose_name(self, given: str, side: Literal["a", "b"] | None, kind: FileKind | None = None) -> str:
         """Return `given` if it is plain and not taken, else a new name with its suffix, which tells the kind."""
         taken = {file.name for file in self.files}
         name = _SEPARATORS.sub("_", given)
@@ -54,7 +54,7 @@ class JobFolder:
 
 
 @contextmanager
-def job_folder() -> Iterator[JobFolder]:
+def make_job_folder() -> Iterator[JobFolder]:
     """A new one; it and all in it is gone in the end."""
     with tempfile.TemporaryDirectory(prefix="frx-serve-", ignore_cleanup_errors=True) as folder:
         yield JobFolder(Path(folder))

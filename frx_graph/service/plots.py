@@ -9,12 +9,21 @@ from typing import Final
 from markupsafe import Markup
 
 from frx_graph.reports.kernels.kernel_document import KernelPart
-from frx_graph.reports.render.quantities import byte_count, percent, plural, seconds
-from frx_graph.reports.render.svg import Axes, Scale, circle, clipped, picture, polyline, rect, text
+from frx_graph.reports.render.quantities import format_byte_count, format_count, format_percent, format_seconds
+from frx_graph.reports.render.svg import (
+    Axes,
+    Scale,
+    clip_text,
+    draw_circle,
+    draw_polyline,
+    draw_rect,
+    draw_text,
+    make_picture,
+)
 from frx_graph.reports.runs.run_parts import SummaryPart
 from frx_graph.reports.runs.trace_parts import LayoutPart
 from frx_graph.reports.trials.trial_document import TrialDocument
-from frx_graph.support.plain_text import one_line
+from frx_graph.support.plain_text import clean_line
 
 _SMALLEST, _LARGEST = 4.0, 18.0
 """Radii of kernels."""
@@ -39,7 +48,7 @@ _STEP_PARTS: Final = (
 )
 
 
-def kernel_roofline(kernels: Sequence[KernelPart], width: float, height: float) -> Markup | None:
+def draw_kernel_roofline(kernels: Sequence[KernelPart], width: float, height: float) -> Markup | None:
     """Plot measured kernels against the roofline of their devices' data sheets; None if no kernel can be placed.
 
     Devices have different peaks, so both axes are relative: arithmetic intensity over that of the ridge, and the
@@ -49,25 +58,27 @@ def kernel_roofline(kernels: Sequence[KernelPart], width: float, height: float) 
     if not points:
         return None
     intensities, reached = [x for _, x, _ in points], [y for _, _, y in points]
-    x_scale = Scale.decades(min(*intensities, 0.1), max(*intensities, 10.0))
-    y_scale = Scale.decades(min(*reached, 0.1), 1.0)
+    x_scale = Scale.from_decades(min(*intensities, 0.1), max(*intensities, 10.0))
+    y_scale = Scale.from_decades(min(*reached, 0.1), 1.0)
     axes = Axes(x_scale, y_scale, width, height, left=52.0, right=14.0, top=12.0, bottom=40.0)
     drawn: list[Markup] = []
     for value in y_scale.ticks:
-        drawn += axes.horizontal(value, percent(100 * value))
+        drawn += axes.draw_horizontal(value, format_percent(100 * value))
     for value in x_scale.ticks:
-        drawn += axes.vertical(value, f"{value:g}×")
-    drawn.append(axes.caption("FLOP per byte, over the ridge's"))
+        drawn += axes.draw_vertical(value, f"{value:g}×")
+    drawn.append(axes.draw_caption("FLOP per byte, over the ridge's"))
     begin = max(x_scale.low, y_scale.low)
     roof = ((begin, begin), (1.0, 1.0), (x_scale.high, 1.0))
-    drawn.append(polyline([(axes.x(x), axes.y(y)) for x, y in roof], "roof"))
+    drawn.append(draw_polyline([(axes.get_x(x), axes.get_y(y)) for x, y in roof], "roof"))
     most = max(kernel.seconds or 0.0 for kernel, _, _ in points)
     for kernel, x, y in sorted(points, key=lambda point: -(point[0].seconds or 0.0)):
         share = math.sqrt((kernel.seconds or 0.0) / most) if 0 < most < math.inf else 0.0
         radius = _SMALLEST + (_LARGEST - _SMALLEST) * share
-        drawn.append(circle(axes.x(x), axes.y(y), radius, "kernel", _describe_kernel(kernel, y)))
+        drawn.append(draw_circle(axes.get_x(x), axes.get_y(y), radius, "kernel", _describe_kernel(kernel, y)))
     described = "; ".join(_describe_kernel(kernel, y) for kernel, _, y in points[:10])
-    return picture(width, height, f"Roofline of {plural(len(points), 'kernel')}. {described}", drawn, "roofline")
+    return make_picture(
+        width, height, f"Roofline of {format_count(len(points), 'kernel')}. {described}", drawn, "roofline"
+    )
 
 
 def _place_under_roof(kernel: KernelPart) -> tuple[float, float] | None:
@@ -83,11 +94,11 @@ def _place_under_roof(kernel: KernelPart) -> tuple[float, float] | None:
 def _describe_kernel(kernel: KernelPart, reached: float) -> str:
     assert kernel.gpu is not None
     intensity = f"{kernel.gpu.flops_per_byte:.3g} FLOP/byte"
-    name = one_line(kernel.kernel_name, 80)
-    return f"{name}: {intensity}, {percent(100 * reached)} of the peak, {seconds(kernel.seconds)}"
+    name = clean_line(kernel.kernel_name, 80)
+    return f"{name}: {intensity}, {format_percent(100 * reached)} of the peak, {format_seconds(kernel.seconds)}"
 
 
-def trial_plot(trial: TrialDocument, width: float, height: float) -> Markup | None:
+def draw_trial(trial: TrialDocument, width: float, height: float) -> Markup | None:
     """Plot the candidate's speed-up in each quad of a trial, by pair of processes; None without samples."""
     quads = [quad for quad in trial.samples if math.isfinite(quad.log_ratio)]
     if not quads:
@@ -102,49 +113,51 @@ def trial_plot(trial: TrialDocument, width: float, height: float) -> Markup | No
     )  # fmt: skip
     drawn: list[Markup] = []
     if len(ends) == 2:
-        top, bottom = axes.y(ends[1]), axes.y(ends[0])
+        top, bottom = axes.get_y(ends[1]), axes.get_y(ends[0])
         room = width - axes.left - axes.right
-        drawn.append(rect(axes.left, top, room, max(bottom - top, 1.0), "interval", "the interval"))
+        drawn.append(draw_rect(axes.left, top, room, max(bottom - top, 1.0), "interval", "the interval"))
     for value in (low, 0.0, high):
-        drawn += axes.horizontal(value, _change(value, 1), "grid" if value else "even")
+        drawn += axes.draw_horizontal(value, _format_change(value, 1), "grid" if value else "even")
     for index, pair in enumerate(pairs):
         mine = [quad for quad in quads if quad.pair == pair]
-        drawn.append(text(f"pair {pair}", axes.x(index + 0.5), height - 8, "tick", "middle"))
+        drawn.append(draw_text(f"pair {pair}", axes.get_x(index + 0.5), height - 8, "tick", "middle"))
         for place, quad in enumerate(mine, start=1):
-            x, y = axes.x(index + place / (len(mine) + 1)), axes.y(quad.log_ratio)
-            note = f"pair {pair}, quad {quad.number}: {_change(quad.log_ratio, 2)}{', void' if quad.void else ''}"
-            drawn.append(circle(x, y, 4.0, "sample void" if quad.void else "sample", note))
-    counted = f"{plural(len(quads), 'quad')} in {plural(len(pairs), 'pair')} of processes"
-    label = f"{counted}, on an axis from {_change(low, 1)} to {_change(high, 1)}"
-    return picture(width, height, label, drawn, "samples")
+            x, y = axes.get_x(index + place / (len(mine) + 1)), axes.get_y(quad.log_ratio)
+            note = (
+                f"pair {pair}, quad {quad.number}: {_format_change(quad.log_ratio, 2)}{', void' if quad.void else ''}"
+            )
+            drawn.append(draw_circle(x, y, 4.0, "sample void" if quad.void else "sample", note))
+    counted = f"{format_count(len(quads), 'quad')} in {format_count(len(pairs), 'pair')} of processes"
+    label = f"{counted}, on an axis from {_format_change(low, 1)} to {_format_change(high, 1)}"
+    return make_picture(width, height, label, drawn, "samples")
 
 
-def _change(log_ratio: float, decimals: int) -> str:
+def _format_change(log_ratio: float, decimals: int) -> str:
     return f"{100 * math.expm1(log_ratio):+.{decimals}f} %"
 
 
-def step_bars(summary: SummaryPart) -> Markup:
+def draw_step_bars(summary: SummaryPart) -> Markup:
     """Draw the recorded parts of a step as bars."""
     rows = [(name, getattr(summary, share), class_) for name, share, class_ in _STEP_PARTS]
-    shown = [(name, share, percent(100 * share), class_) for name, share, class_ in rows if share is not None]
-    return _bars(shown, "steps", "Where a step's time goes")
+    shown = [(name, share, format_percent(100 * share), class_) for name, share, class_ in rows if share is not None]
+    return _draw_bars(shown, "steps", "Where a step's time goes")
 
 
-def layout_bars(layout: Sequence[LayoutPart]) -> Markup:
+def draw_layout_bars(layout: Sequence[LayoutPart]) -> Markup:
     """Draw layout copies by operator and call site: their bytes if all are known, else their times."""
     shown = layout[:_MOST_BARS]
     if all(one.bytes is not None for one in shown):
-        rows = [(_describe_site(one), float(one.bytes or 0), byte_count(one.bytes), "") for one in shown]
+        rows = [(_describe_site(one), float(one.bytes or 0), format_byte_count(one.bytes), "") for one in shown]
     else:
-        rows = [(_describe_site(one), one.total_ms, seconds(one.total_ms / 1e3), "") for one in shown]
-    return _bars(rows, "layout-bars", "Layout copies by call site")
+        rows = [(_describe_site(one), one.total_ms, format_seconds(one.total_ms / 1e3), "") for one in shown]
+    return _draw_bars(rows, "layout-bars", "Layout copies by call site")
 
 
 def _describe_site(one: LayoutPart) -> str:
     return one.operator if one.site is None else f"{one.site.file.rpartition('/')[2]}:{one.site.line} {one.operator}"
 
 
-def _bars(rows: Sequence[tuple[str, float, str, str]], class_: str, label: str) -> Markup:
+def _draw_bars(rows: Sequence[tuple[str, float, str, str]], class_: str, label: str) -> Markup:
     """Draw rows of name, value, value in words, and class."""
     most = max((value for _, value, _, _ in rows), default=0.0)
     if not most:
@@ -153,8 +166,8 @@ def _bars(rows: Sequence[tuple[str, float, str, str]], class_: str, label: str) 
     drawn: list[Markup] = []
     for index, (name, value, words, kind) in enumerate(rows):
         top, length = index * _BAR, room * value / most
-        drawn.append(text(clipped(name, _NAMES - 8, _FONT), _NAMES - 8, top + 15, "tick", "end"))
-        drawn.append(rect(_NAMES, top + 3, max(length, 1.0), _BAR - 6, kind or None, f"{name}: {words}"))
-        drawn.append(text(words, _NAMES + length + 6, top + 15, "tick"))
+        drawn.append(draw_text(clip_text(name, _NAMES - 8, _FONT), _NAMES - 8, top + 15, "tick", "end"))
+        drawn.append(draw_rect(_NAMES, top + 3, max(length, 1.0), _BAR - 6, kind or None, f"{name}: {words}"))
+        drawn.append(draw_text(words, _NAMES + length + 6, top + 15, "tick"))
     described = "; ".join(f"{name}: {words}" for name, _, words, _ in rows)
-    return picture(_BARS, len(rows) * _BAR, f"{label}. {described}", drawn, class_)
+    return make_picture(_BARS, len(rows) * _BAR, f"{label}. {described}", drawn, class_)

@@ -31,7 +31,7 @@ def is_address(host: str) -> bool:
     return True
 
 
-def usual_workers() -> int:
+def count_default_workers() -> int:
     """Return the number of cores, at most four: an analysis has one thread."""
     return max(1, min(4, os.cpu_count() or 1))
 
@@ -56,7 +56,7 @@ class ServiceSettings(BaseModel):
     analysis_bytes: int = Field(
         default=2048 * MEGABYTE, ge=64 * MEGABYTE, description="that one analysis may allocate, its programs each"
     )
-    workers: int = Field(default_factory=usual_workers, ge=1, le=256)
+    workers: int = Field(default_factory=count_default_workers, ge=1, le=256)
     queue: int = Field(default=64, ge=0, description="analyses that wait for a worker; more are told to come back")
     shutdown_seconds: float = Field(default=30.0, gt=0, description="in which what was accepted may be finished")
 

@@ -101,7 +101,7 @@ class StaticInspection(Part):
     rules: tuple[RulePart, ...]
 
 
-def inspection_of(results: Sequence[CudaResult]) -> StaticInspection:
+def build_inspection(results: Sequence[CudaResult]) -> StaticInspection:
     """Return the inspection of several files; `results` holds one of each file, at least one."""
     accesses = [
         InspectedAccess.from_record(access, filename=result.source, kernel=kernel.name)
@@ -109,14 +109,14 @@ def inspection_of(results: Sequence[CudaResult]) -> StaticInspection:
         for kernel in result.kernels
         for access in kernel.accesses
     ]
-    findings = _with_file(InspectedFinding, [(result.source, result.findings) for result in results])
-    launches = _with_file(InspectedLaunch, [(result.source, result.launches) for result in results])
+    findings = _add_file(InspectedFinding, [(result.source, result.findings) for result in results])
+    launches = _add_file(InspectedLaunch, [(result.source, result.launches) for result in results])
     named = results[0].gpu_model
     tags = Counter((one.filename, one.kernel, one.space, one.stride_kind) for one in accesses)
     return StaticInspection(
         gpu_model=named,
         files=tuple(FileCoverage.from_record(result) for result in results),
-        kernels=_with_file(InspectedKernel, [(result.source, result.kernels) for result in results]),
+        kernels=_add_file(InspectedKernel, [(result.source, result.kernels) for result in results]),
         launch_configs=launches,
         indexing_patterns=tuple(accesses),
         memory_tags=tuple(
@@ -139,5 +139,5 @@ def inspection_of(results: Sequence[CudaResult]) -> StaticInspection:
     )
 
 
-def _with_file(inspected: type[_Inspected], parts: Iterable[tuple[str, Iterable[Part]]]) -> tuple[_Inspected, ...]:
+def _add_file(inspected: type[_Inspected], parts: Iterable[tuple[str, Iterable[Part]]]) -> tuple[_Inspected, ...]:
     return tuple(inspected.from_record(part, filename=file) for file, found in parts for part in found)

@@ -55,7 +55,7 @@ class Form:
 
 
 @asynccontextmanager
-async def form_of(request: Request, *, two: bool) -> AsyncIterator[Form]:
+async def open_form(request: Request, *, two: bool) -> AsyncIterator[Form]:
     """The form of `request`, with room for a second file if `two`, while the block runs. Raises `ProblemError`."""
     kind, parameters = parse_options_header(request.headers.get("content-type", ""))
     if kind != b"multipart/form-data":

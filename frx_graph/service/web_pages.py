@@ -8,42 +8,42 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from starlette.responses import HTMLResponse, Response
 
-from frx_graph.ledger.decision import Kind, Recorded
-from frx_graph.reports.advice.html import NARROW, WIDE, report_source
+from frx_graph.ledger.decision import Kind, RecordedEvent
+from frx_graph.reports.advice.html import NARROW, WIDE, read_template
 from frx_graph.reports.trials.trial_document import TrialDocument
-from frx_graph.rules.gpu_profile import cuda_gpu_names
+from frx_graph.rules.gpu_profile import list_cuda_gpus
 from frx_graph.service.analysis_job import ResultForm, Task
 from frx_graph.service.analyst import Analyst
 from frx_graph.service.decisions import DecisionBook
 from frx_graph.service.endpoints import Before, Position
 from frx_graph.service.http.problem import ProblemError
-from frx_graph.service.page_environment import page_environment, page_source
-from frx_graph.service.plots import trial_plot
-from frx_graph.service.uploads import form_of
+from frx_graph.service.page_environment import get_page_environment, read_page_file
+from frx_graph.service.plots import draw_trial
+from frx_graph.service.uploads import open_form
 
 _PAGE = 50
 """Events."""
 _NARROW_PLOT, _WIDE_PLOT = 260.0, 300.0
 
 
-def web_pages(analyst: Analyst, book: DecisionBook) -> APIRouter:
+def make_page_routes(analyst: Analyst, book: DecisionBook) -> APIRouter:
     """Return the routes of the pages, which are not in the OpenAPI document."""
     router = APIRouter(include_in_schema=False)
 
     @router.get("/")
     async def upload() -> Response:
-        return _page("upload", settings=analyst.settings, gpus=cuda_gpu_names())
+        return _render_page("upload", settings=analyst.settings, gpus=list_cuda_gpus())
 
     @router.post("/report")
     async def report(request: Request) -> Response:
         analyst.check_room(Task.FILE)
-        async with form_of(request, two=True) as form:
+        async with open_form(request, two=True) as form:
             if form.other is None:
-                return await analyst.response(
+                return await analyst.respond(
                     request, Task.FILE, form.fill, gpu_model=form.gpu_model, form=ResultForm.HTML
                 )
             labels = form.file.filename or "a", form.other.filename or "b"
-            return await analyst.response(
+            return await analyst.respond(
                 request, Task.COMPARE, form.fill, gpu_model=form.gpu_model, labels=labels, form=ResultForm.HTML
             )
 
@@ -56,8 +56,10 @@ def web_pages(analyst: Analyst, book: DecisionBook) -> APIRouter:
         if kind and kind not in list(Kind):
             raise ProblemError(422, "there is no such kind of event", ", ".join(Kind))
         wanted = Kind(kind) if kind else None
-        found = await book.read(lambda: book.last(signature=signature or None, kind=wanted, before=before, limit=_PAGE))
-        return _page(
+        found = await book.read(
+            lambda: book.read_last(signature=signature or None, kind=wanted, before=before, limit=_PAGE)
+        )
+        return _render_page(
             "decisions",
             ledger=str(book.location),
             total=found.total,
@@ -70,21 +72,21 @@ def web_pages(analyst: Analyst, book: DecisionBook) -> APIRouter:
 
     @router.get("/decisions/{position}")
     async def decision(position: Position) -> Response:
-        event, evidence = await book.read(lambda: book.at(position))
-        trial = None if evidence is None else _trial(evidence)
-        return _page(
+        event, evidence = await book.read(lambda: book.read_event(position))
+        trial = None if evidence is None else _parse_trial(evidence)
+        return _render_page(
             "decision",
             event=event,
             trial=trial,
             evidence_of=None if evidence is None or evidence.position == position else evidence.position,
             plots=(None, None)
             if trial is None
-            else (trial_plot(trial, WIDE, _WIDE_PLOT), trial_plot(trial, NARROW, _NARROW_PLOT)),
+            else (draw_trial(trial, WIDE, _WIDE_PLOT), draw_trial(trial, NARROW, _NARROW_PLOT)),
         )
 
     @router.get("/static/{name}")
     async def static(name: str) -> Response:
-        found = _static_files().get(name)
+        found = _load_static_files().get(name)
         if found is None:
             raise ProblemError(404, "there is no such file")
         text, media_type = found
@@ -93,7 +95,7 @@ def web_pages(analyst: Analyst, book: DecisionBook) -> APIRouter:
     return router
 
 
-def _trial(event: Recorded) -> TrialDocument | None:
+def _parse_trial(event: RecordedEvent) -> TrialDocument | None:
     text = event.decision.trial
     if text is None:
         return None
@@ -104,17 +106,17 @@ def _trial(event: Recorded) -> TrialDocument | None:
         return None
 
 
-def _page(name: str, **context: object) -> Response:
-    return HTMLResponse(page_environment().get_template(f"{name}.html.j2").render(context))
+def _render_page(name: str, **context: object) -> Response:
+    return HTMLResponse(get_page_environment().get_template(f"{name}.html.j2").render(context))
 
 
 @cache
-def _static_files() -> dict[str, tuple[str, str]]:
+def _load_static_files() -> dict[str, tuple[str, str]]:
     """Return the text and media type of all files that pages load."""
-    script = f"{report_source('page.js')}\n{page_source('drop.js')}"
+    script = f"{read_template('page.js')}\n{read_page_file('drop.js')}"
     return {
-        "report.css": (report_source("report.css"), "text/css; charset=utf-8"),
-        "service.css": (page_source("service.css"), "text/css; charset=utf-8"),
-        "icon.svg": (page_source("icon.svg"), "image/svg+xml"),
+        "report.css": (read_template("report.css"), "text/css; charset=utf-8"),
+        "service.css": (read_page_file("service.css"), "text/css; charset=utf-8"),
+        "icon.svg": (read_page_file("icon.svg"), "image/svg+xml"),
         "service.js": (script, "text/javascript; charset=utf-8"),
     }

@@ -20,9 +20,9 @@ from typing import BinaryIO, Final
 
 import psutil
 
-from frx_graph.errors import FrxError, first_line
+from frx_graph.errors import FrxError, summarize_error
 from frx_graph.reports.render.document import to_json
-from frx_graph.service.analysis import analyse
+from frx_graph.service.analysis import run_analysis
 from frx_graph.service.analysis_job import (
     READY,
     RESULT,
@@ -35,20 +35,20 @@ from frx_graph.service.analysis_job import (
     Refused,
     ResultForm,
 )
-from frx_graph.service.html_report import html_report
+from frx_graph.service.html_report import render_result
 from frx_graph.support.supervisor.supervised import claim_stdout, limit_resources
 
 _FRAMES: Final = 8
 
 
-def answer(job: AnalysisJob) -> Answer:
+def answer_job(job: AnalysisJob) -> Answer:
     """Analyse, and write the result. Changes the working directory."""
     try:
         os.chdir(job.folder)
         _keep_temporary_files_in(Path(job.folder) / TEMPORARY)
-        document = analyse(job)
+        document = run_analysis(job)
         html = job.form is ResultForm.HTML
-        text = html_report(document) if html else json.dumps(to_json(document), allow_nan=False)
+        text = render_result(document) if html else json.dumps(to_json(document), allow_nan=False)
         (Path(job.folder) / RESULT).write_text(text, encoding="utf-8")
         return Done(media_type="text/html; charset=utf-8" if html else "application/json")
     except FrxError as error:
@@ -57,7 +57,7 @@ def answer(job: AnalysisJob) -> Answer:
         return OutOfMemory()
     except Exception as error:  # noqa: BLE001 - it is the request that fails, and not the worker
         frames = traceback.extract_tb(error.__traceback__)[-_FRAMES:]
-        return Failed(error=first_line(error), where=tuple(f"{frame.filename}:{frame.lineno}" for frame in frames))
+        return Failed(error=summarize_error(error), where=tuple(f"{frame.filename}:{frame.lineno}" for frame in frames))
 
 
 def _keep_temporary_files_in(folder: Path) -> None:
@@ -71,16 +71,16 @@ def main() -> None:
     most_bytes, most_seconds = int(sys.argv[1]), float(sys.argv[2])
     answers = claim_stdout()
     limit_resources({resource.RLIMIT_AS: psutil.Process().memory_info().vms + most_bytes})
-    _say(answers, READY)
+    _write_line(answers, READY)
     for line in sys.stdin.buffer:
         # Without a handler the signal ends the process.
         signal.setitimer(signal.ITIMER_REAL, most_seconds)
-        found = answer(AnalysisJob.model_validate_json(line))
+        found = answer_job(AnalysisJob.model_validate_json(line))
         signal.setitimer(signal.ITIMER_REAL, 0)
-        _say(answers, found.model_dump_json().encode() + b"\n")
+        _write_line(answers, found.model_dump_json().encode() + b"\n")
 
 
-def _say(answers: BinaryIO, line: bytes) -> None:
+def _write_line(answers: BinaryIO, line: bytes) -> None:
     answers.write(line)
     answers.flush()
 

@@ -20,7 +20,7 @@ from pydantic import TypeAdapter
 from frx_graph.errors import FrxError
 from frx_graph.service.analysis_job import READY, AnalysisJob, Answer, OutOfMemory
 from frx_graph.service.settings import TOKEN_VARIABLE, ServiceSettings
-from frx_graph.support.supervisor.process import package_pythonpath
+from frx_graph.support.supervisor.process import extend_pythonpath
 
 _ANSWER: TypeAdapter[Answer] = TypeAdapter(Answer)
 WORKER: Final[tuple[str, ...]] = ("-m", "frx_graph.service.worker")
@@ -78,7 +78,7 @@ class _Worker:
             # A caller that waits gets the error; otherwise the next call starts another process.
             self._starting.add_done_callback(lambda started: started.cancelled() or started.exception())
 
-    async def ready(self) -> asyncio.subprocess.Process:
+    async def get_process(self) -> asyncio.subprocess.Process:
         """Return the process, once it is ready. A caller that stops waiting does not end it."""
         if self.process is not None and self.process.returncode is not None:
             # It has ended while it had nothing to do.
@@ -93,7 +93,7 @@ class _Worker:
     async def ask(self, job: AnalysisJob) -> Answer:
         """Return the worker's answer. If this fails, another process starts."""
         line = job.model_dump_json().encode() + b"\n"
-        working = asyncio.create_task(self._work(await self.ready(), line))
+        working = asyncio.create_task(self._run_job(await self.get_process(), line))
         try:
             return await asyncio.shield(working)
         except asyncio.CancelledError:
@@ -114,7 +114,7 @@ class _Worker:
             await self._end(self.process)
 
     async def _start(self) -> None:
-        own = {**package_pythonpath(), "OMP_NUM_THREADS": "1", "POLARS_MAX_THREADS": "1"}
+        own = {**extend_pythonpath(), "OMP_NUM_THREADS": "1", "POLARS_MAX_THREADS": "1"}
         # -P: nothing is imported from a job's folder.
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-P", *WORKER),
@@ -130,8 +130,8 @@ class _Worker:
         self._listening = asyncio.create_task(self._listen(process))
         try:
             async with asyncio.timeout(_START_SECONDS):
-                if await _line(process) != READY:
-                    raise await self._died(process, "a worker process could not be started")
+                if await _read_line(process) != READY:
+                    raise await self._describe_death(process, "a worker process could not be started")
         except BaseException as error:
             await self._end(process)
             if isinstance(error, TimeoutError):
@@ -139,20 +139,20 @@ class _Worker:
             raise
         self.process = process
 
-    async def _work(self, process: asyncio.subprocess.Process, line: bytes) -> Answer:
+    async def _run_job(self, process: asyncio.subprocess.Process, line: bytes) -> Answer:
         assert process.stdin is not None
         try:
             async with asyncio.timeout(self.settings.analysis_seconds):
                 process.stdin.write(line)
                 await process.stdin.drain()
-                answer = await _line(process)
+                answer = await _read_line(process)
             found = _ANSWER.validate_json(answer)
         except TimeoutError:
             await self._replace(process)
             seconds = self.settings.analysis_seconds
             raise TooSlowError(f"the analysis was ended: it took longer than {seconds:g} s") from None
         except (OSError, ValueError):
-            died = await self._died(process, "the analysis has ended its process")
+            died = await self._describe_death(process, "the analysis has ended its process")
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             await self._replace(process)
@@ -187,7 +187,7 @@ class _Worker:
             self._listening.cancel()
             await asyncio.gather(self._listening, return_exceptions=True)
 
-    async def _died(self, process: asyncio.subprocess.Process, message: str) -> WorkerDiedError:
+    async def _describe_death(self, process: asyncio.subprocess.Process, message: str) -> WorkerDiedError:
         """Return the error of a process that ended by itself, with its exit code and last words."""
         assert self._listening is not None
         how = "it answers nonsense"
@@ -204,7 +204,7 @@ class _Worker:
             self._said = (self._said + said)[-_LAST_WORDS:]
 
 
-async def _line(process: asyncio.subprocess.Process) -> bytes:
+async def _read_line(process: asyncio.subprocess.Process) -> bytes:
     assert process.stdout is not None
     return await process.stdout.readline()
 
@@ -235,7 +235,7 @@ class WorkerPool:
 
     async def start(self) -> None:
         """Start all of them, so that the first request does not wait for it."""
-        await asyncio.gather(*(worker.ready() for worker in self._all))
+        await asyncio.gather(*(worker.get_process() for worker in self._all))
 
     async def run(self, job: AnalysisJob) -> Answer:
         """Return a worker's answer. Raises `QueueFullError`, `TooSlowError`, `WorkerDiedError`."""

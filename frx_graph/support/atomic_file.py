@@ -20,18 +20,18 @@ def write_atomically(path: Path, text: str) -> None:
     if path.exists() and not path.is_file() and not path.is_dir():
         path.write_text(text, encoding="utf-8")
         return
-    with replaced_when_written(path) as temporary:
+    with replace_on_success(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
 @contextlib.contextmanager
-def replaced_when_written(path: Path) -> Iterator[Path]:
+def replace_on_success(path: Path) -> Iterator[Path]:
     """Yield an empty file beside `path`, which replaces the one at `path` at the end of the block.
 
     A link stays, and its target is replaced. If the block raises, nothing changes.
     """
     path = Path(os.path.realpath(path))
-    temporary = _beside(path)
+    temporary = _make_temporary_path(path)
     try:
         temporary.open("x").close()
         yield temporary
@@ -52,14 +52,14 @@ def write_all_atomically(texts: Mapping[Path, str]) -> None:
         written = []
         for given, text in texts.items():
             path = Path(os.path.realpath(given))
-            temporary = _beside(path)
+            temporary = _make_temporary_path(path)
             leftovers.callback(temporary.unlink, missing_ok=True)
             with temporary.open("x", encoding="utf-8") as file:
                 file.write(text)
             written.append((temporary, path))
         for temporary, path in written:
             if path.exists():
-                kept = _beside(path)
+                kept = _make_temporary_path(path)
                 leftovers.callback(kept.unlink, missing_ok=True)
                 shutil.copy2(path, kept)
                 undo.callback(kept.replace, path)
@@ -69,5 +69,5 @@ def write_all_atomically(texts: Mapping[Path, str]) -> None:
         undo.pop_all()
 
 
-def _beside(path: Path) -> Path:
+def _make_temporary_path(path: Path) -> Path:
     return path.with_name(f".{path.name}.{secrets.token_hex(8)}")

@@ -25,7 +25,7 @@ class Check:
     hint: str = ""
 
 
-def worst(checks: Sequence[Check]) -> Status:
+def find_worst(checks: Sequence[Check]) -> Status:
     """Return the most serious status."""
     statuses = {check.status for check in checks}
     return next((status for status in (Status.ERROR, Status.WARNING) if status in statuses), Status.OK)

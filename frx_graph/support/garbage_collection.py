@@ -14,17 +14,17 @@ from itertools import chain, compress, starmap, tee
 from typing import Any
 
 
-def instances(*kinds: type) -> list[Any]:
+def find_instances(*kinds: type) -> list[Any]:
     """Return the objects whose type is one of `kinds`, which must be classes written in Python."""
-    return _referring(kinds, frozenset(kinds).__contains__)
+    return _find_referring(kinds, frozenset(kinds).__contains__)
 
 
-def referring_dicts(objects: Sequence[object]) -> list[dict[Any, Any]]:
+def find_referring_dicts(objects: Sequence[object]) -> list[dict[Any, Any]]:
     """Return the dictionaries that refer to one of `objects`, as a key or a value."""
-    return _referring(objects, dict.__subclasscheck__)
+    return _find_referring(objects, dict.__subclasscheck__)
 
 
-def _referring(objects: Sequence[object], wanted: Callable[[type], bool]) -> list[Any]:
+def _find_referring(objects: Sequence[object], wanted: Callable[[type], bool]) -> list[Any]:
     """Return the objects of a `wanted` type that refer to one of `objects`; `wanted` must run no Python code."""
     searches = list(tee(starmap(gc.get_referrers, [objects])))
     # One call in C searches, selects and drops the rest. Other threads run between two steps of Python, so that no name
@@ -35,7 +35,7 @@ def _referring(objects: Sequence[object], wanted: Callable[[type], bool]) -> lis
 
 
 @contextlib.contextmanager
-def uncollected() -> Iterator[None]:
+def pause_gc() -> Iterator[None]:
     """Pause the garbage collector in the block. Reading a trace of 60 MB takes twice as long without it.
 
     Objects made inside go to the oldest generation unseen. Else the collector would visit all of them at the next

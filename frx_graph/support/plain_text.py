@@ -1,7 +1,7 @@
 """Make names, amounts of memory and times printable in findings and reports.
 
 A kernel or module name from a model, trace or source file may hold terminal escapes, line breaks, bidirectional
-overrides, lone surrogates, or a megabyte of text. Every format that people read passes names through `one_line`, and
+overrides, lone surrogates, or a megabyte of text. Every format that people read passes names through `clean_line`, and
 then applies its own escaping.
 """
 
@@ -19,12 +19,12 @@ _DROPPED_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn"})
 """Controls, format characters (bidirectional overrides, zero widths), surrogates, private use, unassigned."""
 
 
-def encodable(text: str) -> str:
+def escape_surrogates(text: str) -> str:
     r"""Return `text` with lone surrogates written as `\udcxx`, so that it can be encoded as UTF-8."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-def one_line(text: str, limit: int = NAME_LIMIT) -> str:
+def clean_line(text: str, limit: int = NAME_LIMIT) -> str:
     """Return the printable characters of `text` on one line, at most `limit`; an ellipsis marks a cut."""
     if not _ASCII_PRINTABLE.match(text):
         text = _BREAKS.sub(" ", text)
@@ -36,22 +36,22 @@ def one_line(text: str, limit: int = NAME_LIMIT) -> str:
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 
 
-def bytes_text(count: int) -> str:
+def format_bytes(count: int) -> str:
     """Format bytes in decimal units, with three significant digits: `512 B`, `12.8 MB`."""
     value, unit = float(count), 0
     while value >= 999.5 and unit < len(_UNITS) - 1:
         value, unit = value / 1000.0, unit + 1
-    return f"{count} B" if unit == 0 else f"{three_digits(value)} {_UNITS[unit]}"
+    return f"{count} B" if unit == 0 else f"{format_three_digits(value)} {_UNITS[unit]}"
 
 
-def three_digits(value: float) -> str:
+def format_three_digits(value: float) -> str:
     """Format with three significant digits, without an exponent: 1.23, 12.3, 123."""
     if value >= 99.95:
         return f"{value:.0f}"
     return f"{value:.1f}" if value >= 9.995 else f"{value:.2f}"
 
 
-def seconds_text(seconds: float) -> str:
+def format_seconds(seconds: float) -> str:
     """Format a time: `1.24 ms`, `35.0 us`."""
     if seconds >= 1.0:
         return f"{seconds:.2f} s"

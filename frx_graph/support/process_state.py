@@ -17,43 +17,43 @@ from frx_graph.support.torch_internals import convert_frame, dynamo_utils
 
 
 @contextlib.contextmanager
-def process_state_kept() -> Iterator[None]:
+def preserve_process_state() -> Iterator[None]:
     """Restore the random state, and torch's records of what was compiled, behind the block.
 
     The state of a thread (gradients, autocast, default device, tracing) and of its context (the configuration of Dynamo
     and Inductor) is not restored: run the other program in its own thread and context.
     """
-    with random_numbers_kept(), _compilations_kept():
+    with preserve_random_state(), _preserve_compilation_records():
         yield
 
 
-class Generators:
+class RandomGenerators:
     """The states of the random generators that a program on `device` uses: the CPU's and its own."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._states = self._now()
+        self._states = self._read_states()
 
-    def moved(self) -> bool:
+    def have_moved(self) -> bool:
         """Return True if random numbers were drawn since."""
-        return not all(map(torch.equal, self._states, self._now()))
+        return not all(map(torch.equal, self._states, self._read_states()))
 
-    def put_back(self) -> None:
+    def restore(self) -> None:
         """Restore the states, so that the same numbers are drawn again."""
         torch.set_rng_state(self._states[0])
         if self._device.type == "cuda":
             torch.cuda.set_rng_state(self._states[1], self._device)
 
-    def _now(self) -> list[Tensor]:
+    def _read_states(self) -> list[Tensor]:
         states = [torch.get_rng_state()]
         return states if self._device.type != "cuda" else [*states, torch.cuda.get_rng_state(self._device)]
 
 
 @contextlib.contextmanager
-def compiling_given_up() -> Iterator[None]:
+def release_compile_lock() -> Iterator[None]:
     """Let another thread compile in the block, by releasing Dynamo's lock, which a backend's thread holds."""
     lock = convert_frame.compile_lock
-    times = _released(lock)
+    times = _release_fully(lock)
     try:
         yield
     finally:
@@ -61,7 +61,7 @@ def compiling_given_up() -> Iterator[None]:
             lock.acquire()
 
 
-def _released(lock: Any) -> int:
+def _release_fully(lock: Any) -> int:
     """Release a reentrant lock as often as this thread holds it, and return how often that was."""
     times = 0
     while True:
@@ -73,7 +73,7 @@ def _released(lock: Any) -> int:
 
 
 @contextlib.contextmanager
-def random_numbers_kept() -> Iterator[None]:
+def preserve_random_state() -> Iterator[None]:
     """Restore the random state of torch, Python and NumPy behind the block."""
     devices = range(torch.cuda.device_count()) if torch.cuda.is_available() and torch.cuda.is_initialized() else ()
     python, arrays = random.getstate(), numpy.random.get_state()
@@ -86,7 +86,7 @@ def random_numbers_kept() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _compilations_kept() -> Iterator[None]:
+def _preserve_compilation_records() -> Iterator[None]:
     counters: dict[str, Counter[str]] = dynamo_utils.counters
     counts = copy.deepcopy(dict(counters))
     phases = {name: len(seconds) for name, seconds in dynamo_utils.compilation_time_metrics.items()}

@@ -18,7 +18,7 @@ _NOT_THE_USERS = (
 )
 
 
-def warn_and_go_on(message: str) -> None:
+def warn_user(message: str) -> None:
     """Issue a `RuntimeWarning` at the innermost line outside torch and this package.
 
     That is the call that compiles, or, under Dynamo, the function that it compiles. From Python 3.12 on
@@ -57,7 +57,7 @@ class WarnOnce:
         """Issue the warning, unless there was one on this topic."""
         if topic not in self._given:
             self._given.add(topic)
-            warn_and_go_on(message)
+            warn_user(message)
 
     def clear(self) -> None:
         """Allow every warning again."""

@@ -22,9 +22,9 @@ from frx_graph.errors import EvidenceError, FrxError
 from frx_graph.records import Severity
 from frx_graph.reports.advice.advice_file import is_advice, read_advice
 from frx_graph.reports.render.document import to_json
-from frx_graph.reports.render.quantities import finite
+from frx_graph.reports.render.quantities import drop_non_finite
 from frx_graph.reports.trials.trial_document import TrialDocument, TrialMatrixDocument
-from frx_graph.support.plain_text import one_line
+from frx_graph.support.plain_text import clean_line
 
 try:
     import mlflow
@@ -82,7 +82,7 @@ def log_trial(trial: TrialDocument) -> str:
         "frx.inner": trial.arms[0].inner,
         "frx.rewrites": ", ".join(candidate.rewrite for arm in trial.arms for candidate in arm.candidates),
     }
-    tags = {"frx.kind": "trial", "frx.verdict": trial.verdict, "frx.reason": one_line(trial.reason, 1000)}
+    tags = {"frx.kind": "trial", "frx.verdict": trial.verdict, "frx.reason": clean_line(trial.reason, 1000)}
     return _log("frx trial", parameters, figures, tags, TRIAL_FILE, to_json(trial))
 
 
@@ -101,10 +101,10 @@ def log_file(path: Path) -> tuple[str, ...]:
         ) from None
     if isinstance(written, TrialDocument):
         return (log_trial(written),)
-    return tuple(_in_own_run(entry.trial) for entry in written.trials if entry.trial is not None)
+    return tuple(_log_in_own_run(entry.trial) for entry in written.trials if entry.trial is not None)
 
 
-def _in_own_run(trial: TrialDocument) -> str:
+def _log_in_own_run(trial: TrialDocument) -> str:
     with mlflow.start_run(run_name="frx trial", nested=mlflow.active_run() is not None):
         return log_trial(trial)
 
@@ -117,13 +117,13 @@ def _log(
     file: str,
     document: Mapping[str, Any],
 ) -> str:
-    with _run(name) as run:
-        shown = {key: one_line(value, _LONGEST_PARAMETER) for key, value in parameters.items()}
+    with _use_run(name) as run:
+        shown = {key: clean_line(value, _LONGEST_PARAMETER) for key, value in parameters.items()}
         # MLflow refuses to change a parameter, and a run may be logged to before and after a change.
         there = mlflow.get_run(run.info.run_id).data.params
         mlflow.log_params({key: value for key, value in shown.items() if key not in there})
         mlflow.set_tags({key: value for key, value in shown.items() if there.get(key, value) != value})
-        known = {key: finite(value) for key, value in figures.items()}
+        known = {key: drop_non_finite(value) for key, value in figures.items()}
         mlflow.log_metrics({key: float(value) for key, value in known.items() if value is not None})
         mlflow.set_tags(dict(tags))
         mlflow.log_text(json.dumps(document, indent=2, allow_nan=False), file)
@@ -132,7 +132,7 @@ def _log(
 
 
 @contextmanager
-def _run(name: str) -> Iterator[Any]:
+def _use_run(name: str) -> Iterator[Any]:
     active = mlflow.active_run()
     if active is not None:
         yield active
@@ -149,7 +149,7 @@ def main(
         for run in log_file(file):
             typer.echo(run)
     except FrxError as error:
-        typer.echo(f"frx: {one_line(str(error), 1000)}", err=True)
+        typer.echo(f"frx: {clean_line(str(error), 1000)}", err=True)
         raise typer.Exit(2) from None
 
 

@@ -7,19 +7,19 @@ seconds: a trial that is killed or interrupted meanwhile leaves no arm behind.
 
 from __future__ import annotations
 
-from frx_graph.trials.arm_connection import connection
+from frx_graph.trials.arm_connection import connect_to_parent
 
 
 def main() -> None:
     """Answer messages until the other end of the pipe is closed."""
-    asked = connection()
-    if not asked.comes_question():
+    asked = connect_to_parent()
+    if not asked.wait_for_question():
         return
-    from frx_graph.trial_worker.worker import TrialArm, answer_to
+    from frx_graph.trial_worker.worker import TrialArm, handle_request
 
     arm = TrialArm()
     for message in asked:
-        asked.answer(answer_to(arm, message))
+        asked.answer(handle_request(arm, message))
 
 
 if __name__ == "__main__":

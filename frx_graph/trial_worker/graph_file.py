@@ -19,12 +19,12 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor, fx, nn
 
-from frx_graph.errors import TravelError, first_line
-from frx_graph.freezing.constant_folding import undisturbed
-from frx_graph.serialization.nodes import graph_from_documents, nodes_to_documents
+from frx_graph.errors import TravelError, summarize_error
+from frx_graph.freezing.constant_folding import run_undisturbed
+from frx_graph.serialization.nodes import deserialize_graph, serialize_nodes
 from frx_graph.serialization.schema import FORMAT, GraphDocument, StorageDocument, TensorDocument, VersionDocument
 from frx_graph.serialization.tensors import TensorWriter, read_tensors
-from frx_graph.serialization.torch_state import Surroundings, modes_here, surroundings_from, surroundings_here
+from frx_graph.serialization.torch_state import Surroundings, capture_modes, capture_surroundings, restore_surroundings
 from frx_graph.support.atomic_file import write_atomically
 from frx_graph.support.torch_internals import LazyGraphModule
 
@@ -33,7 +33,7 @@ _STORAGES = "storages.bin"
 
 
 @dataclass(frozen=True)
-class TravelledGraph:
+class LoadedGraph:
     """A graph that was read. `model(*args)` repeats the captured call; `model` owns the parameters and buffers.
 
     Compile and call it inside `surroundings.process()` and `surroundings.step()`.
@@ -44,7 +44,7 @@ class TravelledGraph:
     surroundings: Surroundings
 
 
-class TravelledModel(nn.Module):
+class CapturedModel(nn.Module):
     """Calls `graph` with its inputs in order: parameters and buffers by name, and for None the next argument."""
 
     def __init__(self, graph: fx.GraphModule, names: Sequence[str | None]) -> None:
@@ -71,9 +71,9 @@ def write_graph(folder: Path, dynamo: fx.GraphModule, inputs: Sequence[Any]) -> 
     the inputs take as much disk as memory. Dynamo may call a backend twice for one graph: the second call replaces the
     first one's files. Raises `TravelError`, with the reason, if something cannot be written, and leaves no index.
     """
-    surroundings = surroundings_here()
-    nodes = nodes_to_documents(dynamo.graph)
-    with _writing(folder):
+    surroundings = capture_surroundings()
+    nodes = serialize_nodes(dynamo.graph)
+    with _open_folder(folder):
         (folder / _INDEX).unlink(missing_ok=True)
         writer = _write_inputs(folder, dynamo, inputs)
         document = GraphDocument(
@@ -98,7 +98,7 @@ class HeldGraph:
     tensors: Sequence[TensorDocument]
     surroundings: Surroundings
 
-    def copy(self) -> TravelledGraph:
+    def copy(self) -> LoadedGraph:
         """Return a graph and tensors of their own, as `read_graph` does. Raises `TravelError` if that fails."""
         try:
             graph = copy.deepcopy(self.dynamo)
@@ -107,10 +107,10 @@ class HeldGraph:
                     # Else the first call generates its code, which Dynamo would try to trace.
                     LazyGraphModule.force_recompile(part)
         except Exception as error:
-            raise TravelError(f"the graph cannot be copied: {first_line(error)}") from error
-        with undisturbed():
+            raise TravelError(f"the graph cannot be copied: {summarize_error(error)}") from error
+        with run_undisturbed():
             tensors = read_tensors(self.folder / _STORAGES, self.storages, self.tensors)
-        return _travelled(graph, tensors, self.tensors, self.surroundings)
+        return _assemble_graph(graph, tensors, self.tensors, self.surroundings)
 
 
 def hold_graph(folder: Path, dynamo: fx.GraphModule, inputs: Sequence[Any]) -> HeldGraph:
@@ -118,16 +118,16 @@ def hold_graph(folder: Path, dynamo: fx.GraphModule, inputs: Sequence[Any]) -> H
 
     Raises `TravelError` for inputs that cannot be copied.
     """
-    with _writing(folder):
+    with _open_folder(folder):
         writer = _write_inputs(folder, dynamo, inputs)
-    return HeldGraph(dynamo, folder, writer.storages, writer.tensors, modes_here())
+    return HeldGraph(dynamo, folder, writer.storages, writer.tensors, capture_modes())
 
 
 def _write_inputs(folder: Path, dynamo: fx.GraphModule, inputs: Sequence[Any]) -> TensorWriter:
     names = [node.name for node in dynamo.graph.find_nodes(op="placeholder")]
     if len(names) != len(inputs):
         raise TravelError(f"the graph has {len(names)} inputs, and {len(inputs)} are given")
-    with undisturbed():
+    with run_undisturbed():
         writer = TensorWriter()
         writer.add_inputs(names, inputs)
         with (folder / _STORAGES).open("wb") as file:
@@ -136,7 +136,7 @@ def _write_inputs(folder: Path, dynamo: fx.GraphModule, inputs: Sequence[Any]) -
 
 
 @contextlib.contextmanager
-def _writing(folder: Path) -> Iterator[None]:
+def _open_folder(folder: Path) -> Iterator[None]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         yield
@@ -144,51 +144,51 @@ def _writing(folder: Path) -> Iterator[None]:
         raise TravelError(f"the graph cannot be written to {folder}: {error.strerror or error}") from error
 
 
-def read_graph(folder: Path) -> TravelledGraph:
+def read_graph(folder: Path) -> LoadedGraph:
     """Read the graph in `folder`.
 
     Tensors on the CPU are mapped: all processes that read them share the memory, and writes stay in the process. Raises
     `TravelError` if there is no graph, or if another version of torch or of this format wrote it.
     """
-    document = _document(folder / _INDEX)
+    document = _read_document(folder / _INDEX)
     try:
         tensors = read_tensors(folder / _STORAGES, document.storages, document.tensors)
     except OSError as error:
         raise TravelError(f"the graph in {folder} cannot be read: {error.strerror or error}") from error
-    surroundings = surroundings_from(document.surroundings)
-    return _travelled(graph_from_documents(document.nodes), tensors, document.tensors, surroundings)
+    surroundings = restore_surroundings(document.surroundings)
+    return _assemble_graph(deserialize_graph(document.nodes), tensors, document.tensors, surroundings)
 
 
-def _travelled(
+def _assemble_graph(
     graph: fx.GraphModule,
     tensors: Sequence[Tensor],
     documents: Sequence[TensorDocument],
     surroundings: Surroundings,
-) -> TravelledGraph:
+) -> LoadedGraph:
     inputs = [(tensor, form) for tensor, form in zip(tensors, documents, strict=True) if form.kind != "base"]
-    names = [_name(index, form) for index, (_, form) in enumerate(inputs)]
-    model = _with_own_code(TravelledModel)(graph, names)
+    names = [_name_input(index, form) for index, (_, form) in enumerate(inputs)]
+    model = _copy_class(CapturedModel)(graph, names)
     for name, (tensor, form) in zip(names, inputs, strict=True):
         if name is not None and form.kind == "parameter":
             model.register_parameter(name, tensor)  # type: ignore[arg-type]  # it is one
         elif name is not None:
             model.register_buffer(name, tensor)
     args = tuple(tensor for name, (tensor, _) in zip(names, inputs, strict=True) if name is None)
-    return TravelledGraph(model, args, surroundings)
+    return LoadedGraph(model, args, surroundings)
 
 
-def _with_own_code(kind: type[TravelledModel]) -> type[TravelledModel]:
+def _copy_class(kind: type[CapturedModel]) -> type[CapturedModel]:
     """Return a copy of the class with its own code object: Dynamo would take several models for versions of one."""
     plain: Any = kind.forward
     forward = FunctionType(plain.__code__.replace(), plain.__globals__, plain.__name__)
     return type(kind.__name__, (kind,), {"forward": forward})
 
 
-def _name(index: int, form: TensorDocument) -> str | None:
+def _name_input(index: int, form: TensorDocument) -> str | None:
     return None if form.kind == "argument" else f"{form.kind}_{index}"
 
 
-def _document(path: Path) -> GraphDocument:
+def _read_document(path: Path) -> GraphDocument:
     try:
         text = path.read_text(encoding="utf-8")
         version = VersionDocument.model_validate_json(text)

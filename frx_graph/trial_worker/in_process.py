@@ -18,14 +18,14 @@ from typing import Any
 from torch.profiler import ProfilerActivity, profile
 
 from frx_graph.compiler.rewrite_log import RewriteLog
-from frx_graph.measure.console_capture import STDERR, captured, not_kineto
-from frx_graph.support.process_state import compiling_given_up, process_state_kept
+from frx_graph.measure.console_capture import STDERR, capture_output, drop_kineto_chatter
+from frx_graph.support.process_state import preserve_process_state, release_compile_lock
 from frx_graph.support.torch_internals import is_profiler_enabled
 from frx_graph.trial_worker.graph_file import HeldGraph
-from frx_graph.trial_worker.worker import TrialArm, answer_to
-from frx_graph.trial_worker.workload import Loadable
+from frx_graph.trial_worker.worker import TrialArm, handle_request
+from frx_graph.trial_worker.workload import LoadedWorkload
 from frx_graph.trials.arm_messages import Workload
-from frx_graph.trials.arm_process import ArmError, Cause, Limits, raised
+from frx_graph.trials.arm_process import ArmError, Cause, Limits, make_arm_error
 
 
 class InProcessArms:
@@ -38,7 +38,7 @@ class InProcessArms:
     def __enter__(self) -> InProcessArms:
         if not is_profiler_enabled():
             # Kineto prints errors if another thread than the main one is the first to use it.
-            with captured(STDERR, not_kineto), profile(activities=[ProfilerActivity.CPU]):
+            with capture_output(STDERR, drop_kineto_chatter), profile(activities=[ProfilerActivity.CPU]):
                 pass
         return self
 
@@ -69,13 +69,13 @@ class InProcessArm:
         """Return the answer. Raises `ArmError` if it failed, or took longer than `seconds`; nothing cuts it short."""
         waiting = self._thread.submit(self._context.run, self._answer, message)
         try:
-            with compiling_given_up():
+            with release_compile_lock():
                 answer, took = waiting.result()
         except BaseException:
             waiting.cancel()
             raise
         if "error" in answer:
-            raise raised(answer)
+            raise make_arm_error(answer)
         if took > seconds:
             raise ArmError(Cause.TIMED_OUT, f"an arm took {took:.0f} s instead of {seconds:.0f} to answer")
         return answer
@@ -86,12 +86,12 @@ class InProcessArm:
 
     def _answer(self, message: Mapping[str, Any]) -> tuple[dict[str, Any], float]:
         began = time.monotonic()
-        with process_state_kept():
+        with preserve_process_state():
             if self._arm is None:
                 self._arm = TrialArm(self._load, RewriteLog(), alone=False)
-            answer = dict(answer_to(self._arm, message))
+            answer = dict(handle_request(self._arm, message))
         return answer, time.monotonic() - began
 
-    def _load(self, _: Workload) -> Loadable:
+    def _load(self, _: Workload) -> LoadedWorkload:
         graph = self._graph.copy()
-        return Loadable(graph.model, graph.args, {}, graph.surroundings.step, graph.surroundings.process)
+        return LoadedWorkload(graph.model, graph.args, {}, graph.surroundings.step, graph.surroundings.process)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 
-from frx_graph.measure.machine.control_groups import available_memory
-from frx_graph.support.supervisor.process import package_pythonpath
+from frx_graph.measure.machine.control_groups import get_available_memory
+from frx_graph.support.supervisor.process import extend_pythonpath
 from frx_graph.trials.arm_process import ArmProcess, Limits
 
 MEMORY_SHARE = 0.8
@@ -18,6 +18,6 @@ def start_arm(limits: Limits | None = None) -> ArmProcess:
     Raises `ArmError`.
     """
     if limits is None:
-        available = available_memory()
+        available = get_available_memory()
         limits = Limits() if available is None else Limits(memory_bytes=int(MEMORY_SHARE * available))
-    return ArmProcess([sys.executable, "-m", "frx_graph.trial_worker"], limits=limits, environment=package_pythonpath())
+    return ArmProcess([sys.executable, "-m", "frx_graph.trial_worker"], limits=limits, environment=extend_pythonpath())

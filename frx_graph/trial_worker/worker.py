@@ -15,19 +15,19 @@ from pydantic import TypeAdapter
 from torch import Tensor, fx
 
 from frx_graph.capture.capture_facts import observe_capture
-from frx_graph.capture.graph_signature import compiled_signature
-from frx_graph.compiler.aot_context import graph_id
-from frx_graph.compiler.inner_compiler import planned_backend
-from frx_graph.compiler.plans import proposing_plan, recorded_plan
+from frx_graph.capture.graph_signature import hash_compilation
+from frx_graph.compiler.aot_context import get_graph_id
+from frx_graph.compiler.inner_compiler import make_planned_backend
+from frx_graph.compiler.plans import make_proposing_plan, make_recorded_plan
 from frx_graph.compiler.rewrite_log import LOG, RewriteLog
-from frx_graph.errors import FrxError, TrialError, first_line, out_of_memory
-from frx_graph.measure.inductor.compilations import compilations, compiled_between
+from frx_graph.errors import FrxError, TrialError, is_out_of_memory, summarize_error
+from frx_graph.measure.inductor.compilations import describe_compiled_between, read_compilations
 from frx_graph.measure.memory_use import MemoryRecord, observe_memory
 from frx_graph.measure.operators.kernel_identities import observe_kernels
-from frx_graph.options import backend_options
+from frx_graph.options import parse_backend_options
 from frx_graph.plan import Plan
 from frx_graph.support.torch_internals import inductor_config, pytree
-from frx_graph.trial_worker.workload import Loadable, convert_to_fp64, copy_program, load_workload
+from frx_graph.trial_worker.workload import LoadedWorkload, convert_to_fp64, copy_program, load_workload
 from frx_graph.trials.arm_messages import (
     QUESTION,
     Answer,
@@ -45,22 +45,22 @@ from frx_graph.trials.arm_messages import (
     Warmed,
     Workload,
 )
-from frx_graph.trials.block_watch import block_watch, watched
-from frx_graph.trials.environment import trial_environment
+from frx_graph.trials.block_watch import find_watched, watch_block
+from frx_graph.trials.environment import read_trial_environment
 from frx_graph.trials.numerics import Errors, Multipliers
 from frx_graph.trials.results import (
-    Compared,
     Program,
+    ResultComparison,
     StepResults,
-    compare,
-    noise_of,
+    are_results_equal,
+    compare_results,
+    estimate_noise,
+    is_same_step,
     observe_step,
-    read_result,
-    redrawn,
-    same_results,
-    same_step,
+    permute_inputs,
+    read_results,
     seed_everything,
-    write_result,
+    write_results,
 )
 from frx_graph.trials.rounding_noise import RoundingNoise
 
@@ -79,13 +79,13 @@ class TrialArm:
     """
 
     def __init__(
-        self, load: Callable[[Workload], Loadable] | None = None, log: RewriteLog = LOG, *, alone: bool = True
+        self, load: Callable[[Workload], LoadedWorkload] | None = None, log: RewriteLog = LOG, *, alone: bool = True
     ) -> None:
         self._load_workload = load
         self._log = log
         self._alone = alone
         self._program: Program | None = None
-        self._workload: Loadable | None = None
+        self._workload: LoadedWorkload | None = None
         self._process = contextlib.ExitStack()
         self._seed = 0
         self._signatures: dict[str, str] = {}
@@ -115,55 +115,55 @@ class TrialArm:
         draws, repeats = bool(asked.random), True
         if asked.random is None:
             with workload.surroundings():
-                draws, repeats = _probed(workload.make_program(asked.train), asked.seed)
+                draws, repeats = _probe_randomness(workload.make_program(asked.train), asked.seed)
         if draws:
             # Inductor's own generator depends on the order of loops, and so on the layout. Eager's numbers are the same
             # in both arms.
             inductor_config.fallback_random = True
-        options = backend_options({"inner": asked.inner}, asked.inner_mode)
-        inner = planned_backend(
-            options, _plan(asked), lambda error: self._failures.append(first_line(error)), self._log
+        options = parse_backend_options({"inner": asked.inner}, asked.inner_mode)
+        inner = make_planned_backend(
+            options, _make_plan(asked), lambda error: self._failures.append(summarize_error(error)), self._log
         )
 
         def backend(dynamo: fx.GraphModule, example_inputs: list[Any], **how: Any) -> Any:
-            self._signatures[graph_id()] = compiled_signature(dynamo.graph, asked.inner, asked.inner_mode)
+            self._signatures[get_graph_id()] = hash_compilation(dynamo.graph, asked.inner, asked.inner_mode)
             return inner(dynamo, example_inputs, **how)
 
         compiled: Any = torch.compile(workload.model, backend=backend)
         self._program = replace(workload.make_program(asked.train), call=compiled)
-        return Loaded(draws, trial_environment(workload.device), repeats)
+        return Loaded(draws, read_trial_environment(workload.device), repeats)
 
     def _warm(self, asked: Warm) -> Warmed:
-        program, workload = self._ready()
+        program, workload = self._require_loaded()
         started = time.perf_counter()
         first = 0.0
         with workload.surroundings():
             for step in range(max(asked.steps, _MOST_WARM_STEPS)):
-                before = compilations()
+                before = read_compilations()
                 self._step(program)
                 program.update()
                 first = first or time.perf_counter() - started
-                if step + 1 >= asked.steps and compiled_between(before, compilations()) is None:
+                if step + 1 >= asked.steps and describe_compiled_between(before, read_compilations()) is None:
                     break
-        return Warmed(first, self._graphs(), tuple(self._failures))
+        return Warmed(first, self._list_graphs(), tuple(self._failures))
 
     def _examine(self, asked: Examine) -> Examined:
-        program, workload = self._ready()
+        program, workload = self._require_loaded()
         with workload.surroundings():
             capture = observe_capture(lambda _: self._step(program), steps=_OBSERVED_STEPS)
             kernels = observe_kernels(lambda: self._step(program))
             memory = observe_memory(lambda: self._step(program))
             if not self._alone:
-                memory = _of_program(memory, program)
+                memory = _limit_to_program(memory, program)
             for draw in range(asked.draws):
-                write_result(Path(asked.file), draw, self._result(program, draw))
-        return Examined(self._graphs(), tuple(self._failures), capture, kernels, memory)
+                write_results(Path(asked.file), draw, self._compute_result(program, draw))
+        return Examined(self._list_graphs(), tuple(self._failures), capture, kernels, memory)
 
     def _judge(self, asked: Judge) -> Judged:
-        program, workload = self._ready()
+        program, workload = self._require_loaded()
         with workload.surroundings():
             exact = convert_to_fp64(workload.make_program(program.train))
-            draws = [self._compared(asked, draw, exact) for draw in range(asked.draws)]
+            draws = [self._compare_draw(asked, draw, exact) for draw in range(asked.draws)]
         return Judged(
             values=tuple(difference for found in draws for difference in found.values),
             forms=tuple(difference for found in draws for difference in found.forms),
@@ -173,30 +173,30 @@ class TrialArm:
             share=max((found.share for found in draws if found.share is not None), default=None),
         )
 
-    def _compared(self, asked: Judge, draw: int, exact: Program | None) -> Compared:
+    def _compare_draw(self, asked: Judge, draw: int, exact: Program | None) -> ResultComparison:
         """Compare one draw. Its results are freed before the next draw: they are as large as all gradients."""
-        reference = None if exact is None else self._exact(exact, draw)
-        ours, theirs = read_result(Path(asked.ours), draw), read_result(Path(asked.theirs), draw)
+        reference = None if exact is None else self._compute_exact(exact, draw)
+        ours, theirs = read_results(Path(asked.ours), draw), read_results(Path(asked.theirs), draw)
         allowed = Multipliers(asked.multiplier, asked.multiplier_half)
-        return compare(draw, ours, theirs, reference, allowed, lambda: self._noisy(draw))
+        return compare_results(draw, ours, theirs, reference, allowed, lambda: self._estimate_noise(draw))
 
     def _measure(self, asked: Measure) -> Measured:
-        program, workload = self._ready()
+        program, workload = self._require_loaded()
         device = workload.device
         seconds = []
-        with workload.surroundings(), block_watch(watched(device, asked.ours)) as disturbance:
+        with workload.surroundings(), watch_block(find_watched(device, asked.ours)) as disturbance:
             for _ in range(asked.steps):
-                _finish(device)
+                _synchronize(device)
                 started = time.perf_counter()
                 program.step()
                 program.update()
-                _finish(device)
+                _synchronize(device)
                 seconds.append(time.perf_counter() - started)
                 program.forget_gradients()
             found = disturbance()
         return Measured(tuple(seconds), found)
 
-    def _ready(self) -> tuple[Program, Loadable]:
+    def _require_loaded(self) -> tuple[Program, LoadedWorkload]:
         if self._program is None or self._workload is None:
             raise TrialError("an arm was asked before it had loaded anything")
         return self._program, self._workload
@@ -204,12 +204,12 @@ class TrialArm:
     def _step(self, program: Program) -> None:
         program.forget_gradients()
         program.step()
-        _finish(self._ready()[1].device)
+        _synchronize(self._require_loaded()[1].device)
 
-    def _graphs(self) -> tuple[MadeGraph, ...]:
+    def _list_graphs(self) -> tuple[MadeGraph, ...]:
         """Return Dynamo's graphs, in the order in which they were compiled, with the rewrites of each."""
         made = {number: MadeGraph(signature) for number, signature in self._signatures.items()}
-        for done in self._log.all():
+        for done in self._log.read_all():
             if (graph := made.get(done.graph_id)) is not None:
                 applied = (replace(candidate, graph_id=done.signature) for candidate in done.applied)
                 refused = (f"{refusal.subject}: {refusal.reason}" for refusal in done.refused)
@@ -222,46 +222,48 @@ class TrialArm:
                 )
         return tuple(made.values())
 
-    def _result(self, program: Program, draw: int, within: AbstractContextManager[object] | None = None) -> StepResults:
-        args, kwargs = redrawn((program.args, program.kwargs), draw)
+    def _compute_result(
+        self, program: Program, draw: int, within: AbstractContextManager[object] | None = None
+    ) -> StepResults:
+        args, kwargs = permute_inputs((program.args, program.kwargs), draw)
         return observe_step(replace(program, args=args, kwargs=kwargs), self._seed, within)
 
-    def _exact(self, program: Program, draw: int) -> StepResults | None:
+    def _compute_exact(self, program: Program, draw: int) -> StepResults | None:
         """Return the results of the float64 program; None if it fails."""
         try:
-            return self._result(program, draw)
+            return self._compute_result(program, draw)
         except Exception:  # noqa: BLE001 - the workload's own code, in a type that it was not written for
             return None
 
-    def _noisy(self, draw: int) -> Mapping[str, Errors]:
+    def _estimate_noise(self, draw: int) -> Mapping[str, Errors]:
         """Return the errors that rounding may cause in a draw, from eager runs without and with noise.
 
         Each runs a copy, so that all start from the same state. Empty if the program fails under the noise.
         """
-        program, workload = self._ready()
+        program, workload = self._require_loaded()
         plain = workload.make_program(program.train)
         noises = (None, *map(RoundingNoise, range(_ROUNDINGS)))
         try:
-            return noise_of(self._result(copy_program(plain), draw, noise).values for noise in noises)
+            return estimate_noise(self._compute_result(copy_program(plain), draw, noise).values for noise in noises)
         except Exception:  # noqa: BLE001 - an operator of the workload's own may not run under a mode
             return {}
 
 
-def _plan(asked: Load) -> Plan | None:
+def _make_plan(asked: Load) -> Plan | None:
     if asked.proposes is not None:
-        return proposing_plan(asked.proposes, asked.candidates)
-    return recorded_plan(asked.candidates) if asked.candidates else None
+        return make_proposing_plan(asked.proposes, asked.candidates)
+    return make_recorded_plan(asked.candidates) if asked.candidates else None
 
 
-def _probed(program: Program, seed: int) -> tuple[bool, bool]:
+def _probe_randomness(program: Program, seed: int) -> tuple[bool, bool]:
     """Return whether two seeds make a difference, and whether the first seed computes the same again."""
     first = observe_step(program, seed)
-    if same_results(first, observe_step(program, seed + 1)):
+    if are_results_equal(first, observe_step(program, seed + 1)):
         return False, True
-    return True, same_step(first, observe_step(program, seed))
+    return True, is_same_step(first, observe_step(program, seed))
 
 
-def _of_program(seen: MemoryRecord, program: Program) -> MemoryRecord:
+def _limit_to_program(seen: MemoryRecord, program: Program) -> MemoryRecord:
     """Return the record with the live bytes of this program only: peaks are judged by their ratio to those."""
     tensors = [t for t in pytree.tree_leaves((program.args, dict(program.kwargs))) if isinstance(t, Tensor)]
     if program.model is not None:
@@ -272,12 +274,12 @@ def _of_program(seen: MemoryRecord, program: Program) -> MemoryRecord:
     return replace(seen, host=replace(seen.host, live_bytes=live["cpu"]), device=device)
 
 
-def _finish(device: torch.device) -> None:
+def _synchronize(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
 
-def answer_to(arm: TrialArm, message: Mapping[str, Any]) -> Mapping[str, Any]:
+def handle_request(arm: TrialArm, message: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the answer of `arm` to a message, or its failure, as JSON; a failure fails the trial."""
     try:
         answer = arm.answer(QUESTION.validate_python(message))
@@ -285,5 +287,5 @@ def answer_to(arm: TrialArm, message: Mapping[str, Any]) -> Mapping[str, Any]:
     except FrxError as error:
         return {"error": error.message, "hint": error.hint}
     except Exception as error:  # noqa: BLE001 - the workload's own code
-        return {"error": first_line(error), "out_of_memory": out_of_memory(error)}
+        return {"error": summarize_error(error), "out_of_memory": is_out_of_memory(error)}
     return found

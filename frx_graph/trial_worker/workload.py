@@ -21,7 +21,7 @@ from frx_graph.trials.results import Program
 
 
 @dataclass(frozen=True)
-class Loadable:
+class LoadedWorkload:
     """A workload whose step calls `model(*args, **kwargs)`.
 
     Enter `process()` once, and inside it `surroundings()` for each compilation and run.
@@ -49,14 +49,14 @@ class Loadable:
         return Program(self.model, module, self.args, self.kwargs, train, self.optimizer)
 
 
-def load_workload(workload: TargetWorkload | GraphWorkload) -> Loadable:
+def load_workload(workload: TargetWorkload | GraphWorkload) -> LoadedWorkload:
     """Load the workload in this process. Raises `TargetError` and `TravelError`."""
     if isinstance(workload, GraphWorkload):
         graph = read_graph(Path(workload.folder))
-        return Loadable(graph.model, graph.args, {}, graph.surroundings.step, graph.surroundings.process)
+        return LoadedWorkload(graph.model, graph.args, {}, graph.surroundings.step, graph.surroundings.process)
     made = load_target(workload.target, dict(workload.shape))
     found = place(made, workload.device, DTYPES[workload.dtype] if workload.dtype else None)
-    return Loadable(found.model, tuple(found.args), found.kwargs, optimizer=found.optimizer)
+    return LoadedWorkload(found.model, tuple(found.args), found.kwargs, optimizer=found.optimizer)
 
 
 def copy_program(program: Program) -> Program:

@@ -12,7 +12,7 @@ from torch import nn
 
 from frx_graph.compiler.rewrite_log import LOG
 from frx_graph.errors import OptionError
-from frx_graph.options import BackendOptions, backend_options, check_together
+from frx_graph.options import BackendOptions, check_together, parse_backend_options
 from frx_graph.trials.policy import TrialPolicy
 from frx_graph.wrapper.frozen_model import FrozenModel
 from frx_graph.wrapper.stride_pinning import PinnedStrides
@@ -50,7 +50,7 @@ def compile(
         program = _freeze_inference(program, model, checked, how)
     if checked.pin_strides:
         seen = model.forward if isinstance(model, nn.Module) else model
-        program = PinnedStrides(seen, checked.pin_strides, LOG.note).wrap(program)
+        program = PinnedStrides(seen, checked.pin_strides, LOG.add_outcome).wrap(program)
     if not isinstance(model, nn.Module):
         return program
     compiled.forward = program
@@ -60,11 +60,11 @@ def compile(
 def _check_options(
     model: object, policy: object, mode: str | None, options: Mapping[str, Any] | None
 ) -> BackendOptions:
-    checked = backend_options(options, mode)
+    checked = parse_backend_options(options, mode)
     if policy is not None:
         if options and options.get("policy") is not None:
             raise OptionError("a policy is given twice", "leave it out of the options")
-        checked = backend_options({"mode": "autopilot", **(options or {}), "policy": policy}, mode)
+        checked = parse_backend_options({"mode": "autopilot", **(options or {}), "policy": policy}, mode)
     check_together(checked)
     if checked.freeze and checked.inner != "inductor" and (checked.inner != "eager" or checked.plan is None):
         raise OptionError(

@@ -13,11 +13,11 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from frx_graph.backend import frozen_backend
-from frx_graph.capture.dynamo_events import short_reason
-from frx_graph.capture.model_call import NotCompiledError, recompiling_fails, whole_call
-from frx_graph.errors import first_line
-from frx_graph.freezing.weight_guard import WeightWatch
+from frx_graph.backend import make_frozen_backend
+from frx_graph.capture.dynamo_events import shorten_reason
+from frx_graph.capture.model_call import NotCompiledError, is_recompile_forbidden, wrap_whole_call
+from frx_graph.errors import summarize_error
+from frx_graph.freezing.weight_guard import WeightGuard
 from frx_graph.options import BackendOptions
 from frx_graph.support.torch_internals import (
     BackendCompilerFailed,
@@ -28,7 +28,7 @@ from frx_graph.support.torch_internals import (
     inductor_config,
     remove_from_cache,
 )
-from frx_graph.support.user_warning import warn_and_go_on
+from frx_graph.support.user_warning import warn_user
 
 _CONSTANTS = (int, float, bool, str, type(None), torch.dtype, torch.device, torch.Size)
 _TENSORS = (Tensor, nn.Parameter, nn.Buffer)
@@ -46,15 +46,15 @@ class FrozenModel:
         self._options = options
         self._how = how
         self._lock = threading.RLock()
-        self._version: _Version | None = None
+        self._version: _FrozenVersion | None = None
         self._versions = 0
         self._given_up = False
         self._was_broken = False
 
     def run(self, otherwise: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Return what the model returns, computed by `otherwise` if its weights are not frozen."""
-        program = self._program()
-        if program is None and self._version is not None and recompiling_fails():
+        program = self._get_program()
+        if program is None and self._version is not None and is_recompile_forbidden():
             # The stance forbids compiling. The weights are frozen again when it allows that.
             with torch.compiler.set_stance("eager_on_recompile"):
                 return otherwise(*args, **kwargs)
@@ -66,9 +66,9 @@ class FrozenModel:
         except NotCompiledError:
             return otherwise(*args, **kwargs)
         except BackendCompilerFailed as error:
-            reason, whole = first_line(error), True
+            reason, whole = summarize_error(error), True
         except (TorchDynamoException, FailOnRecompileLimitHit) as error:
-            reason, whole = f"the program is not captured in one graph: {short_reason(str(error))}", False
+            reason, whole = f"the program is not captured in one graph: {shorten_reason(str(error))}", False
         result = otherwise(*args, **kwargs)
         # An error that the program itself raises says nothing about other calls, nor does a single failed capture.
         if whole or self._was_broken:
@@ -76,58 +76,58 @@ class FrozenModel:
         self._was_broken = not whole
         return result
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Release the weights' memory; the next call freezes them again."""
         with self._lock:
             self._version = None
 
-    def _program(self) -> Callable[..., Any] | None:
+    def _get_program(self) -> Callable[..., Any] | None:
         """Return the program for the current weights; None if they cannot be frozen."""
         if self._given_up:
             return None
         with self._lock:
             try:
-                if self._version is None or not self._version.unchanged(self._model):
-                    if recompiling_fails():
+                if self._version is None or not self._version.is_unchanged(self._model):
+                    if is_recompile_forbidden():
                         return None
                     self._versions += 1
                     if self._versions > _MOST_VERSIONS:
                         raise ValueError("they change from call to call")
-                    self._version = _Version([WeightWatch(self._model)], _called(self._model))
-                    self._version.program = self._compiled(self._version)
+                    self._version = _FrozenVersion([WeightGuard(self._model)], _list_called(self._model))
+                    self._version.program = self._compile(self._version)
             except Exception as error:  # noqa: BLE001 - tensor subclasses may raise anything
-                self._give_up(str(error) if isinstance(error, ValueError) else first_line(error))
+                self._give_up(str(error) if isinstance(error, ValueError) else summarize_error(error))
             return None if self._version is None else self._version.program
 
     def _give_up(self, reason: str) -> None:
         with self._lock:
             self._given_up = True
-            self.let_go()
-        warn_and_go_on(f"frx: the weights are not frozen: {reason}")
+            self.release()
+        warn_user(f"frx: the weights are not frozen: {reason}")
 
-    def _compiled(self, version: _Version) -> Callable[..., Any]:
+    def _compile(self, version: _FrozenVersion) -> Callable[..., Any]:
         # Dynamo's caches keep the backend, and no garbage collector frees it: it must keep nothing of this alive.
         own, current = weakref.ref(self), weakref.ref(version)
         options = self._options
 
-        def watches_tensor(tensor: torch.Tensor) -> bool:
+        def is_watched(tensor: torch.Tensor) -> bool:
             version = current()
-            return version is not None and version.watches_tensor(tensor)
+            return version is not None and version.is_watched(tensor)
 
-        inner = frozen_backend(options, watches_tensor)
+        inner = make_frozen_backend(options, is_watched)
 
         def backend(dynamo: fx.GraphModule, example_inputs: list[Any], **how: Any) -> Any:
             model, version = own(), current()
             assert model is not None and version is not None, "they are running"
-            if not inductor_config.freezing and version.watches[0].replaced():
+            if not inductor_config.freezing and version.watches[0].has_replaced():
                 # Dynamo has noticed it. This program takes the new tensor as an input; the next one is frozen again.
-                model.let_go()
+                model.release()
             model._watch_attributes(version, dynamo)
             return _run_unfrozen(inner(dynamo, example_inputs, **how))
 
         # Each version has its own function, so that Dynamo compiles it again. Only a call that is captured whole is
         # frozen: between two graphs, or in a hook that Dynamo leaves to Python, weights may change.
-        whole = whole_call(self._model, "frozen")
+        whole = wrap_whole_call(self._model, "frozen")
         compiled: Any = torch.compile(whole, backend=backend, **{**self._how, "fullgraph": True})
         # Dynamo would keep the compiled code, and with it the weights, for as long as the process lives.
         weakref.finalize(version, remove_from_cache, whole.__code__).atexit = False
@@ -145,37 +145,37 @@ class FrozenModel:
 
         return run
 
-    def _watch_attributes(self, version: _Version, dynamo: fx.GraphModule) -> None:
+    def _watch_attributes(self, version: _FrozenVersion, dynamo: fx.GraphModule) -> None:
         """Watch the other tensors of a graph, too: Inductor freezes more than the model's parameters and buffers."""
         others = nn.Module()
         for name, tensor in enumerate((*dynamo.parameters(), *dynamo.buffers())):
-            if not version.watches_tensor(tensor):
+            if not version.is_watched(tensor):
                 others.register_buffer(str(name), tensor)
         try:
             if others._buffers:
-                version.watches.append(WeightWatch(others))
+                version.watches.append(WeightGuard(others))
         except ValueError as error:
             # The program is right for this call only.
             self._given_up = True
-            warn_and_go_on(f"frx: the weights are frozen for one call only: {error}")
+            warn_user(f"frx: the weights are frozen for one call only: {error}")
 
 
 @dataclass
-class _Version:
+class _FrozenVersion:
     """A program, and what it was compiled for: weights, functions called with the model, and kinds of calls (`met`)."""
 
-    watches: list[WeightWatch]
+    watches: list[WeightGuard]
     called: tuple[object, ...]
     program: Callable[..., Any] | None = None
     met: set[tuple[Any, ...]] = field(default_factory=set)
 
-    def unchanged(self, model: nn.Module) -> bool:
+    def is_unchanged(self, model: nn.Module) -> bool:
         """Return True if the program is still right for `model`."""
-        return self.called == _called(model) and all(watch.unchanged() for watch in self.watches)
+        return self.called == _list_called(model) and all(watch.is_unchanged() for watch in self.watches)
 
-    def watches_tensor(self, tensor: torch.Tensor) -> bool:
+    def is_watched(self, tensor: torch.Tensor) -> bool:
         """Return True if a change of `tensor` would be noticed."""
-        return any(watch.watches(tensor) for watch in self.watches)
+        return any(watch.is_watched(tensor) for watch in self.watches)
 
 
 def _run_unfrozen(compiled: Callable[..., Any]) -> Callable[..., Any]:
@@ -191,7 +191,7 @@ def _run_unfrozen(compiled: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-def _called(model: nn.Module) -> tuple[object, ...]:
+def _list_called(model: nn.Module) -> tuple[object, ...]:
     """Return the forward and the numbers of the hooks: Dynamo does not guard on those that it has captured."""
     hooks = (model._forward_pre_hooks, model._forward_hooks, global_forward_pre_hooks, global_forward_hooks)
     return (type(model).forward, *itertools.chain.from_iterable(hooks))

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from frx_graph.errors import OptionError
-from frx_graph.facts.layout import dimension_order, is_dense, strides_for_order
+from frx_graph.facts.layout import get_dimension_order, is_dense, make_ordered_strides
 from frx_graph.records import Candidate, Refusal
 
 NAME = "pin_strides"
@@ -58,8 +58,8 @@ class PinnedStrides:
                 return program(*args, **kwargs)
             further = [f"{self._variadic}[{i}]" for i in range(len(args) - len(self._positional))]
             named = dict(zip([*self._positional, *further], args, strict=False)) | kwargs
-            inputs = {name: value for name, value in named.items() if self._may_pin(name, value)}
-            pinned = inputs | dict(self._copies(inputs, named.values()))
+            inputs = {name: value for name, value in named.items() if self._can_pin(name, value)}
+            pinned = inputs | dict(self._copy_inputs(inputs, named.values()))
             versions = {name: value._version for name, value in pinned.items()}
             given = list((named | pinned).values())
             try:
@@ -67,32 +67,32 @@ class PinnedStrides:
             finally:
                 for name in [name for name, value in pinned.items() if value._version != versions[name]]:
                     self._written.add(name)
-                    self._tell(Refusal(NAME, "the program writes into it", (name,)))
+                    self._report(Refusal(NAME, "the program writes into it", (name,)))
                     if pinned[name] is not inputs[name]:
                         inputs[name].copy_(pinned[name])
 
         return run
 
-    def _may_pin(self, name: str, value: object) -> bool:
+    def _can_pin(self, name: str, value: object) -> bool:
         if name in self._written or type(value) is not Tensor or value.layout is not torch.strided:
             return False
         asked = self._names is None or name.partition("[")[0] in self._names
         return asked and not (value.is_inference() or value.is_complex() or value.is_quantized)
 
-    def _copies(self, inputs: Mapping[str, Tensor], arguments: Collection[Any]) -> Iterator[tuple[str, Tensor]]:
+    def _copy_inputs(self, inputs: Mapping[str, Tensor], arguments: Collection[Any]) -> Iterator[tuple[str, Tensor]]:
         """Yield a copy of each input that does not have the strides of the first call."""
         for name, tensor in inputs.items():
-            strides = self._strides_to_pin(name, tensor)
+            strides = self._choose_strides(name, tensor)
             if strides is None:
                 continue
-            if [_memory(argument) for argument in arguments].count(_memory(tensor)) > 1:
-                self._tell(Refusal(NAME, "it shares its memory with another argument", (name,)))
+            if [_identify_memory(argument) for argument in arguments].count(_identify_memory(tensor)) > 1:
+                self._report(Refusal(NAME, "it shares its memory with another argument", (name,)))
                 continue
-            order = dimension_order(tensor.shape, strides)
-            self._tell(Candidate(NAME, "", (name,), (",".join(map(str, order)),)))
+            order = get_dimension_order(tensor.shape, strides)
+            self._report(Candidate(NAME, "", (name,), (",".join(map(str, order)),)))
             yield name, _copy_with_strides(tensor, strides)
 
-    def _strides_to_pin(self, name: str, tensor: Tensor) -> tuple[int, ...] | None:
+    def _choose_strides(self, name: str, tensor: Tensor) -> tuple[int, ...] | None:
         """Return None for a tensor with the strides of the first call, of another rank, or with gaps or overlaps."""
         shape, strides = tensor.shape, tensor.stride()
         first_shape, first = self._first.get(name, (shape, strides))
@@ -101,16 +101,16 @@ class PinnedStrides:
         self._first.setdefault(name, (shape, strides))
         if len(shape) != len(first_shape):
             return None
-        wanted = first if shape == first_shape else strides_for_order(shape, dimension_order(first_shape, first))
+        wanted = first if shape == first_shape else make_ordered_strides(shape, get_dimension_order(first_shape, first))
         return None if wanted == strides else wanted
 
-    def _tell(self, outcome: Candidate | Refusal) -> None:
+    def _report(self, outcome: Candidate | Refusal) -> None:
         if outcome not in self._told:
             self._told.add(outcome)
             self._note(outcome)
 
 
-def _memory(value: object) -> int | None:
+def _identify_memory(value: object) -> int | None:
     if isinstance(value, Tensor) and value.layout is torch.strided:
         return int(value.untyped_storage()._cdata)
     return None

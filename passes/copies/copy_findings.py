@@ -9,16 +9,16 @@ from functools import cached_property
 
 import torch
 
-from frx_graph.capture.call_site import CallSite, common_module_path
+from frx_graph.capture.call_site import CallSite, merge_module_paths
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.facts.graph_facts import GraphFacts, ValueFacts
 from frx_graph.facts.operator_families import EXPLICIT_COPIES, WRITING_COPIES
 from frx_graph.passes import confidence
 from frx_graph.passes.analysis import Analysis
-from frx_graph.passes.call_groups import by_place
-from frx_graph.passes.severity import predicted_saving, severity_of
+from frx_graph.passes.call_groups import group_by_place
+from frx_graph.passes.severity import grade_bytes, predict_saving
 from frx_graph.records import Copy, CopyKind, Effort, Evidence, Finding, OperandRole, Risk, Severity
-from frx_graph.support.plain_text import bytes_text
+from frx_graph.support.plain_text import format_bytes
 
 SHOWN = 3
 """Values described in the evidence of one finding; the rest is counted."""
@@ -39,7 +39,7 @@ class CopyGroup:
     @cached_property
     def site(self) -> CallSite:
         """Line of the first copy, with the module paths of all folded into one."""
-        return replace(self.copies[0].site, module_path=common_module_path(self.modules))
+        return replace(self.copies[0].site, module_path=merge_module_paths(self.modules))
 
     @cached_property
     def modules(self) -> tuple[str, ...]:
@@ -66,7 +66,7 @@ class CopyGroup:
         """The copy that moves most; the first of equals."""
         return max(self.copies, key=lambda copy: copy.bytes)
 
-    def in_phase(self, phase: Phase) -> int:
+    def count_in_phase(self, phase: Phase) -> int:
         """Return copies per step in one half of the step."""
         return sum(copy.count for copy in self.copies if copy.phase is phase)
 
@@ -83,13 +83,13 @@ class Remedy:
     severity: Severity | None = None
 
 
-def copy_groups(analysis: Analysis, rule: str) -> tuple[CopyGroup, ...]:
+def group_copies(analysis: Analysis, rule: str) -> tuple[CopyGroup, ...]:
     """Return the copies that `rule` claims, by place, in order of first appearance."""
-    owned = (copy for copy in analysis.copies if owner(copy) == rule)
-    return tuple(CopyGroup(tuple(copies)) for copies in by_place(owned, lambda copy: copy.site))
+    owned = (copy for copy in analysis.copies if find_owner(copy) == rule)
+    return tuple(CopyGroup(tuple(copies)) for copies in group_by_place(owned, lambda copy: copy.site))
 
 
-def copy_finding(
+def build_copy_finding(
     group: CopyGroup,
     analysis: Analysis,
     *,
@@ -101,7 +101,7 @@ def copy_finding(
 ) -> Finding:
     """Return the finding of one group. `possible_bytes` is the most traffic that the remedy saves; severity follows
     from it. Evidence common to all copies (counts, phases, their source) is added."""
-    severity = severity_of(possible_bytes, analysis.step_bytes) if remedy.severity is None else remedy.severity
+    severity = grade_bytes(possible_bytes, analysis.step_bytes) if remedy.severity is None else remedy.severity
     measured = all(is_certain(copy, analysis) for copy in group.copies)
     return Finding(
         rule=rule,
@@ -111,12 +111,12 @@ def copy_finding(
         nodes=group.nodes,
         count_per_step=group.count,
         bytes_per_step=possible_bytes,
-        saving=predicted_saving(remedy.sure_bytes, possible_bytes, analysis.step_bytes),
+        saving=predict_saving(remedy.sure_bytes, possible_bytes, analysis.step_bytes),
         effort=remedy.effort,
         risk=remedy.risk,
         fix=remedy.fix,
         confidence=confidence.MEASURED if measured else confidence.INFERRED,
-        evidence=(_counts(group), *evidence),
+        evidence=(_count_evidence(group), *evidence),
         copies=group.copies,
         modules=group.modules,
     )
@@ -128,20 +128,20 @@ def is_certain(copy: Copy, analysis: Analysis) -> bool:
     return (op is not None and op.operator in EXPLICIT_COPIES | WRITING_COPIES) or copy.node in analysis.measurements
 
 
-def _counts(group: CopyGroup) -> Evidence:
-    backward = group.in_phase(Phase.BACKWARD)
+def _count_evidence(group: CopyGroup) -> Evidence:
+    backward = group.count_in_phase(Phase.BACKWARD)
     split = f", {backward} of them in the backward" if backward else ""
     moved = "1 copy per step moves" if group.count == 1 else f"{group.count} copies per step move"
-    return Evidence(f"{moved} {bytes_text(group.bytes)}{split}", "predicted copies")
+    return Evidence(f"{moved} {format_bytes(group.bytes)}{split}", "predicted copies")
 
 
-def value_text(value: ValueFacts) -> str:
+def format_value(value: ValueFacts) -> str:
     """Format a value: `(2, 64, 56, 56) fp32, strides (200704, 1, 3584, 64), channels_last`."""
     dtype = _DTYPE_NAMES.get(value.dtype, str(value.dtype).removeprefix("torch."))
     return f"{value.shape} {dtype}, strides {value.strides}, {value.layout}"
 
 
-def owner(copy: Copy) -> str:
+def find_owner(copy: Copy) -> str:
     """Return the code of the only rule that claims `copy`, so that totals never count it twice.
 
     Other rules may show the same copies as the price of a larger pattern; they leave `Finding.copies` empty.
@@ -153,13 +153,13 @@ def owner(copy: Copy) -> str:
     return "FRX001"
 
 
-def copied_text(facts: GraphFacts, copy: Copy) -> str:
+def describe_copy(facts: GraphFacts, copy: Copy) -> str:
     """Describe the copied value and the cause of the copy."""
     value = facts.values.get(copy.value)
-    return f"{value_text(value) if value is not None else copy.value}: {copy.cause}"
+    return f"{format_value(value) if value is not None else copy.value}: {copy.cause}"
 
 
-def count_texts(texts: Iterable[tuple[str, int]]) -> Iterator[Evidence]:
+def summarize_texts(texts: Iterable[tuple[str, int]]) -> Iterator[Evidence]:
     """Yield the first few distinct texts as evidence, each with its total count, then the number of those left out."""
     counts: Counter[str] = Counter()
     for text, count in texts:

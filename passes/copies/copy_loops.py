@@ -7,14 +7,14 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from frx_graph.facts.graph_facts import GraphFacts
-from frx_graph.passes.copies.view_chain import identity, view_chain
+from frx_graph.passes.copies.view_chain import compute_value_key, trace_views
 from frx_graph.records import Copy
 
 _MAX_BETWEEN = 48
 """Most operators between one round of a loop and the next. A transformer block has about 30."""
 
 
-def loop_copies(facts: GraphFacts, copies: Iterable[Copy]) -> Mapping[str, str | None]:
+def find_loop_copies(facts: GraphFacts, copies: Iterable[Copy]) -> Mapping[str, str | None]:
     """Return the nodes of those `copies` that are two or more rounds of a loop.
 
     That is copies of one line in one module and phase, with neither source nor result written to. The value is the base
@@ -22,39 +22,39 @@ def loop_copies(facts: GraphFacts, copies: Iterable[Copy]) -> Mapping[str, str |
     """
     by_line: dict[tuple[object, ...], list[Copy]] = defaultdict(list)
     for copy in copies:
-        if copy.site.line and not _written_to(facts, copy):
+        if copy.site.line and not _is_written(facts, copy):
             by_line[(copy.site, copy.phase)].append(copy)
     loops: dict[str, str | None] = {}
     for rounds in by_line.values():
         if len(rounds) < 2:
             continue
-        base = _taken_apart(facts, rounds)
+        base = _find_common_base(facts, rounds)
         if base is not None:
             loops.update((copy.node, base) for copy in rounds)
-        elif all(_depends(facts, later.value, earlier.node) for earlier, later in itertools.pairwise(rounds)):
+        elif all(_depends_on(facts, later.value, earlier.node) for earlier, later in itertools.pairwise(rounds)):
             loops.update((copy.node, None) for copy in rounds)
     return loops
 
 
-def _written_to(facts: GraphFacts, copy: Copy) -> bool:
+def _is_written(facts: GraphFacts, copy: Copy) -> bool:
     made = facts.op_by_node[copy.node].outputs
     return any(facts.values[name].mutated for name in (copy.value, *made))
 
 
-def _taken_apart(facts: GraphFacts, rounds: Sequence[Copy]) -> str | None:
+def _find_common_base(facts: GraphFacts, rounds: Sequence[Copy]) -> str | None:
     """Return the value of which each round copies another part; None if there is none or a round copies all of it."""
-    bases = {view_chain(facts, copy.value).base for copy in rounds}
+    bases = {trace_views(facts, copy.value).base for copy in rounds}
     base = facts.values[bases.pop()]
-    if bases or len({identity(facts, copy.value) for copy in rounds}) < len(rounds):
+    if bases or len({compute_value_key(facts, copy.value) for copy in rounds}) < len(rounds):
         return None
     return base.name if all(facts.values[copy.value].numel < base.numel for copy in rounds) else None
 
 
-def _depends(facts: GraphFacts, value: str, node: str) -> bool:
+def _depends_on(facts: GraphFacts, value: str, node: str) -> bool:
     """Return True if `value` is computed from the result of `node`, a few operators before."""
     pending, seen = [value], {value}
     while pending and len(seen) <= _MAX_BETWEEN:
-        op = facts.producer(pending.pop(0))
+        op = facts.get_producer(pending.pop(0))
         if op is None:
             continue
         if op.node == node:

@@ -15,13 +15,13 @@ import torch
 
 from frx_graph.capture.captured_graph import InputKind
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts
-from frx_graph.facts.layout import Layout, StridePattern, stride_pattern
+from frx_graph.facts.layout import Layout, StridePattern, classify_strides
 from frx_graph.facts.operator_families import LAYOUT_COPIES
 from frx_graph.facts.operator_overload import find_overload
 from frx_graph.passes.analysis import Analysis
-from frx_graph.passes.copies.copy_loops import loop_copies
-from frx_graph.passes.copies.stride_replay import Strides, replay, same_strides
-from frx_graph.passes.copies.view_chain import STORAGE_READERS, identity, is_view, view_chain
+from frx_graph.passes.copies.copy_loops import find_loop_copies
+from frx_graph.passes.copies.stride_replay import Strides, have_same_strides, replay_operator
+from frx_graph.passes.copies.view_chain import STORAGE_READERS, compute_value_key, is_view, trace_views
 from frx_graph.records import Copy
 
 MAX_OPERATORS = 48
@@ -71,7 +71,7 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
-class _Trial:
+class _ReplayResult:
     """Result of replaying the users of a copy on its source."""
 
     accepted: bool
@@ -80,26 +80,26 @@ class _Trial:
     plain_weights: tuple[str, ...] = ()
 
 
-def judge(analysis: Analysis, copies: tuple[Copy, ...]) -> tuple[Verdict, ...]:
+def judge_copies(analysis: Analysis, copies: tuple[Copy, ...]) -> tuple[Verdict, ...]:
     """Return a verdict for each of `copies`, in order. A copy without an operator in the graph is NEEDED."""
     facts = analysis.facts
     position = {op.node: index for index, op in enumerate(facts.ops)}
     judged = [copy for copy in copies if _is_judgeable(facts, copy)]
-    trials = {copy.node: _without(analysis, facts.op_by_node[copy.node], position) for copy in judged}
+    trials = {copy.node: _replay_without_copy(analysis, facts.op_by_node[copy.node], position) for copy in judged}
     undone_by = {node: name for node, trial in trials.items() if trial.accepted for name in trial.vanished}
     undoing = {name: node for node, name in undone_by.items()}
-    repeats = _repeats(facts, judged)
-    steady = _constant_values(facts) if judged else frozenset()
-    constants = {copy.node for copy in judged if _constant(facts, facts.op_by_node[copy.node].inputs[0], steady)}
+    repeats = _find_repeats(facts, judged)
+    steady = _find_constant_values(facts) if judged else frozenset()
+    constants = {copy.node for copy in judged if _is_constant(facts, facts.op_by_node[copy.node].inputs[0], steady)}
     verdicts = []
     for copy in copies:
-        trial = trials.get(copy.node, _Trial(accepted=False))
+        trial = trials.get(copy.node, _ReplayResult(accepted=False))
         partner = undone_by.get(copy.node) or undoing.get(copy.node)
         if copy.node not in trials:
             verdict = Verdict(copy, Necessity.NEEDED)
-        elif _unread(facts, facts.op_by_node[copy.node].outputs[0]):
+        elif _is_unread(facts, facts.op_by_node[copy.node].outputs[0]):
             verdict = Verdict(copy, Necessity.UNUSED)
-        elif _same_layout(facts, facts.op_by_node[copy.node]):
+        elif _has_same_layout(facts, facts.op_by_node[copy.node]):
             verdict = Verdict(copy, Necessity.SAME_LAYOUT)
         elif partner is not None:
             verdict = Verdict(copy, Necessity.UNDONE, partner)
@@ -113,7 +113,7 @@ def judge(analysis: Analysis, copies: tuple[Copy, ...]) -> tuple[Verdict, ...]:
             verdict = Verdict(copy, Necessity.NEEDED, wanted_by=trial.wanted_by)
         verdicts.append(verdict)
     needed = [v.copy for v in verdicts if v.necessity is Necessity.NEEDED and v.copy.node in trials]
-    loops = loop_copies(facts, needed)
+    loops = find_loop_copies(facts, needed)
     return tuple(
         replace(v, necessity=Necessity.LOOP, partner=loops[v.copy.node]) if v.copy.node in loops else v
         for v in verdicts
@@ -125,32 +125,32 @@ def _is_judgeable(facts: GraphFacts, copy: Copy) -> bool:
     return op is not None and op.operator in LAYOUT_COPIES and len(op.outputs) == 1 and bool(op.inputs)
 
 
-def _ends(facts: GraphFacts, op: OpFacts) -> tuple[ValueFacts, ValueFacts]:
+def _get_source_and_result(facts: GraphFacts, op: OpFacts) -> tuple[ValueFacts, ValueFacts]:
     return facts.values[op.inputs[0]], facts.values[op.outputs[0]]
 
 
-def _unread(facts: GraphFacts, value: str) -> bool:
+def _is_unread(facts: GraphFacts, value: str) -> bool:
     """Return True if `value` is not returned and all its views are unread."""
     if facts.values[value].user_visible or facts.values[value].mutated:
         return False
-    return all(is_view(op) and all(_unread(facts, name) for name in op.outputs) for op in facts.users(value))
+    return all(is_view(op) and all(_is_unread(facts, name) for name in op.outputs) for op in facts.get_users(value))
 
 
-def _same_layout(facts: GraphFacts, op: OpFacts) -> bool:
-    source, result = _ends(facts, op)
-    if source.mutated or result.mutated or result.user_visible or _storage_is_read(facts, result):
+def _has_same_layout(facts: GraphFacts, op: OpFacts) -> bool:
+    source, result = _get_source_and_result(facts, op)
+    if source.mutated or result.mutated or result.user_visible or _is_storage_read(facts, result):
         return False
-    return source.dense and same_strides(source.shape, source.strides, result.strides)
+    return source.dense and have_same_strides(source.shape, source.strides, result.strides)
 
 
-def _constant(facts: GraphFacts, source: str, constants: Container[str]) -> bool:
-    base = facts.values[view_chain(facts, source).base]
+def _is_constant(facts: GraphFacts, source: str, constants: Container[str]) -> bool:
+    base = facts.values[trace_views(facts, source).base]
     if base.kind in (InputKind.PARAMETER, InputKind.BUFFER):
         return not base.mutated
     return source in constants
 
 
-def _constant_values(facts: GraphFacts) -> frozenset[str]:
+def _find_constant_values(facts: GraphFacts) -> frozenset[str]:
     """Return the values computed from parameters, buffers and constants (`arange`) alone, which are the same on every
     call. A training step changes parameters, so it has none."""
     if facts.train:
@@ -166,27 +166,27 @@ def _constant_values(facts: GraphFacts) -> frozenset[str]:
     return frozenset(constants)
 
 
-def _repeats(facts: GraphFacts, copies: list[Copy]) -> Mapping[str, str]:
+def _find_repeats(facts: GraphFacts, copies: list[Copy]) -> Mapping[str, str]:
     """Return node → the node that made the same copy before, in the same phase."""
     first: dict[tuple[object, ...], str] = {}
     repeats: dict[str, str] = {}
     for copy in copies:
-        source, result = _ends(facts, facts.op_by_node[copy.node])
+        source, result = _get_source_and_result(facts, facts.op_by_node[copy.node])
         if source.mutated or result.mutated:
             continue
-        key = (identity(facts, source.name), result.strides, copy.phase)
+        key = (compute_value_key(facts, source.name), result.strides, copy.phase)
         before = first.setdefault(key, copy.node)
         if before != copy.node:
             repeats[copy.node] = before
     return repeats
 
 
-def _without(analysis: Analysis, copy_op: OpFacts, position: Mapping[str, int]) -> _Trial:
+def _replay_without_copy(analysis: Analysis, copy_op: OpFacts, position: Mapping[str, int]) -> _ReplayResult:
     """Replay everything behind a copy as if its users read the source."""
     facts = analysis.facts
-    source, result = _ends(facts, copy_op)
-    if result.mutated or source.mutated or result.user_visible or not result.users or _storage_is_read(facts, result):
-        return _Trial(accepted=False)
+    source, result = _get_source_and_result(facts, copy_op)
+    if result.mutated or source.mutated or result.user_visible or not result.users or _is_storage_read(facts, result):
+        return _ReplayResult(accepted=False)
     changed: dict[str, Strides] = {result.name: source.strides}
     queue = [position[user] for user in result.users]
     heapq.heapify(queue)
@@ -200,31 +200,31 @@ def _without(analysis: Analysis, copy_op: OpFacts, position: Mapping[str, int]) 
         done.add(index)
         op = facts.ops[index]
         if len(done) > MAX_OPERATORS:
-            return _Trial(accepted=False)
-        if any(_storage_is_read(facts, facts.values[name]) for name in op.outputs):
-            return _Trial(accepted=False, wanted_by=op.node)
-        if op.operator in LAYOUT_COPIES and _would_be_noop(facts, op, changed):
+            return _ReplayResult(accepted=False)
+        if any(_is_storage_read(facts, facts.values[name]) for name in op.outputs):
+            return _ReplayResult(accepted=False, wanted_by=op.node)
+        if op.operator in LAYOUT_COPIES and _is_noop(facts, op, changed):
             vanished.append(op.node)
             continue
-        if not _takes(analysis, op, changed):
-            return _Trial(accepted=False, wanted_by=op.node)
-        strides = replay(op, facts, changed)
+        if not _accepts_strides(analysis, op, changed):
+            return _ReplayResult(accepted=False, wanted_by=op.node)
+        strides = replay_operator(op, facts, changed)
         if strides is None:
-            return _Trial(accepted=False, wanted_by=op.node)
-        plain_weights.extend(_plain_weight(facts, op, changed))
+            return _ReplayResult(accepted=False, wanted_by=op.node)
+        plain_weights.extend(_find_plain_weight(facts, op, changed))
         for name, now in zip(op.outputs, strides, strict=True):
             value = facts.values[name]
-            if same_strides(value.shape, value.strides, now):
+            if have_same_strides(value.shape, value.strides, now):
                 continue
             if value.user_visible or value.mutated:
-                return _Trial(accepted=False)
+                return _ReplayResult(accepted=False)
             changed[name] = now
             for user in value.users:
                 heapq.heappush(queue, position[user])
-    return _Trial(accepted=True, vanished=tuple(vanished), plain_weights=tuple(plain_weights))
+    return _ReplayResult(accepted=True, vanished=tuple(vanished), plain_weights=tuple(plain_weights))
 
 
-def _plain_weight(facts: GraphFacts, op: OpFacts, changed: Mapping[str, Strides]) -> tuple[str, ...]:
+def _find_plain_weight(facts: GraphFacts, op: OpFacts, changed: Mapping[str, Strides]) -> tuple[str, ...]:
     """Return the weight of a convolution whose input would become channels-last, if the weight is not."""
     if op.operator != "aten.convolution" or op.inputs[0] not in changed:
         return ()
@@ -232,37 +232,37 @@ def _plain_weight(facts: GraphFacts, op: OpFacts, changed: Mapping[str, Strides]
     return (weight.name,) if weight.layout is Layout.PLAIN else ()
 
 
-def _storage_is_read(facts: GraphFacts, value: ValueFacts) -> bool:
+def _is_storage_read(facts: GraphFacts, value: ValueFacts) -> bool:
     """Return True if an operator reads the memory behind `value` by address, through any of its views."""
     shared = facts.values_by_storage[value.storage]
-    return any(user.operator in STORAGE_READERS for view in shared for user in facts.users(view.name))
+    return any(user.operator in STORAGE_READERS for view in shared for user in facts.get_users(view.name))
 
 
-def _would_be_noop(facts: GraphFacts, op: OpFacts, changed: Mapping[str, Strides]) -> bool:
-    source, result = _ends(facts, op)
+def _is_noop(facts: GraphFacts, op: OpFacts, changed: Mapping[str, Strides]) -> bool:
+    source, result = _get_source_and_result(facts, op)
     now = changed.get(source.name)
     same_kind = source.dtype is result.dtype and source.device == result.device
-    return now is not None and same_kind and not result.mutated and same_strides(source.shape, now, result.strides)
+    return now is not None and same_kind and not result.mutated and have_same_strides(source.shape, now, result.strides)
 
 
-def _takes(analysis: Analysis, op: OpFacts, changed: Mapping[str, Strides]) -> bool:
+def _accepts_strides(analysis: Analysis, op: OpFacts, changed: Mapping[str, Strides]) -> bool:
     """Return True if `op` is known to run on the changed strides without a copy inside."""
     if op.opaque or op.mutates or op.operator in STORAGE_READERS:
         return False
     if is_view(op) or op.pointwise or op.operator in LAYOUT_COPIES:
         return True
     return all(
-        _accepts(analysis, op, index, analysis.facts.values[name], changed[name])
+        _accepts_operand(analysis, op, index, analysis.facts.values[name], changed[name])
         for index, name in enumerate(op.inputs)
         if name in changed
     )
 
 
-def _accepts(analysis: Analysis, op: OpFacts, index: int, value: ValueFacts, strides: Strides) -> bool:
-    pattern = stride_pattern(value.shape, strides)
+def _accepts_operand(analysis: Analysis, op: OpFacts, index: int, value: ValueFacts, strides: Strides) -> bool:
+    pattern = classify_strides(value.shape, strides)
     if pattern is StridePattern.CONTIGUOUS:
         return True
     if analysis.contract is None:
         return False
-    entry = analysis.contract.copies(op.target, index, pattern, value.dtype, rank=len(value.shape))
+    entry = analysis.contract.get_entry(op.target, index, pattern, value.dtype, rank=len(value.shape))
     return entry is not None and not entry.copied

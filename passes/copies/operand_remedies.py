@@ -6,13 +6,26 @@ from collections import Counter
 from collections.abc import Mapping
 
 from frx_graph.facts.graph_facts import GraphFacts, ValueFacts
-from frx_graph.facts.layout import CHANNELS_LAST_ORDER, Layout, StridePattern, channels_last_name, contiguous_strides
+from frx_graph.facts.layout import (
+    CHANNELS_LAST_ORDER,
+    Layout,
+    StridePattern,
+    make_contiguous_strides,
+    name_channels_last,
+)
 from frx_graph.facts.operator_families import LAYOUT_COPIES
 from frx_graph.passes.analysis import Analysis
 from frx_graph.passes.copies.copy_findings import CopyGroup, Remedy
-from frx_graph.passes.copies.stride_replay import order_that_gives
-from frx_graph.passes.copies.view_chain import file_and_line, identity, is_view, origin_text, stride_origin, view_chain
-from frx_graph.passes.layouts.operator_layout import layout_operator
+from frx_graph.passes.copies.stride_replay import find_order_for_strides
+from frx_graph.passes.copies.view_chain import (
+    compute_value_key,
+    describe_origin,
+    find_stride_origin,
+    format_location,
+    is_view,
+    trace_views,
+)
+from frx_graph.passes.layouts.operator_layout import find_layout_operator
 from frx_graph.records import Copy, CopyKind, Effort, OperandRole, Risk
 
 _IMAGE_RANKS = (4, 5)
@@ -25,22 +38,22 @@ _SEQUENCE_CONVOLUTION = Remedy(
 )
 
 
-def op_name(copy: Copy) -> str:
+def get_operator_name(copy: Copy) -> str:
     """Return the short operator name, such as `max_pool2d_with_indices`."""
     return copy.operator.removeprefix("aten.")
 
 
-def times_copied(analysis: Analysis) -> Mapping[tuple[object, ...], int]:
+def count_hidden_copies(analysis: Analysis) -> Mapping[tuple[object, ...], int]:
     """Count the hidden copies of each value per step, by the identity of the value and not its name."""
     facts = analysis.facts
     return Counter(
-        identity(facts, copy.value)
+        compute_value_key(facts, copy.value)
         for copy in analysis.copies
         if copy.kind is CopyKind.OPERATOR and copy.value in facts.values
     )
 
 
-def operand_remedy(analysis: Analysis, group: CopyGroup, copied: Mapping[tuple[object, ...], int]) -> Remedy:
+def choose_remedy(analysis: Analysis, group: CopyGroup, copied: Mapping[tuple[object, ...], int]) -> Remedy:
     """Return the fix for the largest copy of the line, which mostly ends the others, too."""
     facts = analysis.facts
     copy = group.largest
@@ -48,11 +61,11 @@ def operand_remedy(analysis: Analysis, group: CopyGroup, copied: Mapping[tuple[o
     if "conv" in copy.operator and value is not None and len(value.shape) == 3 and value.device.type == "cpu":
         return _SEQUENCE_CONVOLUTION
     if copy.kind is CopyKind.REORDER:
-        return _library_remedy(facts, copy, value)
+        return _choose_library_remedy(facts, copy, value)
     if value is None:
-        return Remedy(f"give {op_name(copy)} contiguous operands")
-    times = copied[identity(facts, value.name)]
-    stored = _channels_last_producer(facts, copy, value)
+        return Remedy(f"give {get_operator_name(copy)} contiguous operands")
+    times = copied[compute_value_key(facts, value.name)]
+    stored = _suggest_channels_last_producer(facts, copy, value)
     if times > 1 and value.layout is not Layout.PLAIN:
         once = f"call `.contiguous()` once on the value, before its first use: a step copies it {times} times now"
         return Remedy(
@@ -62,27 +75,27 @@ def operand_remedy(analysis: Analysis, group: CopyGroup, copied: Mapping[tuple[o
         )
     if stored:
         return Remedy(stored)
-    if _meets_channels_last(facts, copy, value):
-        return Remedy(_convert_image(facts, value), Effort.ONE_LINE)
+    if _is_plain_beside_channels_last(facts, copy, value):
+        return Remedy(_suggest_image_conversion(facts, value), Effort.ONE_LINE)
     if _is_plain_image(facts, copy, value):
-        return _channels_last_remedy(copy, value)
+        return _suggest_channels_last(copy, value)
     if copy.role is OperandRole.OUTPUT:
-        return _result_remedy(facts, copy)
-    return _matmul_remedy(value) if copy.operator == "aten.matmul" else _last_resort(facts, copy, value)
+        return _choose_result_remedy(facts, copy)
+    return _choose_matmul_remedy(value) if copy.operator == "aten.matmul" else _choose_last_resort(facts, copy, value)
 
 
-def _library_remedy(facts: GraphFacts, copy: Copy, value: ValueFacts | None) -> Remedy:
+def _choose_library_remedy(facts: GraphFacts, copy: Copy, value: ValueFacts | None) -> Remedy:
     rank = len(value.shape) if value is not None else 4
     if "conv" not in copy.operator or rank not in _IMAGE_RANKS:
-        return Remedy(f"give {op_name(copy)} plain contiguous operands")
-    if value is not None and value.layout is not Layout.CHANNELS_LAST and _weight_is_channels_last(facts, copy):
-        return Remedy(_convert_image(facts, value), Effort.ONE_LINE)
+        return Remedy(f"give {get_operator_name(copy)} plain contiguous operands")
+    if value is not None and value.layout is not Layout.CHANNELS_LAST and _has_channels_last_weight(facts, copy):
+        return Remedy(_suggest_image_conversion(facts, value), Effort.ONE_LINE)
     if value is not None and value.layout is Layout.CHANNELS_LAST:
         return Remedy(
             "this convolution converts although it runs channels-last: compare it in plain layout (FRX015 has the "
             "measured times, where there are any)"
         )
-    memory_format = channels_last_name(rank)
+    memory_format = name_channels_last(rank)
     return Remedy(
         f"run the convolution in channels-last, in which it takes and returns tensors as they are: "
         f"`model.to(memory_format={memory_format})` and the same for the input. Whether that is faster for these "
@@ -91,13 +104,15 @@ def _library_remedy(facts: GraphFacts, copy: Copy, value: ValueFacts | None) -> 
     )
 
 
-def _result_remedy(facts: GraphFacts, copy: Copy) -> Remedy:
+def _choose_result_remedy(facts: GraphFacts, copy: Copy) -> Remedy:
     """Fix an operator that computes its result in one layout and stores it in another."""
     op = facts.op_by_node.get(copy.node)
-    layouts = {value.layout for value in facts.input_values(op) if len(value.shape) in _IMAGE_RANKS} if op else set()
+    layouts = (
+        {value.layout for value in facts.get_input_values(op) if len(value.shape) in _IMAGE_RANKS} if op else set()
+    )
     if {Layout.PLAIN, Layout.CHANNELS_LAST} <= layouts:
         return Remedy(
-            f"give {op_name(copy)} all its images in one layout: some come plain, some channels-last, and it stores "
+            f"give {get_operator_name(copy)} all its images in one layout: some come plain, some channels-last, and it stores "
             f"its result again"
         )
     if copy.operator == "aten._native_multi_head_attention":
@@ -107,37 +122,35 @@ def _result_remedy(facts: GraphFacts, copy: Copy) -> Remedy:
             risk=Risk.MEDIUM,
         )
     return Remedy(
-        f"use another form of {op_name(copy)}: it stores its result a second time, whatever strides it is given"
+        f"use another form of {get_operator_name(copy)}: it stores its result a second time, whatever strides it is given"
     )
 
 
-def _weight_is_channels_last(facts: GraphFacts, copy: Copy) -> bool:
+def _has_channels_last_weight(facts: GraphFacts, copy: Copy) -> bool:
     op = facts.op_by_node.get(copy.node)
     if op is None or "conv" not in copy.operator:
         return False
-    parameters = (facts.values[view_chain(facts, name).base] for name in op.inputs)
+    parameters = (facts.values[trace_views(facts, name).base] for name in op.inputs)
     return any(p.is_parameter and p.layout is Layout.CHANNELS_LAST for p in parameters)
 
 
-def _meets_channels_last(facts: GraphFacts, copy: Copy, value: ValueFacts) -> bool:
+def _is_plain_beside_channels_last(facts: GraphFacts, copy: Copy, value: ValueFacts) -> bool:
     """Return True for a plain image that a convolution with a channels-last weight converts."""
-    return value.layout is Layout.PLAIN and not value.is_parameter and _weight_is_channels_last(facts, copy)
+    return value.layout is Layout.PLAIN and not value.is_parameter and _has_channels_last_weight(facts, copy)
 
 
-def _convert_image(facts: GraphFacts, value: ValueFacts) -> str:
+def _suggest_image_conversion(facts: GraphFacts, value: ValueFacts) -> str:
     """Describe how to convert an image whose weight is converted already."""
-    memory_format = channels_last_name(len(value.shape))
-    base = facts.values[view_chain(facts, value.name).base]
-    producer = facts.producer(base.name)
+    memory_format = name_channels_last(len(value.shape))
+    base = facts.values[trace_views(facts, value.name).base]
+    producer = facts.get_producer(base.name)
     if producer is None:
         return f"convert the input `{base.path or base.name}` too: `.to(memory_format={memory_format})`"
     if producer.operator in LAYOUT_COPIES:
-        return (
-            f"drop the copy at {file_and_line(producer.site)}, which makes the image plain: the weight is channels-last"
-        )
+        return f"drop the copy at {format_location(producer.site)}, which makes the image plain: the weight is channels-last"
     return (
         f"the weight is channels-last, the image is not: keep what {producer.operator.removeprefix('aten.')} at "
-        f"{file_and_line(producer.site)} makes in channels-last, or convert it there, "
+        f"{format_location(producer.site)} makes in channels-last, or convert it there, "
         f"`.contiguous(memory_format={memory_format})`"
     )
 
@@ -145,23 +158,23 @@ def _convert_image(facts: GraphFacts, value: ValueFacts) -> str:
 def _is_plain_image(facts: GraphFacts, copy: Copy, value: ValueFacts) -> bool:
     """Return True if the operator copies although it reads contiguous images."""
     op = facts.op_by_node.get(copy.node)
-    if op is None or len(value.shape) not in _IMAGE_RANKS or not layout_operator(op).joins_images:
+    if op is None or len(value.shape) not in _IMAGE_RANKS or not find_layout_operator(op).joins_images:
         return False
-    images = (value, *(v for v in facts.input_values(op) if len(v.shape) == len(value.shape)))
+    images = (value, *(v for v in facts.get_input_values(op) if len(v.shape) == len(value.shape)))
     return all(image.layout is Layout.PLAIN for image in images)
 
 
-def _channels_last_remedy(copy: Copy, value: ValueFacts) -> Remedy:
-    memory_format = channels_last_name(len(value.shape))
+def _suggest_channels_last(copy: Copy, value: ValueFacts) -> Remedy:
+    memory_format = name_channels_last(len(value.shape))
     return Remedy(
-        f"{op_name(copy)} copies although its operand is contiguous: run this part of the model in channels-last, "
+        f"{get_operator_name(copy)} copies although its operand is contiguous: run this part of the model in channels-last, "
         f"`model.to(memory_format={memory_format})` and the same for the input. Whether that is faster for these "
         f"shapes is FRX004's measurement",
         Effort.ONE_LINE,
     )
 
 
-def _matmul_remedy(value: ValueFacts) -> Remedy:
+def _choose_matmul_remedy(value: ValueFacts) -> Remedy:
     if value.layout is Layout.EXPANDED:
         return Remedy(
             "do not multiply with an expanded operand, which matmul writes out in full: fold the batch into the rows "
@@ -177,38 +190,40 @@ def _matmul_remedy(value: ValueFacts) -> Remedy:
     return Remedy("store the operand contiguous where it is made")
 
 
-def _channels_last_producer(facts: GraphFacts, copy: Copy, value: ValueFacts) -> str:
+def _suggest_channels_last_producer(facts: GraphFacts, copy: Copy, value: ValueFacts) -> str:
     """Suggest running the convolution that made the value in channels-last, if its views then have contiguous strides;
     else return an empty text."""
-    base = facts.values[view_chain(facts, value.name).base]
-    producer = facts.producer(base.name)
+    base = facts.values[trace_views(facts, value.name).base]
+    producer = facts.get_producer(base.name)
     if producer is None or producer.operator != "aten.convolution":
         return ""
-    order = order_that_gives(facts, value.name, contiguous_strides(value.shape))
+    order = find_order_for_strides(facts, value.name, make_contiguous_strides(value.shape))
     if order is None or order != CHANNELS_LAST_ORDER.get(len(base.shape)):
         return ""
-    memory_format = channels_last_name(len(base.shape))
+    memory_format = name_channels_last(len(base.shape))
     return (
-        f"run the convolution at {file_and_line(producer.site)} in channels-last (its weight and input "
-        f"`.to(memory_format={memory_format})`): the views of its result are then what {op_name(copy)} reads"
+        f"run the convolution at {format_location(producer.site)} in channels-last (its weight and input "
+        f"`.to(memory_format={memory_format})`): the views of its result are then what {get_operator_name(copy)} reads"
     )
 
 
-def _last_resort(facts: GraphFacts, copy: Copy, value: ValueFacts) -> Remedy:
-    origin = stride_origin(facts, value.name)
+def _choose_last_resort(facts: GraphFacts, copy: Copy, value: ValueFacts) -> Remedy:
+    origin = find_stride_origin(facts, value.name)
     if origin is None:
-        return Remedy(f"use another operator than {op_name(copy)}, which copies although its operand is contiguous")
+        return Remedy(
+            f"use another operator than {get_operator_name(copy)}, which copies although its operand is contiguous"
+        )
     if origin.op is None:
         return Remedy("hand the tensor to the model contiguous", Effort.ONE_LINE)
     if is_view(origin.op):
-        base = view_chain(facts, origin.value).base
-        if facts.producer(base) is None:
+        base = trace_views(facts, origin.value).base
+        if facts.get_producer(base) is None:
             return Remedy(
-                f"let {op_name(copy)} see `{facts.values[base].path or base}` as the graph gets it, or pass it "
-                f"in the order that {op_name(copy)} reads: the strides are {origin_text(facts, origin)}, and a "
+                f"let {get_operator_name(copy)} see `{facts.values[base].path or base}` as the graph gets it, or pass it "
+                f"in the order that {get_operator_name(copy)} reads: the strides are {describe_origin(facts, origin)}, and a "
                 f"`.contiguous()` behind it only moves the copy"
             )
     return Remedy(
-        f"let {op_name(copy)} see the value before its strides change, {origin_text(facts, origin)}; if other "
+        f"let {get_operator_name(copy)} see the value before its strides change, {describe_origin(facts, origin)}; if other "
         f"operators read it too, one `.contiguous()` there serves them all"
     )

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 
 from frx_graph.capture.captured_graph import InputKind, Phase
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts
-from frx_graph.facts.layout import contiguous_strides
+from frx_graph.facts.layout import make_contiguous_strides
 from frx_graph.facts.operator_families import LAYOUT_COPIES
-from frx_graph.passes.copies.stride_replay import Strides, replay, same_strides
+from frx_graph.passes.copies.stride_replay import Strides, have_same_strides, replay_operator
 from frx_graph.passes.copies.view_chain import REORDERING_VIEWS, STORAGE_READERS, is_view
 
 MAX_LENGTH = 32
@@ -40,14 +40,14 @@ class Chain:
     reorderings: tuple[int, ...]
 
 
-def chains(facts: GraphFacts) -> Iterator[Chain]:
+def find_chains(facts: GraphFacts) -> Iterator[Chain]:
     """Yield every chain of the forward with at least one reordering, in order of its last value.
 
     Chains of parameters and buffers are left out: the `t()` of every linear layer is one, and costs nothing.
     """
     transparent = [op for op in facts.ops if op.phase is Phase.FORWARD and is_transparent(facts, op)]
     parents = {name: op.inputs[0] for op in transparent for name in op.outputs}
-    reordering = {op.node for op in transparent if reorders(facts, op)}
+    reordering = {op.node for op in transparent if is_reordering(facts, op)}
     inner = set(parents.values())
     for leaf in parents:
         if leaf in inner:
@@ -55,7 +55,7 @@ def chains(facts: GraphFacts) -> Iterator[Chain]:
         steps: list[Step] = []
         value = leaf
         while value in parents and len(steps) < MAX_LENGTH:
-            producer = facts.producer(value)
+            producer = facts.get_producer(value)
             assert producer is not None, "only results of operators have parents"
             steps.append(Step(producer, value))
             value = parents[value]
@@ -85,18 +85,18 @@ def is_transparent(facts: GraphFacts, op: OpFacts) -> bool:
     return op.pointwise and before.shape == after.shape
 
 
-def reorders(facts: GraphFacts, op: OpFacts) -> bool:
+def is_reordering(facts: GraphFacts, op: OpFacts) -> bool:
     """Return True if `op` changes the order of dimensions larger than 1."""
     if op.operator not in REORDERING_VIEWS or len(op.outputs) != 1:
         return False
     shape = facts.values[op.inputs[0]].shape
     if 0 in shape:
         return False
-    moved = replay(op, facts, {op.inputs[0]: contiguous_strides(shape)})
-    return moved is not None and not _descending(facts.values[op.outputs[0]].shape, moved[0])
+    moved = replay_operator(op, facts, {op.inputs[0]: make_contiguous_strides(shape)})
+    return moved is not None and not _is_descending(facts.values[op.outputs[0]].shape, moved[0])
 
 
-def _descending(shape: tuple[int, ...], strides: Strides) -> bool:
+def _is_descending(shape: tuple[int, ...], strides: Strides) -> bool:
     real = [stride for size, stride in zip(shape, strides, strict=True) if size > 1]
     return all(first >= second for first, second in itertools.pairwise(real))
 
@@ -115,7 +115,7 @@ class Span:
         return self.chain.steps[self.first : self.last + 1]
 
 
-def cancelling(facts: GraphFacts, chain: Chain) -> Span | None:
+def find_cancelling_span(facts: GraphFacts, chain: Chain) -> Span | None:
     """Return the first span that restores the order of dimensions after two or more reorderings, with the copies that
     follow at once, if removable.
 
@@ -125,77 +125,77 @@ def cancelling(facts: GraphFacts, chain: Chain) -> Span | None:
     if len(positions) < 2:
         return None
     met: list[tuple[int, tuple[int, ...], Strides]] = []
-    for index, segment, shape, strides in _states(facts, chain):
+    for index, segment, shape, strides in _replay_states(facts, chain):
         for first in reversed(range(len(met))):
             at, old_shape, old_strides = met[first]
             inside = [p for p in positions if first <= p <= index]
-            same = at == segment and old_shape == shape and same_strides(shape, old_strides, strides)
-            if not same or len(inside) < 2 or _inside_einsum(chain, inside):
+            same = at == segment and old_shape == shape and have_same_strides(shape, old_strides, strides)
+            if not same or len(inside) < 2 or _is_inside_einsum(chain, inside):
                 continue
-            span = Span(chain, min(inside), _with_copies(chain, index))
-            if _replaceable(facts, span, back_at=index):
+            span = Span(chain, min(inside), _include_copies(chain, index))
+            if _is_replaceable(facts, span, back_at=index):
                 return span
             views = replace(span, last=index)
-            if not moves_data(facts, views):
+            if not has_data_movement(facts, views):
                 return views
         met.append((segment, shape, strides))
     return None
 
 
-def _inside_einsum(chain: Chain, positions: list[int]) -> bool:
+def _is_inside_einsum(chain: Chain, positions: list[int]) -> bool:
     """Return True for reorderings of a line that also unsqueezes: einsum adds missing labels as dimensions of size 1,
     and permutes before and after."""
     sites = {chain.steps[p].op.site for p in positions}
     return len(sites) == 1 and any(s.op.operator == "aten.unsqueeze" and s.op.site in sites for s in chain.steps)
 
 
-def composable(facts: GraphFacts, chain: Chain) -> Span | None:
+def find_composable_span(facts: GraphFacts, chain: Chain) -> Span | None:
     """Return a run of at least `COMPOSABLE` reorderings with only views of the same dimensions between them."""
     positions = set(chain.reorderings)
     run: list[int] = []
     for index, step in enumerate(chain.steps):
         if index in positions:
             run.append(index)
-        elif not is_view(step.op) or _real(facts, step.value) != _real(facts, step.op.inputs[0]):
+        elif not is_view(step.op) or _drop_unit_sizes(facts, step.value) != _drop_unit_sizes(facts, step.op.inputs[0]):
             if len(run) >= COMPOSABLE:
                 break
             run = []
-    if len(run) < COMPOSABLE or _inside_einsum(chain, run):
+    if len(run) < COMPOSABLE or _is_inside_einsum(chain, run):
         return None
     span = Span(chain, run[0], run[-1])
-    return None if moves_data(facts, span) or read_between(facts, span) else span
+    return None if has_data_movement(facts, span) or is_read_between(facts, span) else span
 
 
-def moves_data(facts: GraphFacts, span: Span) -> bool:
+def has_data_movement(facts: GraphFacts, span: Span) -> bool:
     """Return True if a step of `span` writes new memory: a copy, or an operator that computes."""
-    return any(_stores(facts, step) for step in span.steps)
+    return any(_is_storing(facts, step) for step in span.steps)
 
 
-def read_between(facts: GraphFacts, span: Span, before: int | None = None) -> bool:
+def is_read_between(facts: GraphFacts, span: Span, before: int | None = None) -> bool:
     """Return True if a value inside `span` is returned or has another forward reader than the next step. With `before`,
     values from that step on do not count. What the backward keeps follows the forward."""
     stop = span.last if before is None else before
     steps = span.chain.steps[span.first : stop + 1]
     for step, following in itertools.pairwise(steps):
         for name in step.op.outputs:
-            readers = {user.node for user in facts.users(name) if user.phase is Phase.FORWARD}
+            readers = {user.node for user in facts.get_users(name) if user.phase is Phase.FORWARD}
             if name in facts.outputs or not readers <= {following.op.node}:
                 return True
     return False
 
 
-def _replaceable(facts: GraphFacts, span: Span, back_at: int) -> bool:
+def _is_replaceable(facts: GraphFacts, span: Span, back_at: int) -> bool:
     """Return True if the readers of `span` from step `back_at` on, where the dimensions are as before it, can read the
     value before it.
 
     That always holds for views of one memory. With copies between, removed values must have no other readers, no side
     of a copy may be written once the span has begun, and the caller must not get other strides or shared memory.
     """
-    if not moves_data(facts, span):
+    if not has_data_movement(facts, span):
         return True
-    if read_between(facts, span, before=back_at):
+    if is_read_between(facts, span, before=back_at):
         return False
-    if not any(step.op.operator in LAYOUT_COPIES and _stores(facts, step) for step in span.steps):
+    if not any(step.op.operator in LAYOUT_COPIES and _is_storing(facts, step) for step in span.steps):
         return True
     source = facts.values[span.steps[0].op.inputs[0]]
     # A later `.contiguous()` may copy nothing once the strides are the source's.
@@ -206,35 +206,35 @@ def _replaceable(facts: GraphFacts, span: Span, back_at: int) -> bool:
         return False
     held = source.user_visible or any(v.kind is not None for v in facts.values_by_storage[source.storage])
     ends = (facts.values[step.value] for step in span.chain.steps[back_at : span.last + 1])
-    return not any(e.user_visible and (held or not same_strides(e.shape, source.strides, e.strides)) for e in ends)
+    return not any(e.user_visible and (held or not have_same_strides(e.shape, source.strides, e.strides)) for e in ends)
 
 
-def _stores(facts: GraphFacts, step: Step) -> bool:
+def _is_storing(facts: GraphFacts, step: Step) -> bool:
     return facts.values[step.value].storage != facts.values[step.op.inputs[0]].storage
 
 
-def composed_order(facts: GraphFacts, span: Span) -> tuple[int, ...] | None:
+def compose_order(facts: GraphFacts, span: Span) -> tuple[int, ...] | None:
     """Return the permutation that a span amounts to; None if its views also join, split or add dimensions."""
     value = span.steps[0].op.inputs[0]
     shape = facts.values[value].shape
-    strides = contiguous_strides(shape)
+    strides = make_contiguous_strides(shape)
     for step in span.steps:
-        moved = replay(step.op, facts, {value: strides})
+        moved = replay_operator(step.op, facts, {value: strides})
         if moved is None:
             return None
         value, strides = step.value, moved[step.op.outputs.index(step.value)]
-    before = contiguous_strides(shape)
+    before = make_contiguous_strides(shape)
     if len(strides) != len(before) or len(set(before)) != len(before) or sorted(strides) != sorted(before):
         return None
     return tuple(before.index(stride) for stride in strides)
 
 
-def _real(facts: GraphFacts, value: str) -> list[int]:
+def _drop_unit_sizes(facts: GraphFacts, value: str) -> list[int]:
     """Return the sizes that are not 1."""
     return [size for size in facts.values[value].shape if size != 1]
 
 
-def _states(facts: GraphFacts, chain: Chain) -> Iterator[tuple[int, int, tuple[int, ...], Strides]]:
+def _replay_states(facts: GraphFacts, chain: Chain) -> Iterator[tuple[int, int, tuple[int, ...], Strides]]:
     """Yield (step, segment, shape, strides) before the chain (step -1) and after every step, as if the base were
     contiguous and no step copied.
 
@@ -242,21 +242,21 @@ def _states(facts: GraphFacts, chain: Chain) -> Iterator[tuple[int, int, tuple[i
     begins a new segment.
     """
     shape = facts.values[chain.base].shape
-    strides, segment, value = contiguous_strides(shape), 0, chain.base
+    strides, segment, value = make_contiguous_strides(shape), 0, chain.base
     yield -1, segment, shape, strides
     for index, step in enumerate(chain.steps):
         shape = facts.values[step.value].shape
         if is_view(step.op):
-            moved = replay(step.op, facts, {value: strides})
+            moved = replay_operator(step.op, facts, {value: strides})
             if moved is None:
-                strides, segment = contiguous_strides(shape), segment + 1
+                strides, segment = make_contiguous_strides(shape), segment + 1
             else:
                 strides = moved[step.op.outputs.index(step.value)]
         value = step.value
         yield index, segment, shape, strides
 
 
-def _with_copies(chain: Chain, last: int) -> int:
+def _include_copies(chain: Chain, last: int) -> int:
     while last + 1 < len(chain.steps) and chain.steps[last + 1].op.operator in LAYOUT_COPIES:
         last += 1
     return last

@@ -2,7 +2,7 @@
 
 Explicit copies are operators of the graph. Copies inside an operator are looked up: first among measurements of this
 very call (same shapes, strides and dtypes, run by itself on this device), else in the operator layout contract of this
-torch version. An operator unknown to both counts as making no copy, and is listed by `unknown_operators`.
+torch version. An operator unknown to both counts as making no copy, and is listed by `find_unknown_operators`.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ import torch
 
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts
-from frx_graph.facts.layout import StridePattern, contiguous_strides, fills_in_another_order
+from frx_graph.facts.layout import StridePattern, is_reordering_copy, make_contiguous_strides
 from frx_graph.facts.operator_families import EXPLICIT_COPIES, FOLDED_PRODUCTS, WRITING_COPIES
-from frx_graph.facts.operator_signature import OperatorSignature, signature_of
+from frx_graph.facts.operator_signature import OperatorSignature, build_signature
 from frx_graph.measure.operators.operator_contract import OperatorContract
 from frx_graph.measure.operators.operator_measurement import Mechanism, OperatorMeasurement, SeenCopy
 from frx_graph.measure.operators.operator_tagger import ACCUMULATION
 from frx_graph.passes.copies.inductor_copies import (
     IMAGE_RANK,
-    forced_phases,
-    in_channels_last,
-    left_by_inductor,
-    predicted_copy,
+    build_predicted_copy,
+    convert_signature,
+    find_forced_phases,
+    keep_inductor_copies,
     runs_channels_last,
 )
 from frx_graph.records import Basis, Copy, CopyKind, OperandRole
@@ -45,15 +45,15 @@ def may_copy_inside(op: OpFacts) -> bool:
     )
 
 
-def signatures_to_measure(facts: GraphFacts, inner: str = "eager") -> Mapping[str, OperatorSignature]:
+def list_signatures_to_measure(facts: GraphFacts, inner: str = "eager") -> Mapping[str, OperatorSignature]:
     """Return the calls whose inner copies must be known, by node, with the strides that they have under `inner`."""
-    forced = forced_phases(facts, inner)
+    forced = find_forced_phases(facts, inner)
     signatures = {}
     for op in facts.ops:
         if may_copy_inside(op):
-            signature = signature_of(op, facts)
+            signature = build_signature(op, facts)
             converted = runs_channels_last(op, facts, forced)
-            signatures[op.node] = in_channels_last(signature) if converted else signature
+            signatures[op.node] = convert_signature(signature) if converted else signature
     return signatures
 
 
@@ -66,59 +66,59 @@ def predict_copies(
     """Return all layout copies of one step in execution order; `measured` is keyed by node name. A graph that a step
     runs several times counts as often."""
     copies: list[Copy] = []
-    forced = forced_phases(facts, inner)
+    forced = find_forced_phases(facts, inner)
     for op in facts.ops:
         if op.operator in EXPLICIT_COPIES:
-            copies.extend(_explicit_copy(op, facts))
+            copies.extend(_predict_explicit_copy(op, facts))
         elif op.operator in WRITING_COPIES:
-            copies.extend(_written_copy(op, facts))
+            copies.extend(_predict_written_copy(op, facts))
         elif may_copy_inside(op):
             measurement = measured.get(op.node)
             if measurement is not None:
-                copies.extend(_measured_copies(op, facts, measurement))
+                copies.extend(_convert_measured_copies(op, facts, measurement))
             elif contract is not None:
-                copies.extend(_contract_copies(op, facts, contract, runs_channels_last(op, facts, forced)))
+                copies.extend(_look_up_contract_copies(op, facts, contract, runs_channels_last(op, facts, forced)))
     if inner == "inductor":
-        copies = left_by_inductor(copies, facts)
+        copies = keep_inductor_copies(copies, facts)
     else:
-        copies.extend(_accumulation_copies(facts))
+        copies.extend(_predict_accumulation_copies(facts))
     if facts.calls > 1:
         copies = [replace(c, count=c.count * facts.calls, bytes=c.bytes * facts.calls) for c in copies]
     return tuple(copies)
 
 
-def unknown_operators(
+def find_unknown_operators(
     facts: GraphFacts,
     measured: Mapping[str, OperatorMeasurement],
     contract: OperatorContract | None,
     inner: str = "eager",
 ) -> tuple[OpFacts, ...]:
     """Return operators with an operand in unusual strides that neither a measurement nor the contract covers."""
-    forced = forced_phases(facts, inner)
+    forced = find_forced_phases(facts, inner)
 
-    def unknown(op: OpFacts) -> bool:
-        patterns = _operand_patterns(op, facts, runs_channels_last(op, facts, forced))
+    def is_unknown(op: OpFacts) -> bool:
+        patterns = _classify_operands(op, facts, runs_channels_last(op, facts, forced))
         return any(
             pattern is not StridePattern.CONTIGUOUS
             and (
                 contract is None
-                or contract.copies(op.target, position, pattern, value.dtype, rank=len(value.shape)) is None
+                or contract.get_entry(op.target, position, pattern, value.dtype, rank=len(value.shape)) is None
             )
-            for position, (value, pattern) in enumerate(zip(facts.input_values(op), patterns, strict=True))
+            for position, (value, pattern) in enumerate(zip(facts.get_input_values(op), patterns, strict=True))
         )
 
-    return tuple(op for op in facts.ops if may_copy_inside(op) and op.node not in measured and unknown(op))
+    return tuple(op for op in facts.ops if may_copy_inside(op) and op.node not in measured and is_unknown(op))
 
 
-def _operand_patterns(op: OpFacts, facts: GraphFacts, channels_last: bool) -> list[StridePattern]:
+def _classify_operands(op: OpFacts, facts: GraphFacts, channels_last: bool) -> list[StridePattern]:
     """Return the stride classes of the operands, as the compiler passes them."""
     return [
         StridePattern.CHANNELS_LAST if channels_last and len(value.shape) == IMAGE_RANK else value.pattern
-        for value in facts.input_values(op)
+        for value in facts.get_input_values(op)
     ]
 
 
-def _explicit_copy(op: OpFacts, facts: GraphFacts) -> tuple[Copy, ...]:
+def _predict_explicit_copy(op: OpFacts, facts: GraphFacts) -> tuple[Copy, ...]:
     """Return the copy of an operator that copies; a `_to_copy` that changes dtype or device is a conversion, not a
     layout copy."""
     if not op.inputs or not op.outputs:
@@ -126,57 +126,59 @@ def _explicit_copy(op: OpFacts, facts: GraphFacts) -> tuple[Copy, ...]:
     source, result = facts.values[op.inputs[0]], facts.values[op.outputs[0]]
     if source.dtype is not result.dtype or source.device != result.device or result.numel == 0:
         return ()
-    consumer = _sole_unsafe_view(result, facts, op)
-    product = _sole_matrix_product(consumer, facts) if consumer is not None else None
+    consumer = _find_sole_unsafe_view(result, facts, op)
+    product = _find_sole_product(consumer, facts) if consumer is not None else None
     if product is not None:
         kind, operator = CopyKind.OPERATOR, "aten.matmul"
-        cause = f"matmul folds {_shape(source)} to two or three dimensions, which its strides do not allow as a view"
+        cause = (
+            f"matmul folds {_format_shape(source)} to two or three dimensions, which its strides do not allow as a view"
+        )
     elif consumer is not None:
         kind, operator = CopyKind.RESHAPE, "aten.reshape"
-        cause = f"reshape of {_shape(source)} with strides {source.strides} cannot be a view"
+        cause = f"reshape of {_format_shape(source)} with strides {source.strides} cannot be a view"
     else:
         kind, operator = CopyKind.EXPLICIT, op.operator
         wanted = op.kwargs.get("memory_format", torch.preserve_format)
         cause = f"the program asks for a copy ({str(wanted).removeprefix('torch.')}) of strides {source.strides}"
     role = OperandRole.WEIGHT if kind is CopyKind.OPERATOR and _is_parameter(source, facts) else OperandRole.INPUT
-    return (predicted_copy(op, kind, role, source.name, 2 * result.bytes, cause, operator=operator),)
+    return (build_predicted_copy(op, kind, role, source.name, 2 * result.bytes, cause, operator=operator),)
 
 
-def _written_copy(op: OpFacts, facts: GraphFacts) -> tuple[Copy, ...]:
+def _predict_written_copy(op: OpFacts, facts: GraphFacts) -> tuple[Copy, ...]:
     """Return the copy into existing memory, if it changes only the dimension order; one that broadcasts fills its
     target."""
-    target, source = facts.input_values(op)[:2] if len(op.inputs) > 1 else (None, None)
+    target, source = facts.get_input_values(op)[:2] if len(op.inputs) > 1 else (None, None)
     if target is None or source is None:
         return ()
     if (source.dtype, source.device, source.shape) != (target.dtype, target.device, target.shape):
         return ()
-    if not fills_in_another_order(target.shape, source.strides, target.strides):
+    if not is_reordering_copy(target.shape, source.strides, target.strides):
         return ()
     cause = f"strides {source.strides} are written into strides {target.strides}"
-    return (predicted_copy(op, CopyKind.EXPLICIT, OperandRole.INPUT, source.name, 2 * target.bytes, cause),)
+    return (build_predicted_copy(op, CopyKind.EXPLICIT, OperandRole.INPUT, source.name, 2 * target.bytes, cause),)
 
 
-def _sole_unsafe_view(value: ValueFacts, facts: GraphFacts, copy: OpFacts) -> OpFacts | None:
+def _find_sole_unsafe_view(value: ValueFacts, facts: GraphFacts, copy: OpFacts) -> OpFacts | None:
     """Return the `_unsafe_view` that a copying reshape puts behind its clone; nothing else emits that pair."""
-    users = _users_in_phase(value, facts, copy)
+    users = _find_users_in_phase(value, facts, copy)
     return users[0] if len(users) == 1 and users[0].operator == "aten._unsafe_view" else None
 
 
-def _users_in_phase(value: ValueFacts, facts: GraphFacts, op: OpFacts) -> list[OpFacts]:
+def _find_users_in_phase(value: ValueFacts, facts: GraphFacts, op: OpFacts) -> list[OpFacts]:
     """Return readers of the same phase: what autograd saved is read again by the backward."""
-    return [user for user in facts.users(value.name) if user.phase is op.phase]
+    return [user for user in facts.get_users(value.name) if user.phase is op.phase]
 
 
-def _sole_matrix_product(view: OpFacts, facts: GraphFacts) -> OpFacts | None:
+def _find_sole_product(view: OpFacts, facts: GraphFacts) -> OpFacts | None:
     """Return the product that matmul runs on what it folded. A reshape that the user wrote has its own site, or feeds
     its product through another module."""
-    users = _users_in_phase(facts.values[view.outputs[0]], facts, view)
+    users = _find_users_in_phase(facts.values[view.outputs[0]], facts, view)
     if len(users) != 1 or users[0].operator not in FOLDED_PRODUCTS:
         return None
     return users[0] if users[0].site == view.site else None
 
 
-def _accumulation_copies(facts: GraphFacts) -> Iterator[Copy]:
+def _predict_accumulation_copies(facts: GraphFacts) -> Iterator[Copy]:
     """Yield copies of gradients that arrive in other strides than autograd stores them in.
 
     That is those of the parameter (`accumulate_grad.h`, `obeys_layout_contract`), or contiguous for a parameter with
@@ -184,9 +186,9 @@ def _accumulation_copies(facts: GraphFacts) -> Iterator[Copy]:
     """
     for parameter_name, gradient_name in facts.gradients:
         parameter, gradient = facts.values[parameter_name], facts.values[gradient_name]
-        wanted = parameter.strides if parameter.dense else contiguous_strides(parameter.shape)
+        wanted = parameter.strides if parameter.dense else make_contiguous_strides(parameter.shape)
         obeys = all(n == 1 or a == b for n, a, b in zip(gradient.shape, gradient.strides, wanted, strict=True))
-        users = facts.users(parameter_name)
+        users = facts.get_users(parameter_name)
         if obeys or gradient.numel == 0 or gradient.producer is None or not users:
             continue
         yield Copy(
@@ -204,33 +206,33 @@ def _accumulation_copies(facts: GraphFacts) -> Iterator[Copy]:
         )
 
 
-def _measured_copies(op: OpFacts, facts: GraphFacts, measurement: OperatorMeasurement) -> list[Copy]:
+def _convert_measured_copies(op: OpFacts, facts: GraphFacts, measurement: OperatorMeasurement) -> list[Copy]:
     groups: dict[tuple[CopyKind, OperandRole, str, str], list[SeenCopy]] = {}
     for seen in measurement.copies:
         kind = CopyKind.OPERATOR if seen.mechanism is Mechanism.ATEN else CopyKind.REORDER
-        value = _copied_value(op, facts, seen)
-        role = _role(seen, value, facts)
+        value = _find_copied_value(op, facts, seen)
+        role = _choose_role(seen, value, facts)
         cause = f"{op.operator.removeprefix('aten.')} converts {seen.source} to {seen.target}"
         groups.setdefault((kind, role, value.name if value else "", cause), []).append(seen)
     return [
-        predicted_copy(op, kind, role, value_name, sum(seen.bytes for seen in group), cause, count=len(group))
+        build_predicted_copy(op, kind, role, value_name, sum(seen.bytes for seen in group), cause, count=len(group))
         for (kind, role, value_name, cause), group in groups.items()
     ]
 
 
-def _copied_value(op: OpFacts, facts: GraphFacts, seen: SeenCopy) -> ValueFacts | None:
+def _find_copied_value(op: OpFacts, facts: GraphFacts, seen: SeenCopy) -> ValueFacts | None:
     """Return the operand or result of a seen copy: as the probe named it, else by number of elements, in the order that
     its role suggests."""
-    operands = facts.input_values(op)
+    operands = facts.get_input_values(op)
     if seen.operand is not None and seen.operand < len(operands):
         return operands[seen.operand]
-    candidates = facts.output_values(op) if seen.role == "output" else operands
+    candidates = facts.get_output_values(op) if seen.role == "output" else operands
     if seen.role == "weight":
         candidates = (*(v for v in candidates if _is_parameter(v, facts)), *candidates[1:2], *candidates)
     return next((v for v in candidates if v.numel == math.prod(seen.shape)), candidates[0] if candidates else None)
 
 
-def _role(seen: SeenCopy, value: ValueFacts | None, facts: GraphFacts) -> OperandRole:
+def _choose_role(seen: SeenCopy, value: ValueFacts | None, facts: GraphFacts) -> OperandRole:
     """Return WEIGHT for a parameter; a computed weight is an input like any other."""
     if seen.role == "output":
         return OperandRole.OUTPUT
@@ -243,20 +245,22 @@ def _is_parameter(value: ValueFacts, facts: GraphFacts) -> bool:
     return any(other.is_parameter for other in facts.values_by_storage.get(value.storage, ()))
 
 
-def _contract_copies(op: OpFacts, facts: GraphFacts, contract: OperatorContract, channels_last: bool) -> list[Copy]:
+def _look_up_contract_copies(
+    op: OpFacts, facts: GraphFacts, contract: OperatorContract, channels_last: bool
+) -> list[Copy]:
     copies: list[Copy] = []
-    operands = facts.input_values(op)
-    patterns = _operand_patterns(op, facts, channels_last)
+    operands = facts.get_input_values(op)
+    patterns = _classify_operands(op, facts, channels_last)
     asked: list[tuple[int | None, ValueFacts, StridePattern, int]] = [
         (position, value, patterns[position], value.bytes) for position, value in enumerate(operands)
     ]
-    results = facts.output_values(op)
+    results = facts.get_output_values(op)
     if results:
         # The contract covers all results together, by the strides of the first operand.
         asked.append((None, results[0], patterns[0], sum(value.bytes for value in results)))
     for position, value, pattern, size in asked:
         rank = len(operands[0].shape) if position is None else len(value.shape)
-        entry = contract.copies(op.target, position, pattern, value.dtype, rank=rank)
+        entry = contract.get_entry(op.target, position, pattern, value.dtype, rank=rank)
         if entry is None or not entry.copied or size == 0:
             continue
         kind = CopyKind.OPERATOR if entry.mechanism is Mechanism.ATEN else CopyKind.REORDER
@@ -264,9 +268,9 @@ def _contract_copies(op: OpFacts, facts: GraphFacts, contract: OperatorContract,
         role = OperandRole.OUTPUT if position is None else role
         cause = f"{op.operator.removeprefix('aten.')} copies a {pattern} operand or its result ({contract.name})"
         size_copied = round(2 * size * entry.bytes_ratio)
-        copies.append(predicted_copy(op, kind, role, value.name, size_copied, cause, count=entry.count))
+        copies.append(build_predicted_copy(op, kind, role, value.name, size_copied, cause, count=entry.count))
     return copies
 
 
-def _shape(value: ValueFacts) -> str:
+def _format_shape(value: ValueFacts) -> str:
     return "x".join(str(size) for size in value.shape)

@@ -14,23 +14,23 @@ import torch
 from torch import Tensor
 
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts
-from frx_graph.facts.layout import CHANNELS_LAST_ORDER, strides_for_order
+from frx_graph.facts.layout import CHANNELS_LAST_ORDER, make_ordered_strides
 from frx_graph.facts.operator_overload import find_overload
-from frx_graph.facts.operator_signature import OperatorSignature, SpecArgument, TensorSpec, signature_of
-from frx_graph.passes.copies.view_chain import ViewChain, view_chain
+from frx_graph.facts.operator_signature import OperatorSignature, SpecArgument, TensorSpec, build_signature
+from frx_graph.passes.copies.view_chain import ViewChain, trace_views
 from frx_graph.support.torch_internals import FakeTensorMode
 
 Strides = tuple[int, ...]
 
 
-def replay(op: OpFacts, facts: GraphFacts, changed: Mapping[str, Strides]) -> tuple[Strides, ...] | None:
+def replay_operator(op: OpFacts, facts: GraphFacts, changed: Mapping[str, Strides]) -> tuple[Strides, ...] | None:
     """Return the strides of `op`'s results if the operands named in `changed` have those strides.
 
     None if the operator cannot run on them (a view that would need a copy), or if its fake is not reliable.
     """
-    if _result_strides(signature_of(op, facts)) != tuple(facts.values[name].strides for name in op.outputs):
+    if _compute_result_strides(build_signature(op, facts)) != tuple(facts.values[name].strides for name in op.outputs):
         return None
-    return _result_strides(signature_of(op, facts, changed))
+    return _compute_result_strides(build_signature(op, facts, changed))
 
 
 def replay_chain(facts: GraphFacts, chain: ViewChain, base_strides: Strides) -> Strides | None:
@@ -39,45 +39,45 @@ def replay_chain(facts: GraphFacts, chain: ViewChain, base_strides: Strides) -> 
     name, strides = chain.base, base_strides
     results_taken = (*(view.inputs[0] for view in chain.views[1:]), chain.value)
     for view, result in zip(chain.views, results_taken, strict=False):
-        results = replay(view, facts, {name: strides})
+        results = replay_operator(view, facts, {name: strides})
         if results is None:
             return None
         name, strides = result, results[view.outputs.index(result)]
     return strides
 
 
-def order_that_gives(facts: GraphFacts, value: str, wanted: Strides) -> tuple[int, ...] | None:
+def find_order_for_strides(facts: GraphFacts, value: str, wanted: Strides) -> tuple[int, ...] | None:
     """Return the storage order of the memory behind `value` that gives it the strides `wanted` through the same views:
     channels-last, or the last two dimensions swapped. None if neither does."""
-    chain = view_chain(facts, value)
+    chain = trace_views(facts, value)
     shape = facts.values[chain.base].shape
     rank = len(shape)
     if not chain.views or rank < 2:
         return None
     swapped = (*range(rank - 2), rank - 1, rank - 2)
     for order in dict.fromkeys((CHANNELS_LAST_ORDER.get(rank, swapped), swapped)):
-        strides = replay_chain(facts, chain, strides_for_order(shape, order))
-        if strides is not None and same_strides(facts.values[value].shape, strides, wanted):
+        strides = replay_chain(facts, chain, make_ordered_strides(shape, order))
+        if strides is not None and have_same_strides(facts.values[value].shape, strides, wanted):
             return order
     return None
 
 
-def same_strides(shape: tuple[int, ...], first: Strides, second: Strides) -> bool:
+def have_same_strides(shape: tuple[int, ...], first: Strides, second: Strides) -> bool:
     """Return True if strides are equal, ignoring dimensions of size 1."""
     return all(n == 1 or a == b for n, a, b in zip(shape, first, second, strict=True))
 
 
 @functools.lru_cache(maxsize=8192)
-def _result_strides(signature: OperatorSignature) -> tuple[Strides, ...] | None:
+def _compute_result_strides(signature: OperatorSignature) -> tuple[Strides, ...] | None:
     """Return the strides of the fake operator's results; None if it refuses. Cached, since layers repeat."""
     overload = find_overload(signature.target)
     if overload is None:
         return None
     try:
-        with _fake_mode(), torch.no_grad():
+        with _get_fake_mode(), torch.no_grad():
             result = overload(
-                *(_fake(argument) for argument in signature.args),
-                **{name: _fake(argument) for name, argument in signature.kwargs},
+                *(_make_fake(argument) for argument in signature.args),
+                **{name: _make_fake(argument) for name, argument in signature.kwargs},
             )
     # A fake operator says "not on these strides" with whatever it likes.
     except (RuntimeError, ValueError, TypeError, NotImplementedError, IndexError, AssertionError):
@@ -87,11 +87,11 @@ def _result_strides(signature: OperatorSignature) -> tuple[Strides, ...] | None:
 
 
 @functools.cache
-def _fake_mode() -> FakeTensorMode:
+def _get_fake_mode() -> FakeTensorMode:
     return FakeTensorMode()
 
 
-def _fake(argument: SpecArgument) -> Any:
+def _make_fake(argument: SpecArgument) -> Any:
     if isinstance(argument, TensorSpec):
         return torch.empty_strided(argument.shape, argument.strides, dtype=argument.dtype, device=argument.device)
-    return [_fake(item) for item in argument] if isinstance(argument, tuple) else argument
+    return [_make_fake(item) for item in argument] if isinstance(argument, tuple) else argument

@@ -41,7 +41,7 @@ STORAGE_READERS = frozenset(
 means the same elements on every layout that it accepts."""
 
 _SAME_STRIDES_OUT = 16
-"""Most pointwise operators that `stride_origin` looks through; deeper origins do not help to find the line."""
+"""Most pointwise operators that `find_stride_origin` looks through; deeper origins do not help to find the line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,40 +59,40 @@ def is_view(op: OpFacts) -> bool:
     return (op.view or op.operator == "aten._unsafe_view") and len(op.inputs) > 0
 
 
-def view_chain(facts: GraphFacts, value: str) -> ViewChain:
+def trace_views(facts: GraphFacts, value: str) -> ViewChain:
     """Return the views between `value` and its memory."""
     views: list[OpFacts] = []
     base = value
-    while (producer := facts.producer(base)) is not None and is_view(producer):
+    while (producer := facts.get_producer(base)) is not None and is_view(producer):
         views.append(producer)
         base = producer.inputs[0]
     return ViewChain(base, tuple(reversed(views)), value)
 
 
-def readers(facts: GraphFacts, value: str) -> Iterator[OpFacts]:
+def find_readers(facts: GraphFacts, value: str) -> Iterator[OpFacts]:
     """Yield the operators that read `value`, through its views, nearest first; an operator may come twice."""
     pending = [value]
     while pending:
-        for user in facts.users(pending.pop(0)):
+        for user in facts.get_users(pending.pop(0)):
             if is_view(user):
                 pending.extend(user.outputs)
             else:
                 yield user
 
 
-def identity(facts: GraphFacts, value: str) -> tuple[object, ...]:
+def compute_value_key(facts: GraphFacts, value: str) -> tuple[object, ...]:
     """Return a key that is equal for the same elements of the same tensor in the same shape and strides, as far as the
     arguments of views tell. Views that change nothing do not count."""
     steps: list[object] = []
-    while (producer := facts.producer(value)) is not None and is_view(producer):
-        if not _changes_nothing(facts, producer):
+    while (producer := facts.get_producer(value)) is not None and is_view(producer):
+        if not _is_identity_view(facts, producer):
             arguments = (str(producer.args[1:]), str(sorted(producer.kwargs.items())))
             steps.append((producer.target, arguments, producer.outputs.index(value)))
         value = producer.inputs[0]
     return (value, *reversed(steps))
 
 
-def _changes_nothing(facts: GraphFacts, view: OpFacts) -> bool:
+def _is_identity_view(facts: GraphFacts, view: OpFacts) -> bool:
     if len(view.outputs) != 1 or view.operator == "aten.as_strided":
         return False
     before, after = facts.values[view.inputs[0]], facts.values[view.outputs[0]]
@@ -108,7 +108,7 @@ class StrideOrigin:
     value: str
 
 
-def stride_origin(facts: GraphFacts, value: str) -> StrideOrigin | None:
+def find_stride_origin(facts: GraphFacts, value: str) -> StrideOrigin | None:
     """Return the operator after which `value` was no longer contiguous; None if it is contiguous.
 
     Walks back through views and through pointwise operators, which store their result in the order of their operand.
@@ -116,29 +116,29 @@ def stride_origin(facts: GraphFacts, value: str) -> StrideOrigin | None:
     for _ in range(_SAME_STRIDES_OUT):
         if facts.values[value].layout is Layout.PLAIN:
             return None
-        chain = view_chain(facts, value)
+        chain = trace_views(facts, value)
         for view in reversed(chain.views):
             if facts.values[view.inputs[0]].layout is Layout.PLAIN:
                 return StrideOrigin(view, view.inputs[0])
-        producer = facts.producer(chain.base)
+        producer = facts.get_producer(chain.base)
         if producer is None:
             return StrideOrigin(None, chain.base)
-        followed = _followed_operand(facts, producer, facts.values[chain.base]) if producer.pointwise else None
+        followed = _find_followed_operand(facts, producer, facts.values[chain.base]) if producer.pointwise else None
         if followed is None:
             return StrideOrigin(producer, chain.base)
         value = followed
-    return StrideOrigin(facts.producer(value), value)
+    return StrideOrigin(facts.get_producer(value), value)
 
 
-def _followed_operand(facts: GraphFacts, op: OpFacts, result: ValueFacts) -> str | None:
+def _find_followed_operand(facts: GraphFacts, op: OpFacts, result: ValueFacts) -> str | None:
     """Return the operand whose dimension order a pointwise result has taken over."""
-    for operand in facts.input_values(op):
+    for operand in facts.get_input_values(op):
         if operand.shape == result.shape and operand.layout is not Layout.PLAIN and operand.order == result.order:
             return operand.name
     return None
 
 
-def call_text(op: OpFacts) -> str:
+def format_call(op: OpFacts) -> str:
     """Format a call as users write it: `permute(0, 2, 3, 1)`, `transpose(1, 2)`; for other operators the name."""
     name = op.operator.removeprefix("aten.").removeprefix("_unsafe_")
     if not is_view(op):
@@ -150,16 +150,16 @@ def call_text(op: OpFacts) -> str:
     return f"{name}({shown})"
 
 
-def origin_text(facts: GraphFacts, origin: StrideOrigin) -> str:
+def describe_origin(facts: GraphFacts, origin: StrideOrigin) -> str:
     """Describe the origin of strides, as half a sentence."""
     if origin.op is None:
         value = facts.values[origin.value]
         return f"it comes into the graph that way as {value.path or value.name}"
     phase = "the backward of " if origin.op.phase is Phase.BACKWARD else ""
-    return f"made so by `{call_text(origin.op)}` in {phase}{file_and_line(origin.op.site)}"
+    return f"made so by `{format_call(origin.op)}` in {phase}{format_location(origin.op.site)}"
 
 
-def file_and_line(site: CallSite) -> str:
+def format_location(site: CallSite) -> str:
     """Format a site as `file.py:12`, or as its module if the line is unknown."""
     if site.line:
         return f"{Path(site.file).name}:{site.line}"

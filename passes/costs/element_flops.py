@@ -56,7 +56,7 @@ weight, bias."""
 _BATCH_NORMS = frozenset({"native_batch_norm", "cudnn_batch_norm", "_native_batch_norm_legit"})
 
 
-def element_flops(
+def count_element_flops(
     name: str, *, produced: int, consumed: int | None, pointwise: bool, training: bool = True
 ) -> int | None:
     """Return the FLOPs of the ATen operator `name` (in place or not), None where no table has it.

@@ -1,7 +1,7 @@
 """Floating-point operations of one operator call, from shapes.
 
 Matrix products, convolutions and attention follow torch's own formulas (`torch.utils.flop_counter`), a multiply-add
-counted as 2. Pooling counts one operation per element of the window. Everything else is counted by `element_flops`.
+counted as 2. Pooling counts one operation per element of the window. Everything else is counted by `count_element_flops`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import torch
 from torch.utils.flop_counter import flop_registry
 
 from frx_graph.facts.graph_facts import Argument, GraphFacts, OpFacts, ValueFacts, ValueRef
-from frx_graph.passes.costs.element_flops import element_flops
+from frx_graph.passes.costs.element_flops import count_element_flops
 
 FlopFormula = Callable[..., Any]
 
@@ -30,8 +30,8 @@ _ACCUMULATES = {"index_add": 3, "scatter_add": 3, "scatter_reduce": 3, "index_pu
 """Operator → position of the values, each of which is added once."""
 
 
-def flops_of(op: OpFacts, facts: GraphFacts, formulas: Mapping[str, FlopFormula]) -> int | None:
-    """Return the FLOPs of `op`, None without a known formula. `formulas` is `flop_formulas()`.
+def count_flops(op: OpFacts, facts: GraphFacts, formulas: Mapping[str, FlopFormula]) -> int | None:
+    """Return the FLOPs of `op`, None without a known formula. `formulas` is `load_flop_formulas()`.
 
     Attention counts the dense product even where it is causal, as torch's formula does.
     """
@@ -40,21 +40,21 @@ def flops_of(op: OpFacts, facts: GraphFacts, formulas: Mapping[str, FlopFormula]
     packet = op.operator.removesuffix("_")
     name = packet.rpartition(".")[2]
     if packet == "aten.convolution_backward":
-        return _convolution_backward_flops(op, facts)
-    formula = formulas.get(_as_registered(packet, formulas))
+        return _count_convolution_backward(op, facts)
+    formula = formulas.get(_find_registered_name(packet, formulas))
     if formula is not None:
-        return _by_formula(formula, op, facts)
+        return _apply_formula(formula, op, facts)
     if op.opaque:
         return None
-    return _per_element(op, name, facts)
+    return _count_per_element(op, name, facts)
 
 
-def flop_formulas() -> dict[str, FlopFormula]:
+def load_flop_formulas() -> dict[str, FlopFormula]:
     """Return torch's registry by operator name, with formulas that the program registered for its own operators."""
     return {str(target): formula for target, formula in flop_registry.items()}
 
 
-def _as_registered(packet: str, formulas: Mapping[str, FlopFormula]) -> str:
+def _find_registered_name(packet: str, formulas: Mapping[str, FlopFormula]) -> str:
     """Return the registered name: attention kernels all do the same arithmetic, but torch 2.13 has formulas for some
     only."""
     if packet in formulas or not packet.startswith(_ATTENTION):
@@ -62,11 +62,11 @@ def _as_registered(packet: str, formulas: Mapping[str, FlopFormula]) -> str:
     return f"{_ATTENTION}flash_attention{'_backward' if packet.endswith('_backward') else ''}"
 
 
-def _by_formula(formula: FlopFormula, op: OpFacts, facts: GraphFacts) -> int | None:
+def _apply_formula(formula: FlopFormula, op: OpFacts, facts: GraphFacts) -> int | None:
     """Apply the formula to tensors without data: some read shapes, those registered with `get_raw` whole tensors."""
-    outputs = tuple(_meta(value) for value in facts.output_values(op))
-    args = (_with_tensors(argument, facts) for argument in op.args)
-    kwargs = {key: _with_tensors(argument, facts) for key, argument in op.kwargs.items()}
+    outputs = tuple(_make_meta_tensor(value) for value in facts.get_output_values(op))
+    args = (_substitute_tensors(argument, facts) for argument in op.args)
+    kwargs = {key: _substitute_tensors(argument, facts) for key, argument in op.kwargs.items()}
     try:
         return int(formula(*args, **kwargs, out_val=outputs[0] if len(outputs) == 1 else outputs))
     except (AssertionError, AttributeError, IndexError, TypeError, ValueError):
@@ -74,7 +74,7 @@ def _by_formula(formula: FlopFormula, op: OpFacts, facts: GraphFacts) -> int | N
         return None
 
 
-def _convolution_backward_flops(op: OpFacts, facts: GraphFacts) -> int | None:
+def _count_convolution_backward(op: OpFacts, facts: GraphFacts) -> int | None:
     """Count each gradient as a forward. torch's formula does so for one group, but counts the weight's gradient of a
     grouped convolution `groups` times over."""
     if not all(isinstance(argument, ValueRef) for argument in op.args[:3]) or not isinstance(op.args[10], tuple):
@@ -85,20 +85,20 @@ def _convolution_backward_flops(op: OpFacts, facts: GraphFacts) -> int | None:
     return forward * sum(1 for wanted in op.args[10][:2] if wanted)
 
 
-def _per_element(op: OpFacts, name: str, facts: GraphFacts) -> int | None:
-    outputs, inputs = facts.output_values(op), facts.input_values(op)
+def _count_per_element(op: OpFacts, name: str, facts: GraphFacts) -> int | None:
+    outputs, inputs = facts.get_output_values(op), facts.get_input_values(op)
     produced = outputs[0].numel if outputs else 0
     if name in _POOLS:
         position, rank = _POOLS[name]
         window = op.args[position] if len(op.args) > position else None
         windows = facts.values[op.inputs[0]].numel if name.endswith("_backward") else produced
-        return _volume(window, rank) * windows if window is not None else None
+        return _count_window(window, rank) * windows if window is not None else None
     if name == "index_put" and op.args[3:4] != (True,):
         return 0
     if name in _ACCUMULATES:
         source = op.args[_ACCUMULATES[name]] if len(op.args) > _ACCUMULATES[name] else None
         return facts.values[source.name].numel if isinstance(source, ValueRef) else None
-    return element_flops(
+    return count_element_flops(
         name,
         produced=produced,
         consumed=inputs[0].numel if inputs else None,
@@ -107,20 +107,20 @@ def _per_element(op: OpFacts, name: str, facts: GraphFacts) -> int | None:
     )
 
 
-def _volume(window: Argument, rank: int) -> int:
+def _count_window(window: Argument, rank: int) -> int:
     """Return the elements of a pooling window, given one side for all dimensions or one for each."""
     sides = [side for side in (window if isinstance(window, tuple) else (window,)) if isinstance(side, int)]
     return math.prod(sides) if len(sides) == rank else sides[0] ** rank
 
 
-def _with_tensors(argument: Argument, facts: GraphFacts) -> Any:
+def _substitute_tensors(argument: Argument, facts: GraphFacts) -> Any:
     if isinstance(argument, ValueRef):
         value = facts.values.get(argument.name)
-        return None if value is None else _meta(value)
+        return None if value is None else _make_meta_tensor(value)
     if isinstance(argument, tuple):
-        return [_with_tensors(item, facts) for item in argument]
+        return [_substitute_tensors(item, facts) for item in argument]
     return argument
 
 
-def _meta(value: ValueFacts) -> torch.Tensor:
+def _make_meta_tensor(value: ValueFacts) -> torch.Tensor:
     return torch.empty(value.shape, dtype=value.dtype, device="meta")

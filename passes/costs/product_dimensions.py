@@ -10,7 +10,7 @@ from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts
 from frx_graph.facts.layout import Layout
 from frx_graph.facts.operator_families import CONVOLUTIONS, MATRIX_PRODUCTS
 from frx_graph.passes.analysis import PrecisionSettings
-from frx_graph.passes.layouts.operator_layout import memory_order
+from frx_graph.passes.layouts.operator_layout import classify_memory_order
 
 _FP32_BYTES = 4
 _IMAGE_CHANNELS = 4
@@ -39,7 +39,7 @@ class Convolution:
     groups: int
 
 
-def convolution_of(op: OpFacts, facts: GraphFacts) -> Convolution | None:
+def find_convolution(op: OpFacts, facts: GraphFacts) -> Convolution | None:
     """Return the convolution that `op` computes or differentiates; None for another operator."""
     if op.operator not in CONVOLUTIONS:
         return None
@@ -54,44 +54,44 @@ def convolution_of(op: OpFacts, facts: GraphFacts) -> Convolution | None:
     return Convolution(image, in_channels, out_channels, weight.shape[2:], groups)
 
 
-def misaligned_on_cpu(op: OpFacts, facts: GraphFacts, alignment_bytes: int) -> tuple[Dimension, ...]:
+def find_misaligned_on_cpu(op: OpFacts, facts: GraphFacts, alignment_bytes: int) -> tuple[Dimension, ...]:
     """Return channels that oneDNN pads to whole vectors of fp32, in bf16 too.
 
     Measured on one core with AVX-512, torch 2.15: a convolution with 65 output channels takes as long as with 80, in
     either layout; input channels are padded likewise in plain layout. 1x1 convolutions in plain layout, channels-last
     inputs, grouped convolutions and matrix products lose at most a few percent and are left out.
     """
-    convolution = convolution_of(op, facts)
+    convolution = find_convolution(op, facts)
     if convolution is None or convolution.groups != 1:
         return ()
     lanes = alignment_bytes // _FP32_BYTES
-    plain = memory_order(convolution.image) is not Layout.CHANNELS_LAST
+    plain = classify_memory_order(convolution.image) is not Layout.CHANNELS_LAST
     if plain and all(size == 1 for size in convolution.kernel):
         return ()
     dimensions = [("output channels", convolution.out_channels)]
     if plain:
         dimensions.append(("input channels", convolution.in_channels))
-    return _misaligned(dimensions, lanes, least=lanes)
+    return _find_misaligned(dimensions, lanes, least=lanes)
 
 
-def misaligned_on_cuda(
+def find_misaligned_on_cuda(
     op: OpFacts, facts: GraphFacts, alignment_bytes: int, precision: PrecisionSettings | None
 ) -> tuple[Dimension, ...]:
     """Return the misaligned dimensions of operators that run on tensor cores: half precision, and fp32 with TF32.
 
     That tensor cores want them aligned is NVIDIA's "Matrix Multiplication Background User's Guide".
     """
-    values = facts.input_values(op)
-    if not values or not on_tensor_cores(op, values[-1].dtype, precision):
+    values = facts.get_input_values(op)
+    if not values or not uses_tensor_cores(op, values[-1].dtype, precision):
         return ()
     elements = alignment_bytes // values[-1].dtype.itemsize
-    convolution = convolution_of(op, facts)
+    convolution = find_convolution(op, facts)
     if convolution is not None:
         channels = [
             ("output channels", convolution.out_channels // convolution.groups),
             ("input channels", convolution.in_channels // convolution.groups),
         ]
-        return _misaligned(channels, elements, least=_IMAGE_CHANNELS + 1)
+        return _find_misaligned(channels, elements, least=_IMAGE_CHANNELS + 1)
     left, right = values[-2:]
     rows, inner, columns = left.shape[-2], left.shape[-1], right.shape[-1]
     if min(rows, inner, columns) <= 1:
@@ -101,10 +101,10 @@ def misaligned_on_cuda(
         "rows": rows if left.strides[-2] == 1 else 0,
         "columns": columns,
     }
-    return _misaligned([(name, size) for name, size in contiguous.items() if size], elements, least=elements)
+    return _find_misaligned([(name, size) for name, size in contiguous.items() if size], elements, least=elements)
 
 
-def on_tensor_cores(op: OpFacts, dtype: torch.dtype, precision: PrecisionSettings | None) -> bool:
+def uses_tensor_cores(op: OpFacts, dtype: torch.dtype, precision: PrecisionSettings | None) -> bool:
     """Return True for a product or convolution that a CUDA device runs on its tensor cores."""
     if op.operator not in CONVOLUTIONS | MATRIX_PRODUCTS:
         return False
@@ -115,7 +115,7 @@ def on_tensor_cores(op: OpFacts, dtype: torch.dtype, precision: PrecisionSetting
     return precision.cudnn_tf32 if op.operator in CONVOLUTIONS else precision.matmul_tf32
 
 
-def _misaligned(dimensions: list[tuple[str, int]], multiple: int, *, least: int) -> tuple[Dimension, ...]:
+def _find_misaligned(dimensions: list[tuple[str, int]], multiple: int, *, least: int) -> tuple[Dimension, ...]:
     """Return those of at least `least` elements that are no multiple."""
     return tuple(
         Dimension(name, size, size // multiple * multiple, -(-size // multiple) * multiple)

@@ -18,11 +18,17 @@ from dataclasses import dataclass
 
 from frx_graph.passes import confidence
 from frx_graph.passes.analysis import Analysis, Detector
-from frx_graph.passes.call_groups import by_place, module_paths, names_text, shared_site, short_name
-from frx_graph.passes.fusion.fusion_blockers import BlockedFusion, Blocker, blocked_fusions
-from frx_graph.passes.severity import predicted_saving, severity_of
+from frx_graph.passes.call_groups import (
+    format_operator_names,
+    group_by_place,
+    list_module_paths,
+    merge_sites,
+    shorten_operator_name,
+)
+from frx_graph.passes.fusion.fusion_blockers import BlockedFusion, Blocker, find_blocked_fusions
+from frx_graph.passes.severity import grade_bytes, predict_saving
 from frx_graph.records import Effort, Evidence, Finding, Refusal, Risk, Severity
-from frx_graph.support.plain_text import bytes_text
+from frx_graph.support.plain_text import format_bytes
 
 RULE = "FRX009"
 LEAST_SHARE = 0.02
@@ -32,7 +38,7 @@ _ALWAYS_TOLD = frozenset({Blocker.DEVICE, Blocker.GRAPH_BREAK})
 
 
 @dataclass(frozen=True, slots=True)
-class _Unblocking:
+class _FusionRemedy:
     """Fix for one kind of blocker, and the confidence of its saving."""
 
     fix: str
@@ -45,43 +51,43 @@ class _Unblocking:
 _SEEN = "kernels that Inductor generates, torch 2.15 on the CPU"
 _READ = "Inductor's sources, torch 2.15; not measured on a GPU"
 
-_UNBLOCKINGS: Mapping[Blocker, _Unblocking] = {
-    Blocker.SHARED_OPERAND: _Unblocking(
+_UNBLOCKINGS: Mapping[Blocker, _FusionRemedy] = {
+    Blocker.SHARED_OPERAND: _FusionRemedy(
         "make the products one: a single Linear with the weights stacked, its result split with `chunk` or `split`",
         confidence.ASSUMED,
         _SEEN,
         risk=Risk.MEDIUM,
     ),
-    Blocker.REDUCTION: _Unblocking(
+    Blocker.REDUCTION: _FusionRemedy(
         "avoid the second pass: reduce along the last dimension, normalise by statistics known beforehand, or apply "
         "the factor behind the next product, on a smaller tensor",
         confidence.ASSUMED,
         _SEEN,
         risk=Risk.MEDIUM,
     ),
-    Blocker.SLICE: _Unblocking(
+    Blocker.SLICE: _FusionRemedy(
         "take the part first and compute on it alone",
         confidence.MODELLED,
         "strides of the captured graph",
     ),
-    Blocker.INDEX: _Unblocking(
+    Blocker.INDEX: _FusionRemedy(
         "write it as a gather: let each element of the result load what it needs (`index_select`, `gather`, "
         "`torch.where` with a mask), which fuses on both sides",
         0.6,
         _SEEN,
         risk=Risk.MEDIUM,
     ),
-    Blocker.DEVICE: _Unblocking(
+    Blocker.DEVICE: _FusionRemedy(
         "make the tensor on the device where it is used, or move it once before the step",
         0.9,
         "devices of the captured graph",
     ),
-    Blocker.GRAPH_BREAK: _Unblocking(
+    Blocker.GRAPH_BREAK: _FusionRemedy(
         "rewrite the line so that Dynamo can trace through it; `TORCH_LOGS=graph_breaks` explains each break",
         0.7,
         "Dynamo",
     ),
-    Blocker.OPAQUE: _Unblocking(
+    Blocker.OPAQUE: _FusionRemedy(
         "write the operator in torch operators, or as a `torch.library.triton_op`, which the compiler can see; or take "
         "its neighbours into its own kernel",
         0.7,
@@ -90,7 +96,7 @@ _UNBLOCKINGS: Mapping[Blocker, _Unblocking] = {
         risk=Risk.MEDIUM,
     ),
 }
-_FREEZING = _Unblocking(
+_FREEZING = _FusionRemedy(
     "for inference compile with freezing (`TORCHINDUCTOR_FREEZING=1`): oneDNN then applies what follows inside the "
     "kernel, and batch norms become part of the weights",
     0.7,
@@ -98,7 +104,7 @@ _FREEZING = _Unblocking(
     effort=Effort.ONE_LINE,
     risk=Risk.MEDIUM,
 )
-_MAX_AUTOTUNE = _Unblocking(
+_MAX_AUTOTUNE = _FusionRemedy(
     'compile with `mode="max-autotune"`: Inductor\'s own kernels for products apply what follows before they write, '
     "where they are faster than the library's",
     confidence.ASSUMED,
@@ -109,68 +115,72 @@ _MAX_AUTOTUNE = _Unblocking(
 
 def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
     """Yield one finding for each line at which fusion stops, if that costs a material share of the traffic."""
-    places = blocked_fusions(analysis.kernels, analysis.events.breaks, analysis.inner)
-    for at_line in by_place(places, lambda place: place.op.site):
+    places = find_blocked_fusions(analysis.kernels, analysis.events.breaks, analysis.inner)
+    for at_line in group_by_place(places, lambda place: place.op.site):
         by_blocker: dict[Blocker, list[BlockedFusion]] = {}
         for place in at_line:
             by_blocker.setdefault(place.blocker, []).append(place)
-        largest, *others = sorted(by_blocker.values(), key=_saved, reverse=True)
-        material = analysis.facts.calls * _saved(largest) >= LEAST_SHARE * analysis.step_bytes
+        largest, *others = sorted(by_blocker.values(), key=_sum_saved_bytes, reverse=True)
+        material = analysis.facts.calls * _sum_saved_bytes(largest) >= LEAST_SHARE * analysis.step_bytes
         if material or not _ALWAYS_TOLD.isdisjoint(by_blocker):
-            yield _finding(analysis, largest, others)
+            yield _build_finding(analysis, largest, others)
 
 
-def _saved(places: Sequence[BlockedFusion]) -> int:
+def _sum_saved_bytes(places: Sequence[BlockedFusion]) -> int:
     return sum(place.bytes for place in places)
 
 
-def _finding(analysis: Analysis, places: Sequence[BlockedFusion], others: Sequence[Sequence[BlockedFusion]]) -> Finding:
+def _build_finding(
+    analysis: Analysis, places: Sequence[BlockedFusion], others: Sequence[Sequence[BlockedFusion]]
+) -> Finding:
     ops = [place.op for place in places]
-    unblocking = _unblocking(analysis, places[0])
+    unblocking = _choose_remedy(analysis, places[0])
     calls = analysis.facts.calls
-    saved = calls * _saved(places)
-    severity = severity_of(saved, analysis.step_bytes)
+    saved = calls * _sum_saved_bytes(places)
+    severity = grade_bytes(saved, analysis.step_bytes)
     return Finding(
         rule=RULE,
-        title=_title(places[0]),
+        title=_format_title(places[0]),
         severity=Severity.LOW if severity is Severity.INFO else severity,
-        site=shared_site(ops),
+        site=merge_sites(ops),
         nodes=tuple(dict.fromkeys(op.node for place in places for op in place.ops)),
         count_per_step=calls * len(places),
         bytes_per_step=saved,
-        saving=predicted_saving(0, saved, analysis.step_bytes),
+        saving=predict_saving(0, saved, analysis.step_bytes),
         effort=unblocking.effort,
         risk=unblocking.risk,
         fix=unblocking.fix,
         confidence=unblocking.confidence,
-        evidence=tuple(_evidence(group, _unblocking(analysis, group[0]), calls) for group in (places, *others)),
-        modules=module_paths(ops),
+        evidence=tuple(
+            _build_evidence(group, _choose_remedy(analysis, group[0]), calls) for group in (places, *others)
+        ),
+        modules=list_module_paths(ops),
     )
 
 
-def _unblocking(analysis: Analysis, place: BlockedFusion) -> _Unblocking:
+def _choose_remedy(analysis: Analysis, place: BlockedFusion) -> _FusionRemedy:
     if place.blocker is not Blocker.EPILOGUE:
         return _UNBLOCKINGS[place.blocker]
     device = analysis.facts.values[place.op.outputs[0]].device.type
     return _FREEZING if device == "cpu" else _MAX_AUTOTUNE
 
 
-def _title(place: BlockedFusion) -> str:
+def _format_title(place: BlockedFusion) -> str:
     if place.blocker is Blocker.SHARED_OPERAND:
         return f"{len(place.ops)} products of the same operand"
     if place.blocker is Blocker.EPILOGUE:
-        return f"{names_text(place.ops[1:])} behind {short_name(place.op)}: not in its kernel"
+        return f"{format_operator_names(place.ops[1:])} behind {shorten_operator_name(place.op)}: not in its kernel"
     if place.blocker is Blocker.SLICE:
-        return f"{short_name(place.op)} computed in full and read in part"
-    return f"fusion stops at {short_name(place.op)}: {place.blocker}"
+        return f"{shorten_operator_name(place.op)} computed in full and read in part"
+    return f"fusion stops at {shorten_operator_name(place.op)}: {place.blocker}"
 
 
-def _evidence(places: Sequence[BlockedFusion], unblocking: _Unblocking, calls: int) -> Evidence:
+def _build_evidence(places: Sequence[BlockedFusion], unblocking: _FusionRemedy, calls: int) -> Evidence:
     count = calls * len(places)
     times = "" if count == 1 else f", {count} times per step"
     first = max(places, key=lambda place: place.bytes)
     return Evidence(
-        f"{first.blocker}: {first.detail}{times}; one kernel would save {bytes_text(calls * _saved(places))} per step",
+        f"{first.blocker}: {first.detail}{times}; one kernel would save {format_bytes(calls * _sum_saved_bytes(places))} per step",
         unblocking.source,
     )
 

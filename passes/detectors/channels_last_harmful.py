@@ -20,18 +20,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from frx_graph.facts.layout import Layout, channels_last_name
+from frx_graph.facts.layout import Layout, name_channels_last
 from frx_graph.passes.analysis import Analysis, Detector
 from frx_graph.passes.layouts.layout_findings import (
-    anchors_run,
-    layout_finding,
-    modules_text,
-    not_measured,
-    unmeasured_convolutions,
-    values_text,
+    find_unmeasured_convolutions,
+    format_anchor_count,
+    format_modules,
+    format_values,
+    make_layout_finding,
+    refuse_unmeasured,
 )
-from frx_graph.passes.layouts.layout_fixes import LayoutChanges, changes_by_fix, worthwhile_changes
-from frx_graph.passes.layouts.operator_layout import memory_order
+from frx_graph.passes.layouts.layout_fixes import LayoutFix, group_changes_by_fix, select_worthwhile_changes
+from frx_graph.passes.layouts.operator_layout import classify_memory_order
 from frx_graph.records import Effort, Finding, Refusal, Risk
 
 RULE = "FRX015"
@@ -39,32 +39,34 @@ RULE = "FRX015"
 
 def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
     """Yield one finding for the whole model if all of it loses, else one for each line at which a region begins."""
-    changes = worthwhile_changes(analysis, Layout.PLAIN)
-    for found, whole in changes_by_fix(analysis, changes):
-        yield _finding(analysis, found, whole=whole)
-    yield from not_measured(analysis, RULE, DETECTOR.name, unmeasured_convolutions(analysis, Layout.CHANNELS_LAST))
+    changes = select_worthwhile_changes(analysis, Layout.PLAIN)
+    for found, whole in group_changes_by_fix(analysis, changes):
+        yield _build_finding(analysis, found, whole=whole)
+    yield from refuse_unmeasured(
+        analysis, RULE, DETECTOR.name, find_unmeasured_convolutions(analysis, Layout.CHANNELS_LAST)
+    )
 
 
-def _finding(analysis: Analysis, changes: LayoutChanges, *, whole: bool) -> Finding:
+def _build_finding(analysis: Analysis, changes: LayoutFix, *, whole: bool) -> Finding:
     faster = changes.before_seconds / changes.after_seconds if changes.after_seconds else float("inf")
     forced = analysis.inner == "inductor" and changes.rank == 4
     fixes = []
     if forced:
-        fixes.append(_inductor_fix(whole=whole))
-    if not forced or _stored_channels_last(changes):
-        fixes.append(_program_fix(changes, whole=whole))
-    return layout_finding(
+        fixes.append(_describe_inductor_fix(whole=whole))
+    if not forced or _is_stored_channels_last(changes):
+        fixes.append(_describe_program_fix(changes, whole=whole))
+    return make_layout_finding(
         analysis,
         changes,
         rule=RULE,
-        title=f"{anchors_run(len(changes.anchors))} channels-last, measured {faster:.2f}x faster plain",
+        title=f"{format_anchor_count(len(changes.anchors))} channels-last, measured {faster:.2f}x faster plain",
         fix="; ".join(fixes),
         effort=Effort.ONE_LINE if whole else Effort.LOCAL,
         risk=Risk.LOW,
     )
 
 
-def _inductor_fix(*, whole: bool) -> str:
+def _describe_inductor_fix(*, whole: bool) -> str:
     switch = (
         'compile with `options={"layout_optimization": False}`: Inductor forces channels-last on the graph, and '
         "without it convolutions follow the strides in the program"
@@ -74,23 +76,23 @@ def _inductor_fix(*, whole: bool) -> str:
     return f"{switch}; convert the modules that are not named here with `.to(memory_format=torch.channels_last)`"
 
 
-def _program_fix(changes: LayoutChanges, *, whole: bool) -> str:
-    memory_format = channels_last_name(changes.rank)
+def _describe_program_fix(changes: LayoutFix, *, whole: bool) -> str:
+    memory_format = name_channels_last(changes.rank)
     if whole:
         return f"leave out `.to(memory_format={memory_format})` for the model and its input"
-    fix = f"keep {modules_text(changes)} plain: `.to(memory_format=torch.contiguous_format)`"
+    fix = f"keep {format_modules(changes)} plain: `.to(memory_format=torch.contiguous_format)`"
     if changes.entering:
-        fix += f", and `.contiguous()` for {values_text(changes.entering, changes.facts)}"
+        fix += f", and `.contiguous()` for {format_values(changes.entering, changes.facts)}"
     if changes.leaving:
-        leaving = values_text(changes.leaving, changes.facts)
+        leaving = format_values(changes.leaving, changes.facts)
         fix += f", and `.contiguous(memory_format={memory_format})` for {leaving}, where the region ends"
     return fix
 
 
-def _stored_channels_last(changes: LayoutChanges) -> bool:
+def _is_stored_channels_last(changes: LayoutFix) -> bool:
     """Return True if the program itself, and not only the compiler, runs these anchors channels-last."""
-    values = (value for op in changes.anchors for value in changes.facts.output_values(op))
-    return any(memory_order(value) is Layout.CHANNELS_LAST for value in values)
+    values = (value for op in changes.anchors for value in changes.facts.get_output_values(op))
+    return any(classify_memory_order(value) is Layout.CHANNELS_LAST for value in values)
 
 
 DETECTOR = Detector(RULE, "channels_last_harmful", detect)

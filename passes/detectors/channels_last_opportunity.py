@@ -21,23 +21,23 @@ from collections.abc import Iterable, Sequence
 import torch
 
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts
-from frx_graph.facts.layout import Layout, channels_last_name
+from frx_graph.facts.layout import Layout, name_channels_last
 from frx_graph.passes import confidence
 from frx_graph.passes.analysis import Analysis, Detector
-from frx_graph.passes.call_groups import module_paths, shared_site
+from frx_graph.passes.call_groups import list_module_paths, merge_sites
 from frx_graph.passes.layouts.layout_findings import (
-    anchors_run,
-    layout_finding,
-    modules_text,
-    not_measured,
-    unmeasured_convolutions,
-    values_text,
+    find_unmeasured_convolutions,
+    format_anchor_count,
+    format_modules,
+    format_values,
+    make_layout_finding,
+    refuse_unmeasured,
 )
-from frx_graph.passes.layouts.layout_fixes import LayoutChanges, changes_by_fix, worthwhile_changes
+from frx_graph.passes.layouts.layout_fixes import LayoutFix, group_changes_by_fix, select_worthwhile_changes
 from frx_graph.passes.layouts.regions import LayoutGroup, RegionOperator
-from frx_graph.passes.severity import predicted_saving, severity_of
+from frx_graph.passes.severity import grade_bytes, predict_saving
 from frx_graph.records import Effort, Evidence, Finding, Refusal, Risk
-from frx_graph.support.plain_text import bytes_text
+from frx_graph.support.plain_text import format_bytes
 
 RULE = "FRX004"
 _HALF = (torch.float16, torch.bfloat16)
@@ -45,47 +45,47 @@ _HALF = (torch.float16, torch.bfloat16)
 
 def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
     """Yield one finding for the whole model if all of it gains, else one for each line at which a region begins."""
-    changes = worthwhile_changes(analysis, Layout.CHANNELS_LAST)
-    for found, whole in changes_by_fix(analysis, changes):
-        yield _measured_finding(analysis, found, whole=whole)
+    changes = select_worthwhile_changes(analysis, Layout.CHANNELS_LAST)
+    for found, whole in group_changes_by_fix(analysis, changes):
+        yield _build_measured_finding(analysis, found, whole=whole)
     left = []
-    for group, operators in unmeasured_convolutions(analysis, Layout.PLAIN):
+    for group, operators in find_unmeasured_convolutions(analysis, Layout.PLAIN):
         if all(_is_half_on_cuda(operator, analysis.facts) for operator in operators):
-            yield _predicted_finding(analysis, group, operators)
+            yield _build_predicted_finding(analysis, group, operators)
         else:
             left.append((group, operators))
-    yield from not_measured(analysis, RULE, DETECTOR.name, left)
+    yield from refuse_unmeasured(analysis, RULE, DETECTOR.name, left)
 
 
-def _measured_finding(analysis: Analysis, changes: LayoutChanges, *, whole: bool) -> Finding:
-    memory_format = channels_last_name(changes.rank)
+def _build_measured_finding(analysis: Analysis, changes: LayoutFix, *, whole: bool) -> Finding:
+    memory_format = name_channels_last(changes.rank)
     faster = changes.before_seconds / changes.after_seconds if changes.after_seconds else float("inf")
     if whole:
-        fix = f"`model = model.to(memory_format={memory_format})`{_edges(changes, memory_format)}"
+        fix = f"`model = model.to(memory_format={memory_format})`{_describe_edges(changes, memory_format)}"
     else:
         fix = (
-            f"convert {modules_text(changes)} with `.to(memory_format={memory_format})`"
-            f"{_edges(changes, memory_format)}; leave the rest as it is: it is faster plain, or not measured to gain"
+            f"convert {format_modules(changes)} with `.to(memory_format={memory_format})`"
+            f"{_describe_edges(changes, memory_format)}; leave the rest as it is: it is faster plain, or not measured to gain"
         )
-    return layout_finding(
+    return make_layout_finding(
         analysis,
         changes,
         rule=RULE,
-        title=f"{anchors_run(len(changes.anchors))} plain, measured {faster:.2f}x faster in channels-last",
+        title=f"{format_anchor_count(len(changes.anchors))} plain, measured {faster:.2f}x faster in channels-last",
         fix=fix,
         effort=Effort.ONE_LINE if whole else Effort.LOCAL,
         risk=Risk.LOW,
     )
 
 
-def _edges(changes: LayoutChanges, memory_format: str) -> str:
+def _describe_edges(changes: LayoutFix, memory_format: str) -> str:
     """Return the conversions that the program has to make itself."""
     text = ""
     if changes.entering:
-        entering = values_text(changes.entering, changes.facts)
+        entering = format_values(changes.entering, changes.facts)
         text = f", and `.contiguous(memory_format={memory_format})` for {entering}"
     if changes.leaving:
-        text += f", and `.contiguous()` for {values_text(changes.leaving, changes.facts)}, where the region ends"
+        text += f", and `.contiguous()` for {format_values(changes.leaving, changes.facts)}, where the region ends"
     return text
 
 
@@ -94,7 +94,7 @@ def _is_half_on_cuda(operator: RegionOperator, facts: GraphFacts) -> bool:
     return image.device.type == "cuda" and image.dtype in _HALF
 
 
-def _predicted_finding(analysis: Analysis, group: LayoutGroup, operators: Sequence[RegionOperator]) -> Finding:
+def _build_predicted_finding(analysis: Analysis, group: LayoutGroup, operators: Sequence[RegionOperator]) -> Finding:
     """Return a finding of the images that the region's kernels would convert inside, less what crosses its edges."""
     facts = analysis.facts
     names = [name for operator in operators for name in (*operator.operands, *operator.results)]
@@ -106,29 +106,29 @@ def _predicted_finding(analysis: Analysis, group: LayoutGroup, operators: Sequen
     edges = facts.calls * (entering + leaving)
     most = max(0, inside - edges)
     ops: tuple[OpFacts, ...] = tuple(operator.op for operator in operators)
-    memory_format = channels_last_name(group.rank)
-    site = shared_site(ops)
+    memory_format = name_channels_last(group.rank)
+    site = merge_sites(ops)
     return Finding(
         rule=RULE,
         title=f"{len(ops)} half-precision convolutions run plain; tensor-core kernels want channels-last",
-        severity=severity_of(most, analysis.step_bytes),
+        severity=grade_bytes(most, analysis.step_bytes),
         site=site,
         nodes=tuple(op.node for op in ops),
         count_per_step=facts.calls * len(ops),
         bytes_per_step=None,
-        saving=predicted_saving(0, most, analysis.step_bytes),
+        saving=predict_saving(0, most, analysis.step_bytes),
         effort=Effort.ONE_LINE,
         risk=Risk.LOW,
         fix=f"convert `{site.module_path}` and its input with `.to(memory_format={memory_format})`, and measure",
         confidence=confidence.ASSUMED,
         evidence=(
             Evidence(
-                f"not measured: if every one of these kernels converts its images, that is {bytes_text(inside)} per "
-                f"step, against {bytes_text(edges)} at the region's edges",
+                f"not measured: if every one of these kernels converts its images, that is {format_bytes(inside)} per "
+                f"step, against {format_bytes(edges)} at the region's edges",
                 "region edges",
             ),
         ),
-        modules=module_paths(ops),
+        modules=list_module_paths(ops),
     )
 
 

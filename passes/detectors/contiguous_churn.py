@@ -25,13 +25,26 @@ from frx_graph.capture.captured_graph import Phase
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts
 from frx_graph.facts.layout import CHANNELS_LAST_ORDER
 from frx_graph.passes.analysis import Analysis, Detector
-from frx_graph.passes.copies.copy_findings import CopyGroup, Remedy, copied_text, copy_finding, copy_groups, count_texts
-from frx_graph.passes.copies.copy_necessity import REMOVABLE, Necessity, Verdict, judge
-from frx_graph.passes.copies.stride_replay import order_that_gives
-from frx_graph.passes.copies.view_chain import file_and_line, origin_text, readers, stride_origin, view_chain
+from frx_graph.passes.copies.copy_findings import (
+    CopyGroup,
+    Remedy,
+    build_copy_finding,
+    describe_copy,
+    group_copies,
+    summarize_texts,
+)
+from frx_graph.passes.copies.copy_necessity import REMOVABLE, Necessity, Verdict, judge_copies
+from frx_graph.passes.copies.stride_replay import find_order_for_strides
+from frx_graph.passes.copies.view_chain import (
+    describe_origin,
+    find_readers,
+    find_stride_origin,
+    format_location,
+    trace_views,
+)
 from frx_graph.passes.severity import MEDIUM_SHARE
 from frx_graph.records import CopyKind, Effort, Evidence, Finding, Refusal, Risk, Severity
-from frx_graph.support.plain_text import bytes_text
+from frx_graph.support.plain_text import format_bytes
 
 RULE = "FRX002"
 _SHOWN = 3
@@ -50,47 +63,47 @@ _TITLES: Mapping[Necessity, str] = {
 
 def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
     """Yield one finding for each line that copies; the purpose of every copy decides the fix and the saving."""
-    groups = copy_groups(analysis, RULE)
-    verdicts = judge(analysis, tuple(copy for group in groups for copy in group.copies))
+    groups = group_copies(analysis, RULE)
+    verdicts = judge_copies(analysis, tuple(copy for group in groups for copy in group.copies))
     for group in groups:
         of_group = verdicts[: len(group.copies)]
         verdicts = verdicts[len(group.copies) :]
-        yield _finding(analysis, group, of_group)
+        yield _build_finding(analysis, group, of_group)
 
 
-def _finding(analysis: Analysis, group: CopyGroup, verdicts: Sequence[Verdict]) -> Finding:
-    main = _main(verdicts)
-    also = _also(verdicts, main)
-    sure = sum(_bytes_of(verdicts, necessity) for necessity in REMOVABLE)
-    possible = sure + _bytes_of(verdicts, Necessity.LOOP)
-    remedy = _remedy(analysis, main, verdicts)
+def _build_finding(analysis: Analysis, group: CopyGroup, verdicts: Sequence[Verdict]) -> Finding:
+    main = _find_main_verdict(verdicts)
+    also = _find_other_removable(verdicts, main)
+    sure = sum(_count_bytes(verdicts, necessity) for necessity in REMOVABLE)
+    possible = sure + _count_bytes(verdicts, Necessity.LOOP)
+    remedy = _choose_remedy(analysis, main, verdicts)
     if also is not None:
-        other = _remedy(analysis, also, verdicts).fix
+        other = _choose_remedy(analysis, also, verdicts).fix
         count = sum(verdict.copy.count for verdict in verdicts if verdict.necessity is also.necessity)
         remedy = replace(remedy, fix=f"{remedy.fix}. For {count} of the {group.count}: {other}")
-    severity = None if possible else _severity_of_needed(group, analysis)
-    return copy_finding(
+    severity = None if possible else _grade_needed_copies(group, analysis)
+    return build_copy_finding(
         group,
         analysis,
         rule=RULE,
-        title=_TITLES.get(main.necessity) or _needed_title(main),
+        title=_TITLES.get(main.necessity) or _format_needed_title(main),
         remedy=replace(remedy, sure_bytes=sure, severity=severity),
         possible_bytes=possible,
-        evidence=_evidence(analysis, verdicts),
+        evidence=_collect_evidence(analysis, verdicts),
     )
 
 
-def _main(verdicts: Sequence[Verdict]) -> Verdict:
+def _find_main_verdict(verdicts: Sequence[Verdict]) -> Verdict:
     """Return the largest copy of the kind that moves most."""
-    moved = {necessity: _bytes_of(verdicts, necessity) for necessity in Necessity}
+    moved = {necessity: _count_bytes(verdicts, necessity) for necessity in Necessity}
     return max(verdicts, key=lambda v: (moved[v.necessity], v.copy.bytes))
 
 
-def _bytes_of(verdicts: Sequence[Verdict], necessity: Necessity) -> int:
+def _count_bytes(verdicts: Sequence[Verdict], necessity: Necessity) -> int:
     return sum(verdict.copy.bytes for verdict in verdicts if verdict.necessity is necessity)
 
 
-def _also(verdicts: Sequence[Verdict], main: Verdict) -> Verdict | None:
+def _find_other_removable(verdicts: Sequence[Verdict], main: Verdict) -> Verdict | None:
     """Return the largest removable copy, if the main copy of the line is not removable."""
     removable = [verdict for verdict in verdicts if verdict.necessity in REMOVABLE]
     if main.necessity in REMOVABLE or not removable:
@@ -98,91 +111,93 @@ def _also(verdicts: Sequence[Verdict], main: Verdict) -> Verdict | None:
     return max(removable, key=lambda verdict: verdict.copy.bytes)
 
 
-def _severity_of_needed(group: CopyGroup, analysis: Analysis) -> Severity:
+def _grade_needed_copies(group: CopyGroup, analysis: Analysis) -> Severity:
     """Return LOW or INFO: nothing is wasted as the program is."""
     share = group.bytes / analysis.step_bytes if analysis.step_bytes > 0 else 0.0
     return Severity.LOW if share >= MEDIUM_SHARE else Severity.INFO
 
 
-def _needed_title(verdict: Verdict) -> str:
+def _format_needed_title(verdict: Verdict) -> str:
     if verdict.copy.phase is Phase.BACKWARD:
         return "Gradient copied in the backward"
     return "Reshape that copies" if verdict.copy.kind is CopyKind.RESHAPE else "Explicit copy"
 
 
-def _remedy(analysis: Analysis, main: Verdict, verdicts: Sequence[Verdict]) -> Remedy:
+def _choose_remedy(analysis: Analysis, main: Verdict, verdicts: Sequence[Verdict]) -> Remedy:
     facts = analysis.facts
     partner = facts.op_by_node.get(main.partner) if main.partner else None
-    call = _call_name(main)
+    call = _name_call(main)
     match main.necessity:
         case Necessity.UNUSED:
             return Remedy(f"drop {call}: nothing reads its result", Effort.ONE_LINE)
         case Necessity.SAME_LAYOUT:
             return Remedy(f"drop {call}: the value is in that layout, and nothing writes to it", Effort.ONE_LINE)
         case Necessity.UNDONE if partner is not None:
-            where = "on the same line" if partner.site == main.copy.site else f"at {file_and_line(partner.site)}"
+            where = "on the same line" if partner.site == main.copy.site else f"at {format_location(partner.site)}"
             return Remedy(f"drop this copy and the one {where}: together they change nothing")
         case Necessity.REPEATED if partner is not None:
-            where = "the first time" if partner.site == main.copy.site else f"at {file_and_line(partner.site)}"
+            where = "the first time" if partner.site == main.copy.site else f"at {format_location(partner.site)}"
             return Remedy(f"keep the copy that is made {where} and use it again here")
         case Necessity.CONSTANT:
-            return Remedy(_constant_fix(facts, main), risk=Risk.MEDIUM)
+            return Remedy(_describe_constant_fix(facts, main), risk=Risk.MEDIUM)
         case Necessity.UNNEEDED:
-            takers = _users_text(facts, main)
+            takers = _describe_users(facts, main)
             text = f"drop {call}: the source's strides do for {takers}"
             if main.plain_weights:
                 text += ", with its weight in channels-last, too (else that is converted instead)"
             return Remedy(text, Effort.ONE_LINE)
         case Necessity.LOOP:
-            times = sum(verdict.copy.count for verdict in verdicts if _same_loop(verdict, main)) // facts.calls
+            times = sum(verdict.copy.count for verdict in verdicts if _is_same_loop(verdict, main)) // facts.calls
             part_of = facts.values.get(main.partner) if main.partner else None
-            return Remedy(_loop_fix(facts, times, part_of))
+            return Remedy(_describe_loop_fix(facts, times, part_of))
         case _:
-            return Remedy(_needed_fix(analysis, main), Effort.REFACTOR, Risk.MEDIUM)
+            return Remedy(_describe_needed_fix(analysis, main), Effort.REFACTOR, Risk.MEDIUM)
 
 
-def _same_loop(verdict: Verdict, main: Verdict) -> bool:
+def _is_same_loop(verdict: Verdict, main: Verdict) -> bool:
     """Return True for rounds of the loop of `main`, not of the same line in another module."""
     if (verdict.necessity, verdict.partner) != (main.necessity, main.partner):
         return False
     return (verdict.copy.site, verdict.copy.phase) == (main.copy.site, main.copy.phase)
 
 
-def _call_name(verdict: Verdict) -> str:
+def _name_call(verdict: Verdict) -> str:
     if verdict.copy.kind is CopyKind.RESHAPE:
         return "the copy of this reshape"
     return "this .to(memory_format=...)" if verdict.copy.operator == "aten._to_copy" else "this copy"
 
 
-def _users_text(facts: GraphFacts, verdict: Verdict) -> str:
+def _describe_users(facts: GraphFacts, verdict: Verdict) -> str:
     """Name the operators behind the copy, looking through views."""
     (result,) = facts.op_by_node[verdict.copy.node].outputs
-    names = list(dict.fromkeys(_name(reader) for reader in readers(facts, result)))[:_SHOWN]
+    names = list(dict.fromkeys(_shorten_operator(reader) for reader in find_readers(facts, result)))[:_SHOWN]
     return ", ".join(names) or "its users"
 
 
-def _constant_fix(facts: GraphFacts, verdict: Verdict) -> str:
-    base = facts.values[view_chain(facts, verdict.copy.value).base]
+def _describe_constant_fix(facts: GraphFacts, verdict: Verdict) -> str:
+    base = facts.values[trace_views(facts, verdict.copy.value).base]
     if base.producer is None:
         return f"store {base.path or base.name} in this layout once, in __init__ (and in loaded states)"
     return "it is computed from parameters and constants alone: compute it once for inference and keep it in a buffer"
 
 
-def _loop_fix(facts: GraphFacts, times: int, part_of: ValueFacts | None) -> str:
+def _describe_loop_fix(facts: GraphFacts, times: int, part_of: ValueFacts | None) -> str:
     if part_of is None:
         return f"the loop makes this copy {times} times: change the layout once before it and back once after it"
-    producer = facts.producer(part_of.name)
+    producer = facts.get_producer(part_of.name)
     whole = (
-        f"what {_name(producer)} makes at {file_and_line(producer.site)}" if producer else part_of.path or part_of.name
+        f"what {_shorten_operator(producer)} makes at {format_location(producer.site)}"
+        if producer
+        else part_of.path or part_of.name
     )
     return f"these are {times} copies of parts of one value: copy {whole} once, before it is split"
 
 
-def _name(op: OpFacts) -> str:
+def _shorten_operator(op: OpFacts) -> str:
     return op.operator.removeprefix("aten.")
 
 
-def _needed_fix(analysis: Analysis, verdict: Verdict) -> str:
+def _describe_needed_fix(analysis: Analysis, verdict: Verdict) -> str:
     facts, copy = analysis.facts, verdict.copy
     if copy.phase is Phase.BACKWARD:
         return "autograd makes this copy for the line's backward; it goes if the forward stops changing the order there"
@@ -190,55 +205,57 @@ def _needed_fix(analysis: Analysis, verdict: Verdict) -> str:
     value = facts.values.get(copy.value)
     if op is None or value is None:
         return "change the order of dimensions where the value is made, so that it need not be copied here"
-    base = facts.values[view_chain(facts, value.name).base]
-    producer = facts.producer(base.name)
-    if op.outputs[0] in {view_chain(facts, name).base for name in analysis.attention_operands}:
+    base = facts.values[trace_views(facts, value.name).base]
+    producer = facts.get_producer(base.name)
+    if op.outputs[0] in {trace_views(facts, name).base for name in analysis.attention_operands}:
         return "F.scaled_dot_product_attention (FRX012) takes the view that is copied here as it is"
     if base.name in {attention.second.outputs[0] for attention in analysis.attentions}:
         return "F.scaled_dot_product_attention (FRX012) gives its result in the order that is wanted here"
     channels_last = CHANNELS_LAST_ORDER.get(len(base.shape))
     if producer is not None and producer.operator == "aten.convolution":
-        order = order_that_gives(facts, value.name, facts.values[op.outputs[0]].strides)
+        order = find_order_for_strides(facts, value.name, facts.values[op.outputs[0]].strides)
         if order is not None and order == channels_last:
-            line = file_and_line(producer.site)
+            line = format_location(producer.site)
             return f"run the convolution at {line} in channels-last: its result needs no copy here then"
-    origin = stride_origin(facts, value.name)
-    made_by = f" ({origin_text(facts, origin)})" if origin is not None else ""
+    origin = find_stride_origin(facts, value.name)
+    made_by = f" ({describe_origin(facts, origin)})" if origin is not None else ""
     return f"needed as the program is written; it goes only if the strides are not changed before{made_by}"
 
 
-def _evidence(analysis: Analysis, verdicts: Sequence[Verdict]) -> Iterator[Evidence]:
+def _collect_evidence(analysis: Analysis, verdicts: Sequence[Verdict]) -> Iterator[Evidence]:
     facts = analysis.facts
     count_of: Counter[Necessity] = Counter()
     for verdict in verdicts:
         count_of[verdict.necessity] += verdict.copy.count
     split = ", ".join(
-        f"{count_of[n]} {str(n).replace('_', ' ')} ({bytes_text(_bytes_of(verdicts, n))})"
+        f"{count_of[n]} {str(n).replace('_', ' ')} ({format_bytes(_count_bytes(verdicts, n))})"
         for n in Necessity
         if count_of[n]
     )
     yield Evidence(f"what the copies are for: {split}", "replay of the operators behind each copy")
     largest_first = sorted((verdict.copy for verdict in verdicts), key=lambda copy: -copy.bytes)
-    yield from count_texts((copied_text(facts, copy), copy.count) for copy in largest_first)
-    main = _main(verdicts)
-    origin = stride_origin(facts, main.copy.value) if main.copy.value in facts.values else None
+    yield from summarize_texts((describe_copy(facts, copy), copy.count) for copy in largest_first)
+    main = _find_main_verdict(verdicts)
+    origin = find_stride_origin(facts, main.copy.value) if main.copy.value in facts.values else None
     if origin is not None:
-        yield Evidence(f"the source's strides: {origin_text(facts, origin)}", "eager graph")
-    reason = _reason(facts, main)
+        yield Evidence(f"the source's strides: {describe_origin(facts, origin)}", "eager graph")
+    reason = _explain_need(facts, main)
     if reason is not None:
         yield reason
 
 
-def _reason(facts: GraphFacts, verdict: Verdict) -> Evidence | None:
+def _explain_need(facts: GraphFacts, verdict: Verdict) -> Evidence | None:
     """Return the reason for which the copy is needed, if it is one operator or the caller."""
     op = facts.op_by_node.get(verdict.copy.node)
     wanted = facts.op_by_node.get(verdict.wanted_by) if verdict.wanted_by else None
     if wanted is not None and (wanted.view or wanted.operator == "aten._unsafe_view"):
-        line = file_and_line(wanted.site)
-        text = f"{_name(wanted)} at {line} joins dimensions that do not lie side by side in the source"
+        line = format_location(wanted.site)
+        text = f"{_shorten_operator(wanted)} at {line} joins dimensions that do not lie side by side in the source"
         return Evidence(text, "replay of the operators behind each copy")
     if wanted is not None:
-        text = f"{_name(wanted)} at {file_and_line(wanted.site)} is not known to take the source's strides"
+        text = (
+            f"{_shorten_operator(wanted)} at {format_location(wanted.site)} is not known to take the source's strides"
+        )
         return Evidence(text, "operator layout contract")
     if op is not None and any(facts.values[name].user_visible for name in op.outputs):
         return Evidence("the caller gets the result and sees its strides", "eager graph")

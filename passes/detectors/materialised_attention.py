@@ -26,10 +26,10 @@ from frx_graph.facts.graph_facts import GraphFacts
 from frx_graph.passes import confidence
 from frx_graph.passes.analysis import Analysis, Detector
 from frx_graph.passes.attention_pattern import FALLBACK_SOFTMAX, Attention
-from frx_graph.passes.call_groups import module_paths, shared_site
-from frx_graph.passes.severity import predicted_saving, severity_of
+from frx_graph.passes.call_groups import list_module_paths, merge_sites
+from frx_graph.passes.severity import grade_bytes, predict_saving
 from frx_graph.records import Copy, Effort, Evidence, Finding, Refusal, Risk
-from frx_graph.support.plain_text import bytes_text
+from frx_graph.support.plain_text import format_bytes
 
 RULE = "FRX012"
 
@@ -38,33 +38,33 @@ def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
     """Yield one finding for each line whose softmax belongs to materialised attentions; forward traffic only."""
     groups: dict[tuple[object, bool], list[Attention]] = {}
     for attention in analysis.attentions:
-        if scores_traffic(analysis.facts, attention) <= operand_traffic(attention):
+        if count_scores_bytes(analysis.facts, attention) <= count_operand_bytes(attention):
             continue
-        refusal = _refusal(attention)
+        refusal = _refuse_attention(attention)
         if refusal is not None:
             yield refusal
             continue
         key = (attention.softmax.site.place, attention.softmax.operator == FALLBACK_SOFTMAX)
         groups.setdefault(key, []).append(attention)
     for group in groups.values():
-        yield _finding(analysis, group)
+        yield _build_finding(analysis, group)
 
 
-def scores_traffic(facts: GraphFacts, attention: Attention) -> int:
+def count_scores_bytes(facts: GraphFacts, attention: Attention) -> int:
     """Return the bytes that the operators between the products move: each reads the result of the one before; the first
     product only writes, the second only reads."""
     written = [sum(facts.values[name].bytes for name in op.outputs) for op in attention.between]
     return 2 * sum(written)
 
 
-def operand_traffic(attention: Attention) -> int:
+def count_operand_bytes(attention: Attention) -> int:
     """Return the bytes of queries, keys, values and result, each moved once, as in a fused kernel."""
     query, key, value = attention.query, attention.key, attention.value
     result = query.bytes * value.numel // max(key.numel, 1)
     return query.bytes + key.bytes + value.bytes + result
 
 
-def _refusal(attention: Attention) -> Refusal | None:
+def _refuse_attention(attention: Attention) -> Refusal | None:
     site = attention.softmax.site
     nodes = tuple(op.node for op in attention.between)
     if attention.weights_used_by:
@@ -79,35 +79,35 @@ def _refusal(attention: Attention) -> Refusal | None:
     return None
 
 
-def _finding(analysis: Analysis, group: Sequence[Attention]) -> Finding:
+def _build_finding(analysis: Analysis, group: Sequence[Attention]) -> Finding:
     facts = analysis.facts
     first = group[0]
-    traffic = facts.calls * sum(scores_traffic(facts, attention) for attention in group)
+    traffic = facts.calls * sum(count_scores_bytes(facts, attention) for attention in group)
     softmaxes = [attention.softmax for attention in group]
     nodes = tuple(op.node for a in group for op in (*a.between, a.second))
     fallback = first.softmax.operator == FALLBACK_SOFTMAX
-    obstacle = fused_obstacle(first)
+    obstacle = find_fusion_obstacle(first)
     compiled = analysis.inner == "inductor"
     return Finding(
         rule=RULE,
         title="scaled_dot_product_attention stores its scores" if fallback else "Attention stores its scores",
-        severity=severity_of(traffic, analysis.step_bytes),
-        site=shared_site(softmaxes),
+        severity=grade_bytes(traffic, analysis.step_bytes),
+        site=merge_sites(softmaxes),
         nodes=nodes,
         count_per_step=facts.calls * len(group),
         bytes_per_step=traffic,
-        saving=predicted_saving(0 if obstacle or compiled else traffic, traffic, analysis.step_bytes),
+        saving=predict_saving(0 if obstacle or compiled else traffic, traffic, analysis.step_bytes),
         effort=Effort.ONE_LINE if fallback else Effort.LOCAL,
         risk=Risk.LOW if fallback else Risk.MEDIUM,
-        fix=_fallback_fix(obstacle) if fallback else _fix(first, obstacle),
+        fix=_describe_fallback_fix(obstacle) if fallback else _describe_fix(first, obstacle),
         # Inductor's `fuse_attention` pass recognises some forms of the same pattern by itself.
         confidence=confidence.ASSUMED if compiled else confidence.MODELLED,
-        evidence=tuple(_evidence(analysis, group)),
-        modules=module_paths(softmaxes),
+        evidence=tuple(_collect_evidence(analysis, group)),
+        modules=list_module_paths(softmaxes),
     )
 
 
-def fused_obstacle(attention: Attention) -> str:
+def find_fusion_obstacle(attention: Attention) -> str:
     """Return the reason why torch's fused kernel would not take this attention on its device; else empty.
 
     The conditions are those of `sdp_utils_cpp.h` (`check_for_dropout`, `check_head_dim_size_cpp`,
@@ -123,12 +123,12 @@ def fused_obstacle(attention: Attention) -> str:
     return ""
 
 
-def _fix(attention: Attention, obstacle: str) -> str:
+def _describe_fix(attention: Attention, obstacle: str) -> str:
     arguments = ["q", "k", "v"]
     if attention.causal:
         arguments.append("is_causal=True")
     elif attention.masks or attention.biases:
-        arguments.append(f"attn_mask={_mask_name(attention)}")
+        arguments.append(f"attn_mask={_name_mask(attention)}")
     if attention.dropout:
         arguments.append(f"dropout_p={attention.dropout:.3g} if self.training else 0.0")
     scale, head = attention.scale, attention.query.shape[-1]
@@ -140,7 +140,7 @@ def _fix(attention: Attention, obstacle: str) -> str:
     text = f"replace the lines from the first product to the second by `{call}`"
     if attention.scale_on_query:
         text += "; it scales by itself, so drop the scaling of q"
-    note = _mask_note(attention)
+    note = _describe_mask(attention)
     if note:
         text += f"; {note}"
     if obstacle:
@@ -148,7 +148,7 @@ def _fix(attention: Attention, obstacle: str) -> str:
     return text
 
 
-def _mask_name(attention: Attention) -> str:
+def _name_mask(attention: Attention) -> str:
     """Return the name of `attn_mask` in the fix."""
     if attention.biases:
         return "bias"
@@ -156,7 +156,7 @@ def _mask_name(attention: Attention) -> str:
     return "~mask" if hides else "mask"
 
 
-def _mask_note(attention: Attention) -> str:
+def _describe_mask(attention: Attention) -> str:
     """Describe how to make `attn_mask`; empty if the program has it already."""
     biases, masks = len(attention.biases), len(attention.masks)
     if attention.causal:
@@ -170,7 +170,7 @@ def _mask_note(attention: Attention) -> str:
     return "its boolean mask is True where attention takes part" if masks else ""
 
 
-def _fallback_fix(obstacle: str) -> str:
+def _describe_fallback_fix(obstacle: str) -> str:
     if obstacle:
         return f"remove what keeps torch from its fused kernel: {obstacle}"
     return (
@@ -179,42 +179,42 @@ def _fallback_fix(obstacle: str) -> str:
     )
 
 
-def _evidence(analysis: Analysis, group: Sequence[Attention]) -> Iterator[Evidence]:
+def _collect_evidence(analysis: Analysis, group: Sequence[Attention]) -> Iterator[Evidence]:
     facts = analysis.facts
     first = group[0]
     *batch, queries, keys = first.scores.shape
     heads = f"{batch[1]} heads, batch {batch[0]}" if len(batch) == 2 else f"batch {math.prod(batch)}"
     yield Evidence(
-        f"scores are {queries}×{keys} ({heads}): {bytes_text(first.scores.bytes)}, stored by {len(first.between)} "
+        f"scores are {queries}×{keys} ({heads}): {format_bytes(first.scores.bytes)}, stored by {len(first.between)} "
         f"operators: {', '.join(op.operator.removeprefix('aten.') for op in first.between)}",
         "eager graph",
     )
     yield Evidence(
-        f"each attention moves {bytes_text(scores_traffic(facts, first))} of scores against "
-        f"{bytes_text(operand_traffic(first))} of queries, keys, values and result",
+        f"each attention moves {format_bytes(count_scores_bytes(facts, first))} of scores against "
+        f"{format_bytes(count_operand_bytes(first))} of queries, keys, values and result",
         "eager graph",
     )
-    if any(_kept_for_backward(facts, attention) for attention in group):
+    if any(_is_kept_for_backward(facts, attention) for attention in group):
         yield Evidence("the weights are also kept for the backward, which is not counted here", "eager graph")
     if analysis.inner == "inductor":
         text = "Inductor fuses the pointwise operators and replaces some forms of this pattern itself (fuse_attention)"
         yield Evidence(text, "torch/_inductor/fx_passes/fuse_attention.py")
-    overlap = _operand_copies(analysis, group)
+    overlap = _find_operand_copies(analysis, group)
     if overlap:
-        moved = bytes_text(sum(copy.bytes for copy in overlap))
+        moved = format_bytes(sum(copy.bytes for copy in overlap))
         yield Evidence(
             f"its products also copy their operands ({len(overlap)} copies, {moved}), which FRX001 and FRX002 count",
             "predicted copies",
         )
 
 
-def _kept_for_backward(facts: GraphFacts, attention: Attention) -> bool:
+def _is_kept_for_backward(facts: GraphFacts, attention: Attention) -> bool:
     weights = facts.values[attention.softmax.outputs[0]]
     shared = facts.values_by_storage[weights.storage]
-    return any(user.phase is Phase.BACKWARD for value in shared for user in facts.users(value.name))
+    return any(user.phase is Phase.BACKWARD for value in shared for user in facts.get_users(value.name))
 
 
-def _operand_copies(analysis: Analysis, group: Sequence[Attention]) -> list[Copy]:
+def _find_operand_copies(analysis: Analysis, group: Sequence[Attention]) -> list[Copy]:
     operands = {value.storage for a in group for value in (a.query, a.key, a.value)}
     sharing = (value for storage in operands for value in analysis.facts.values_by_storage[storage])
     made = dict.fromkeys(value.producer for value in sharing if value.producer is not None)

@@ -26,13 +26,19 @@ from frx_graph.facts.graph_facts import OpFacts
 from frx_graph.measure.machine.device_profile import DeviceProfile
 from frx_graph.passes import confidence
 from frx_graph.passes.analysis import Analysis, Detector
-from frx_graph.passes.call_groups import by_place, module_paths, names_text, shared_site, short_name
-from frx_graph.passes.copies.view_chain import view_chain
-from frx_graph.passes.costs.operator_costs import RooflinePosition, compute_dtype, roofline_position
+from frx_graph.passes.call_groups import (
+    format_operator_names,
+    group_by_place,
+    list_module_paths,
+    merge_sites,
+    shorten_operator_name,
+)
+from frx_graph.passes.copies.view_chain import trace_views
+from frx_graph.passes.costs.operator_costs import RooflinePosition, find_compute_dtype, find_roofline_position
 from frx_graph.passes.fusion.fusion_roles import FusionRole
-from frx_graph.passes.severity import predicted_saving, severity_of
+from frx_graph.passes.severity import grade_bytes, predict_saving
 from frx_graph.records import Effort, Evidence, Finding, Refusal, Risk
-from frx_graph.support.plain_text import bytes_text
+from frx_graph.support.plain_text import format_bytes
 
 RULE = "FRX005"
 MATERIAL_SHARE = 0.02
@@ -45,7 +51,7 @@ _FUSION_FIX = (
 
 
 @dataclass(frozen=True, slots=True)
-class _Region:
+class _MemoryBoundRegion:
     """Operators that run one after the other, as one piece of work. `anchor` moves most of the bytes."""
 
     ops: tuple[OpFacts, ...]
@@ -62,19 +68,19 @@ def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
         yield Refusal(RULE, "needs the device's bandwidth and peak arithmetic, which were not measured")
         return
     if analysis.inner != "inductor":
-        yield from _findings(analysis, device, _fusible_regions(analysis), fused=True)
+        yield from _build_findings(analysis, device, _find_fusible_regions(analysis), fused=True)
     if device.peak_flops.get(torch.bfloat16, 0.0) >= device.peak_flops.get(torch.float32, float("inf")):
-        yield from _findings(analysis, device, _single_regions(analysis), fused=False)
+        yield from _build_findings(analysis, device, _find_single_regions(analysis), fused=False)
 
 
-def _fusible_regions(analysis: Analysis) -> list[_Region]:
+def _find_fusible_regions(analysis: Analysis) -> list[_MemoryBoundRegion]:
     costs = analysis.costs
     regions = []
     for group in analysis.kernels.groups:
         if group.saved_bytes > 0:
             moving = tuple(op for op in group.ops if costs[op.node].bytes)
             anchor = max(moving, key=lambda op: (_has_module(op), costs[op.node].bytes))
-            regions.append(_Region(moving, anchor, group.bytes, group.saved_bytes, group.flops))
+            regions.append(_MemoryBoundRegion(moving, anchor, group.bytes, group.saved_bytes, group.flops))
     return regions
 
 
@@ -83,47 +89,47 @@ def _has_module(op: OpFacts) -> bool:
     return "." in op.site.module_path
 
 
-def _single_regions(analysis: Analysis) -> list[_Region]:
+def _find_single_regions(analysis: Analysis) -> list[_MemoryBoundRegion]:
     """Return fp32 operators that fuse with nothing but compute: a narrower dtype would halve their bytes."""
     regions = []
     roles = analysis.kernels.flow.roles
     for op in analysis.facts.ops:
         cost = analysis.costs[op.node]
-        dtype = compute_dtype(op, analysis.facts)
+        dtype = find_compute_dtype(op, analysis.facts)
         if roles[op.node] is FusionRole.BARRIER and cost.bytes and cost.flops and dtype is torch.float32:
-            regions.append(_Region((op,), op, cost.bytes, cost.bytes // 2, cost.flops))
+            regions.append(_MemoryBoundRegion((op,), op, cost.bytes, cost.bytes // 2, cost.flops))
     return regions
 
 
-def _findings(
-    analysis: Analysis, device: DeviceProfile, regions: Iterable[_Region], *, fused: bool
+def _build_findings(
+    analysis: Analysis, device: DeviceProfile, regions: Iterable[_MemoryBoundRegion], *, fused: bool
 ) -> Iterable[Finding]:
-    for instances in by_place(regions, lambda region: region.anchor.site):
-        typical = _typical(instances)
-        dtype = compute_dtype(typical.anchor, analysis.facts)
+    for instances in group_by_place(regions, lambda region: region.anchor.site):
+        typical = _find_typical_region(instances)
+        dtype = find_compute_dtype(typical.anchor, analysis.facts)
         calls = analysis.facts.calls
         moved = calls * sum(region.bytes for region in instances)
         flops = calls * sum(region.flops for region in instances)
-        position = roofline_position(flops, moved, device, dtype) if dtype is not None else None
+        position = find_roofline_position(flops, moved, device, dtype) if dtype is not None else None
         saved = calls * sum(region.saved_bytes for region in instances)
         material = moved >= MATERIAL_SHARE * analysis.step_bytes and saved >= LEAST_SAVING * analysis.step_bytes
         if position is not None and position.memory_bound and material:
-            yield _finding(analysis, device, instances, typical, position, fused=fused)
+            yield _build_finding(analysis, device, instances, typical, position, fused=fused)
 
 
-def _typical(instances: Sequence[_Region]) -> _Region:
+def _find_typical_region(instances: Sequence[_MemoryBoundRegion]) -> _MemoryBoundRegion:
     """Return the largest region of the kind that moves most; the first of equals."""
     moved: dict[str, int] = {}
     for region in instances:
-        moved[names_text(region.ops)] = moved.get(names_text(region.ops), 0) + region.bytes
-    return max(instances, key=lambda region: (moved[names_text(region.ops)], region.bytes))
+        moved[format_operator_names(region.ops)] = moved.get(format_operator_names(region.ops), 0) + region.bytes
+    return max(instances, key=lambda region: (moved[format_operator_names(region.ops)], region.bytes))
 
 
-def _finding(
+def _build_finding(
     analysis: Analysis,
     device: DeviceProfile,
-    instances: Sequence[_Region],
-    typical: _Region,
+    instances: Sequence[_MemoryBoundRegion],
+    typical: _MemoryBoundRegion,
     position: RooflinePosition,
     *,
     fused: bool,
@@ -132,42 +138,42 @@ def _finding(
     saved = analysis.facts.calls * sum(region.saved_bytes for region in instances)
     anchors = [region.anchor for region in instances]
     phase = " (backward)" if all(op.phase is Phase.BACKWARD for op in anchors) else ""
-    evidence = [_roofline_evidence(position, device)]
+    evidence = [_build_roofline_evidence(position, device)]
     if fused:
-        shape = f"{len(typical.ops)} operators ({names_text(typical.ops)})"
+        shape = f"{len(typical.ops)} operators ({format_operator_names(typical.ops)})"
         groups = f"one group of {shape}" if count == 1 else f"{count} such groups, mostly of {shape}"
         evidence.append(
             Evidence(
-                f"run one by one they move {bytes_text(position.bytes)} per step, as one kernel each "
-                f"{bytes_text(position.bytes - saved)}; {groups}",
+                f"run one by one they move {format_bytes(position.bytes)} per step, as one kernel each "
+                f"{format_bytes(position.bytes - saved)}; {groups}",
                 "traffic of the captured graph",
             )
         )
-    evidence.extend(_attention_evidence(analysis, typical))
+    evidence.extend(_build_attention_evidence(analysis, typical))
     return Finding(
         rule=RULE,
-        title=f"{names_text(typical.ops)}: memory-bound{', not fused' if fused else ''}{phase}",
-        severity=severity_of(saved, analysis.step_bytes),
-        site=shared_site(anchors),
+        title=f"{format_operator_names(typical.ops)}: memory-bound{', not fused' if fused else ''}{phase}",
+        severity=grade_bytes(saved, analysis.step_bytes),
+        site=merge_sites(anchors),
         nodes=tuple(op.node for region in instances for op in region.ops),
         count_per_step=count,
         bytes_per_step=saved,
-        saving=predicted_saving(saved if fused else 0, saved, analysis.step_bytes),
+        saving=predict_saving(saved if fused else 0, saved, analysis.step_bytes),
         effort=Effort.ONE_LINE,
         risk=Risk.LOW if fused else Risk.MEDIUM,
-        fix=_FUSION_FIX if fused else _single_fix(analysis, typical),
+        fix=_FUSION_FIX if fused else _describe_single_fix(analysis, typical),
         # Half the bytes take half the time only if nothing else limits the operator.
         confidence=confidence.MODELLED if fused else confidence.ASSUMED,
         evidence=tuple(evidence),
-        modules=module_paths(anchors),
+        modules=list_module_paths(anchors),
     )
 
 
-def _single_fix(analysis: Analysis, region: _Region) -> str:
+def _describe_single_fix(analysis: Analysis, region: _MemoryBoundRegion) -> str:
     op = region.anchor
-    roots = [analysis.facts.values[view_chain(analysis.facts, name).base] for name in op.inputs]
+    roots = [analysis.facts.values[trace_views(analysis.facts, name).base] for name in op.inputs]
     weights = sum(value.bytes for value in roots if value.is_parameter)
-    narrower = f"run {short_name(op)} in bf16 (`torch.autocast`): half the bytes"
+    narrower = f"run {shorten_operator_name(op)} in bf16 (`torch.autocast`): half the bytes"
     if 2 * weights > region.bytes:
         return (
             "most of what moves is weights: process more rows for each time that they are read (a larger batch), "
@@ -176,7 +182,7 @@ def _single_fix(analysis: Analysis, region: _Region) -> str:
     return narrower
 
 
-def _roofline_evidence(position: RooflinePosition, device: DeviceProfile) -> Evidence:
+def _build_roofline_evidence(position: RooflinePosition, device: DeviceProfile) -> Evidence:
     share = 100.0 * position.attainable / position.peak
     return Evidence(
         f"{position.intensity:.2g} FLOP per byte, below the ridge point of {position.ridge:.3g}: at most {share:.2g}% "
@@ -185,7 +191,7 @@ def _roofline_evidence(position: RooflinePosition, device: DeviceProfile) -> Evi
     )
 
 
-def _attention_evidence(analysis: Analysis, region: _Region) -> list[Evidence]:
+def _build_attention_evidence(analysis: Analysis, region: _MemoryBoundRegion) -> list[Evidence]:
     """Note that another rule's fix makes this one unnecessary, if so."""
     if analysis.attention_nodes.isdisjoint(op.node for op in region.ops):
         return []

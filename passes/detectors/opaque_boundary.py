@@ -24,21 +24,26 @@ from frx_graph.facts.layout import Layout
 from frx_graph.facts.operator_families import is_collective
 from frx_graph.passes import confidence
 from frx_graph.passes.analysis import Analysis, Detector
-from frx_graph.passes.call_groups import by_place, module_paths, shared_site
-from frx_graph.passes.copies.copy_findings import value_text
-from frx_graph.passes.copies.view_chain import readers, view_chain
+from frx_graph.passes.call_groups import group_by_place, list_module_paths, merge_sites
+from frx_graph.passes.copies.copy_findings import format_value
+from frx_graph.passes.copies.view_chain import find_readers, trace_views
 from frx_graph.passes.fusion.fusion_roles import is_layout_copy
-from frx_graph.passes.layouts.inductor_layout import forced_channels_last
-from frx_graph.passes.layouts.operator_layout import LayoutConstraint, is_default, layout_constraint, memory_order
-from frx_graph.passes.severity import predicted_saving, severity_of
+from frx_graph.passes.layouts.inductor_layout import is_channels_last_forced
+from frx_graph.passes.layouts.operator_layout import (
+    LayoutConstraint,
+    classify_memory_order,
+    find_layout_constraint,
+    has_default_constraint,
+)
+from frx_graph.passes.severity import grade_bytes, predict_saving
 from frx_graph.records import Effort, Evidence, Finding, Refusal, Risk, Severity
-from frx_graph.support.plain_text import bytes_text
+from frx_graph.support.plain_text import format_bytes
 
 RULE = "FRX010"
 
 
 @dataclass(frozen=True, slots=True)
-class _Boundary:
+class _LayoutBoundary:
     """One call. `copied` are the values copied for it or behind it, by the program (`copies`, the nodes) or, if
     `forced`, by Inductor; `lost` is a channels-last operand whose order the result no longer has."""
 
@@ -56,104 +61,106 @@ class _Boundary:
 
 def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
     """Yield one finding for each line with an operator that changes the layout around it."""
-    boundaries = [boundary for op in analysis.facts.ops if op.opaque for boundary in _boundary(op, analysis)]
-    for instances in by_place(boundaries, lambda boundary: boundary.op.site):
-        yield _finding(analysis, instances)
+    boundaries = [boundary for op in analysis.facts.ops if op.opaque for boundary in _find_boundary(op, analysis)]
+    for instances in group_by_place(boundaries, lambda boundary: boundary.op.site):
+        yield _build_finding(analysis, instances)
 
 
-def _boundary(op: OpFacts, analysis: Analysis) -> Iterator[_Boundary]:
+def _find_boundary(op: OpFacts, analysis: Analysis) -> Iterator[_LayoutBoundary]:
     """Yield at most one boundary."""
     facts = analysis.facts
     if op.operator.endswith(".wait_tensor"):
         return
-    nodes = (*_copies_before(op, facts), *_copies_behind(op, facts))
+    nodes = (*_find_copies_before(op, facts), *_find_copies_behind(op, facts))
     copied = tuple(facts.values[facts.op_by_node[node].inputs[0]] for node in nodes)
-    forced = tuple(_forced_values(op, analysis))
+    forced = tuple(_find_forced_values(op, analysis))
     if forced:
-        yield _Boundary(op, (*copied, *forced), nodes, forced=True)
+        yield _LayoutBoundary(op, (*copied, *forced), nodes, forced=True)
     elif copied:
-        yield _Boundary(op, copied, nodes)
+        yield _LayoutBoundary(op, copied, nodes)
     else:
-        lost = _lost_order(op, facts)
+        lost = _find_lost_operand(op, facts)
         if lost is not None:
-            yield _Boundary(op, (), lost=lost)
+            yield _LayoutBoundary(op, (), lost=lost)
 
 
-def _copies_before(op: OpFacts, facts: GraphFacts) -> Iterator[str]:
+def _find_copies_before(op: OpFacts, facts: GraphFacts) -> Iterator[str]:
     """Yield layout copies whose result only `op` reads."""
     for name in dict.fromkeys(op.inputs):
-        base = view_chain(facts, name).base
-        producer = facts.producer(base)
-        alone = all(reader is op for reader in readers(facts, base))
+        base = trace_views(facts, name).base
+        producer = facts.get_producer(base)
+        alone = all(reader is op for reader in find_readers(facts, base))
         if alone and producer is not None and is_layout_copy(producer, facts):
             yield producer.node
 
 
-def _copies_behind(op: OpFacts, facts: GraphFacts) -> Iterator[str]:
+def _find_copies_behind(op: OpFacts, facts: GraphFacts) -> Iterator[str]:
     """Yield layout copies of the results of `op`."""
     for name in op.outputs:
-        yield from sorted({reader.node for reader in readers(facts, name) if is_layout_copy(reader, facts)})
+        yield from sorted({reader.node for reader in find_readers(facts, name) if is_layout_copy(reader, facts)})
 
 
-def _forced_values(op: OpFacts, analysis: Analysis) -> Iterator[ValueFacts]:
+def _find_forced_values(op: OpFacts, analysis: Analysis) -> Iterator[ValueFacts]:
     """Yield plain images that Inductor copies because neighbouring convolutions run in channels-last while `op` gets
     the strides of eager. A pointwise operator between would absorb the conversion."""
     facts = analysis.facts
-    constraint = layout_constraint(op)
-    if constraint in (None, LayoutConstraint.FLEXIBLE) or not forced_channels_last(facts, op.phase, analysis.inner):
+    constraint = find_layout_constraint(op)
+    if constraint in (None, LayoutConstraint.FLEXIBLE) or not is_channels_last_forced(facts, op.phase, analysis.inner):
         return
-    for value in facts.input_values(op):
-        producer = facts.producer(value.name)
+    for value in facts.get_input_values(op):
+        producer = facts.get_producer(value.name)
         made = producer is not None and producer.operator == "aten.convolution"
-        if made and memory_order(value) is Layout.PLAIN:
+        if made and classify_memory_order(value) is Layout.PLAIN:
             yield value
-    for value in facts.output_values(op):
-        users = facts.users(value.name)
+    for value in facts.get_output_values(op):
+        users = facts.get_users(value.name)
         read = any(user.operator == "aten.convolution" and user.inputs[0] == value.name for user in users)
-        if read and memory_order(value) is Layout.PLAIN:
+        if read and classify_memory_order(value) is Layout.PLAIN:
             yield value
 
 
-def _lost_order(op: OpFacts, facts: GraphFacts) -> ValueFacts | None:
+def _find_lost_operand(op: OpFacts, facts: GraphFacts) -> ValueFacts | None:
     """Return a channels-last operand of an operator that returns plain images of the same rank."""
-    plain = {len(v.shape) for v in facts.output_values(op) if memory_order(v) is Layout.PLAIN}
-    operands = facts.input_values(op)
-    return next((v for v in operands if memory_order(v) is Layout.CHANNELS_LAST and len(v.shape) in plain), None)
+    plain = {len(v.shape) for v in facts.get_output_values(op) if classify_memory_order(v) is Layout.PLAIN}
+    operands = facts.get_input_values(op)
+    return next(
+        (v for v in operands if classify_memory_order(v) is Layout.CHANNELS_LAST and len(v.shape) in plain), None
+    )
 
 
-def _finding(analysis: Analysis, instances: Sequence[_Boundary]) -> Finding:
+def _build_finding(analysis: Analysis, instances: Sequence[_LayoutBoundary]) -> Finding:
     first = max(instances, key=lambda boundary: boundary.bytes)
     ops = [boundary.op for boundary in instances]
     calls = analysis.facts.calls
     moved = calls * sum(boundary.bytes for boundary in instances)
-    severity = severity_of(moved, analysis.step_bytes) if moved else Severity.LOW
+    severity = grade_bytes(moved, analysis.step_bytes) if moved else Severity.LOW
     return Finding(
         rule=RULE,
-        title=_title(first),
+        title=_format_title(first),
         severity=severity,
-        site=shared_site(ops),
+        site=merge_sites(ops),
         nodes=tuple(dict.fromkeys(node for b in instances for node in (b.op.node, *b.copies))),
         count_per_step=calls * (sum(len(boundary.copied) for boundary in instances) or len(instances)),
         bytes_per_step=moved or None,
-        saving=predicted_saving(0, moved, analysis.step_bytes),
+        saving=predict_saving(0, moved, analysis.step_bytes),
         effort=Effort.LOCAL,
         risk=Risk.MEDIUM,
-        fix=_fix(first),
+        fix=_describe_fix(first),
         # Inductor's copies around an operator with the default tag were seen in its kernels (CPU, torch 2.15); that an
         # operator could do without what it copies itself is for its author to say.
         confidence=confidence.INFERRED if first.forced else confidence.ASSUMED,
-        evidence=tuple(_evidence(first, moved)),
-        modules=module_paths(ops),
+        evidence=tuple(_collect_evidence(first, moved)),
+        modules=list_module_paths(ops),
     )
 
 
-def _title(boundary: _Boundary) -> str:
+def _format_title(boundary: _LayoutBoundary) -> str:
     if boundary.lost is not None:
         return f"{boundary.op.operator} returns plain tensors for channels-last ones"
     return f"{boundary.op.operator} has its operands or results copied"
 
 
-def _fix(boundary: _Boundary) -> str:
+def _describe_fix(boundary: _LayoutBoundary) -> str:
     op = boundary.op
     if is_collective(op.operator):
         return (
@@ -176,24 +183,26 @@ def _fix(boundary: _Boundary) -> str:
     )
 
 
-def _evidence(boundary: _Boundary, moved: int) -> Iterator[Evidence]:
+def _collect_evidence(boundary: _LayoutBoundary, moved: int) -> Iterator[Evidence]:
     op = boundary.op
-    constraint = layout_constraint(op)
+    constraint = find_layout_constraint(op)
     if constraint is not None:
-        said = "by default: its registration has no layout tag" if is_default(op) else "by its registration"
+        said = "by default: its registration has no layout tag" if has_default_constraint(op) else "by its registration"
         yield Evidence(f"{op.operator} is called with {constraint}, {said}", "torch's operator registry")
     if boundary.copied:
         largest = max(boundary.copied, key=lambda value: value.bytes)
         text = (
-            f"copies of {value_text(largest)} and others"
+            f"copies of {format_value(largest)} and others"
             if len(boundary.copied) > 1
-            else f"a copy of {value_text(largest)}"
+            else f"a copy of {format_value(largest)}"
         )
-        yield Evidence(f"{text}, {bytes_text(moved)} per step", "strides of the captured graph")
+        yield Evidence(f"{text}, {format_bytes(moved)} per step", "strides of the captured graph")
     if boundary.copies:
         yield Evidence("the copies that stand in the program are counted by FRX002 too", "predicted copies")
     if boundary.lost is not None:
-        yield Evidence(f"its operand is {value_text(boundary.lost)}, its result plain", "strides of the captured graph")
+        yield Evidence(
+            f"its operand is {format_value(boundary.lost)}, its result plain", "strides of the captured graph"
+        )
 
 
 DETECTOR = Detector(RULE, "opaque_boundary", detect)

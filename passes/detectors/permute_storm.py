@@ -26,22 +26,22 @@ from frx_graph.facts.graph_facts import GraphFacts
 from frx_graph.facts.operator_families import LAYOUT_COPIES, MATRIX_PRODUCTS
 from frx_graph.passes import confidence
 from frx_graph.passes.analysis import Analysis, Detector
-from frx_graph.passes.call_groups import module_paths, shared_site
-from frx_graph.passes.copies.copy_findings import count_texts
+from frx_graph.passes.call_groups import list_module_paths, merge_sites
+from frx_graph.passes.copies.copy_findings import summarize_texts
 from frx_graph.passes.copies.permute_chains import (
     Chain,
     Span,
-    cancelling,
-    chains,
-    composable,
-    composed_order,
-    read_between,
-    reorders,
+    compose_order,
+    find_cancelling_span,
+    find_chains,
+    find_composable_span,
+    is_read_between,
+    is_reordering,
 )
-from frx_graph.passes.copies.view_chain import call_text, file_and_line, identity, view_chain
-from frx_graph.passes.severity import predicted_saving, severity_of
+from frx_graph.passes.copies.view_chain import compute_value_key, format_call, format_location, trace_views
+from frx_graph.passes.severity import grade_bytes, predict_saving
 from frx_graph.records import Copy, CopyKind, Effort, Evidence, Finding, Refusal, Risk
-from frx_graph.support.plain_text import bytes_text
+from frx_graph.support.plain_text import format_bytes
 
 RULE = "FRX003"
 PROJECTIONS = 3
@@ -49,17 +49,17 @@ PROJECTIONS = 3
 _PRODUCTS = MATRIX_PRODUCTS | {"aten.linear"}
 
 
-class _Kind(enum.StrEnum):
+class _StormKind(enum.StrEnum):
     CANCEL = "Reorderings that cancel"
     COMPOSE = "Reorderings that are one permute"
     PROJECTION = "Projections stored in an order that is copied"
 
 
 @dataclass(frozen=True)
-class _Storm:
+class _ChainGroup:
     """Chains of one finding, and the copies that go with them."""
 
-    kind: _Kind
+    kind: _StormKind
     spans: tuple[Span, ...]
     copies: tuple[Copy, ...]
 
@@ -71,54 +71,58 @@ class _Storm:
 
 def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
     """Yield one finding for each kind and line at which such chains begin."""
-    inside = _copies_inside(analysis)
-    groups: dict[tuple[_Kind, object], list[_Storm]] = {}
-    wasted: dict[tuple[str, ...], _Storm] = {}
+    inside = _index_inner_copies(analysis)
+    groups: dict[tuple[_StormKind, object], list[_ChainGroup]] = {}
+    wasted: dict[tuple[str, ...], _ChainGroup] = {}
     projections: list[Chain] = []
-    for chain in chains(analysis.facts):
-        span, kind = cancelling(analysis.facts, chain), _Kind.CANCEL
+    for chain in find_chains(analysis.facts):
+        span, kind = find_cancelling_span(analysis.facts, chain), _StormKind.CANCEL
         if span is None:
             if _is_projection(analysis.facts, chain.base):
                 projections.append(chain)
-            span, kind = composable(analysis.facts, chain), _Kind.COMPOSE
+            span, kind = find_composable_span(analysis.facts, chain), _StormKind.COMPOSE
         if span is not None:
             # Branches share their beginning, so a span may be met twice.
             nodes = tuple(step.op.node for step in span.steps)
-            wasted.setdefault(nodes, _Storm(kind, (span,), _copies_in(analysis, span, {})))
-    for storm in (*wasted.values(), *_projected(analysis, projections, inside)):
+            wasted.setdefault(nodes, _ChainGroup(kind, (span,), _list_span_copies(analysis, span, {})))
+    for storm in (*wasted.values(), *_find_projections(analysis, projections, inside)):
         if not storm.copies and analysis.inner == "inductor":
             continue  # A view that Inductor compiles is an index: it costs not even a dispatch.
         groups.setdefault((storm.kind, storm.site.place), []).append(storm)
     for group in groups.values():
-        yield _finding(analysis, group)
+        yield _build_finding(analysis, group)
 
 
-def _projected(analysis: Analysis, projections: Iterable[Chain], inside: Mapping[str, list[Copy]]) -> Iterator[_Storm]:
+def _find_projections(
+    analysis: Analysis, projections: Iterable[Chain], inside: Mapping[str, list[Copy]]
+) -> Iterator[_ChainGroup]:
     """Yield modules in which at least `PROJECTIONS` results of linear layers are reordered and then copied."""
     by_module: dict[tuple[str, str], list[tuple[Span, tuple[Copy, ...]]]] = {}
     for chain in projections:
         span = Span(chain, chain.reorderings[0], len(chain.steps) - 1)
-        copies = _copies_in(analysis, span, inside)
+        copies = _list_span_copies(analysis, span, inside)
         if copies:
             site = span.steps[0].op.site
             by_module.setdefault((site.file, site.module_path), []).append((span, copies))
     for found in by_module.values():
-        sources = {identity(analysis.facts, copies[0].value) for _, copies in found}
+        sources = {compute_value_key(analysis.facts, copies[0].value) for _, copies in found}
         if len(sources) >= PROJECTIONS:
             spans, copied = zip(*found, strict=True)
-            yield _Storm(_Kind.PROJECTION, spans, tuple(dict.fromkeys(copy for each in copied for copy in each)))
+            yield _ChainGroup(
+                _StormKind.PROJECTION, spans, tuple(dict.fromkeys(copy for each in copied for copy in each))
+            )
 
 
 def _is_projection(facts: GraphFacts, value: str) -> bool:
     """Return True for a product with a parameter, as of a linear layer."""
-    producer = facts.producer(value)
+    producer = facts.get_producer(value)
     if producer is None or producer.operator not in _PRODUCTS:
         return False
-    bases = (facts.values[view_chain(facts, name).base] for name in producer.inputs[-2:])
+    bases = (facts.values[trace_views(facts, name).base] for name in producer.inputs[-2:])
     return any(base.is_parameter for base in bases)
 
 
-def _copies_inside(analysis: Analysis) -> Mapping[str, list[Copy]]:
+def _index_inner_copies(analysis: Analysis) -> Mapping[str, list[Copy]]:
     """Return the copies inside operators, by the value that they copy."""
     by_value: dict[str, list[Copy]] = {}
     for copy in analysis.copies:
@@ -128,59 +132,61 @@ def _copies_inside(analysis: Analysis) -> Mapping[str, list[Copy]]:
     return by_value
 
 
-def _copies_in(analysis: Analysis, span: Span, inside: Mapping[str, list[Copy]]) -> tuple[Copy, ...]:
+def _list_span_copies(analysis: Analysis, span: Span, inside: Mapping[str, list[Copy]]) -> tuple[Copy, ...]:
     made = analysis.copies_by_node
     return tuple(copy for s in span.steps for copy in (*made.get(s.op.node, ()), *inside.get(s.value, ())))
 
 
-def _finding(analysis: Analysis, group: Sequence[_Storm]) -> Finding:
+def _build_finding(analysis: Analysis, group: Sequence[_ChainGroup]) -> Finding:
     facts = analysis.facts
     first = group[0]
     copies = tuple(dict.fromkeys(copy for storm in group for copy in storm.copies))
     moved = sum(copy.bytes for copy in copies)
     ops = {step.op.node: step.op for storm in group for span in storm.spans for step in span.steps}
     firsts = [storm.spans[0].steps[0].op for storm in group]
-    fix, effort, risk = _remedy(analysis, first)
+    fix, effort, risk = _choose_remedy(analysis, first)
     return Finding(
         rule=RULE,
         title=str(first.kind),
-        severity=severity_of(moved, analysis.step_bytes),
-        site=shared_site(firsts),
+        severity=grade_bytes(moved, analysis.step_bytes),
+        site=merge_sites(firsts),
         nodes=tuple(ops),
         count_per_step=facts.calls * sum(len(storm.spans) for storm in group),
         bytes_per_step=moved,
-        saving=predicted_saving(0 if first.kind is _Kind.PROJECTION else moved, moved, analysis.step_bytes),
+        saving=predict_saving(0 if first.kind is _StormKind.PROJECTION else moved, moved, analysis.step_bytes),
         effort=effort,
         risk=risk,
         fix=fix,
         # The chain is there; that nothing outside the graph depends on its strides is assumed.
         confidence=confidence.INFERRED,
-        evidence=tuple(_evidence(facts, group, copies)),
-        modules=module_paths(firsts),
+        evidence=tuple(_collect_evidence(facts, group, copies)),
+        modules=list_module_paths(firsts),
     )
 
 
-def _remedy(analysis: Analysis, storm: _Storm) -> tuple[str, Effort, Risk]:
+def _choose_remedy(analysis: Analysis, storm: _ChainGroup) -> tuple[str, Effort, Risk]:
     facts = analysis.facts
     span = storm.spans[0]
-    moves = [step for step in span.steps if reorders(facts, step.op)]
-    if storm.kind is _Kind.CANCEL:
-        named = " and ".join(f"`{call_text(step.op)}` at {file_and_line(step.op.site)}" for step in moves)
-        if read_between(facts, span):
-            first, last = (f"`{call_text(step.op)}` at {file_and_line(step.op.site)}" for step in (moves[0], moves[-1]))
+    moves = [step for step in span.steps if is_reordering(facts, step.op)]
+    if storm.kind is _StormKind.CANCEL:
+        named = " and ".join(f"`{format_call(step.op)}` at {format_location(step.op.site)}" for step in moves)
+        if is_read_between(facts, span):
+            first, last = (
+                f"`{format_call(step.op)}` at {format_location(step.op.site)}" for step in (moves[0], moves[-1])
+            )
             fix = f"drop {last} and read the value from before {first}, whose result is also read elsewhere"
             return f"{fix}: together they change nothing", Effort.LOCAL, Risk.LOW
         between = ", with the copies between" if storm.copies else ""
         return f"drop {named}{between}: together they change nothing", Effort.LOCAL, Risk.LOW
-    if storm.kind is _Kind.COMPOSE:
-        order = composed_order(facts, span)
+    if storm.kind is _StormKind.COMPOSE:
+        order = compose_order(facts, span)
         call = f"`permute{order}`" if order is not None else "one permute"
         return (
-            f"write {call} for the {len(moves)} calls from {file_and_line(moves[0].op.site)} on",
+            f"write {call} for the {len(moves)} calls from {format_location(moves[0].op.site)} on",
             Effort.ONE_LINE,
             Risk.LOW,
         )
-    if _feeds_attention(analysis, storm):
+    if _is_attention_operand(analysis, storm):
         fix = (
             "project queries, keys and values with weight rows in the order (3, heads, dim) and pass the views "
             "`.view(b, n, 3, heads, dim).permute(2, 0, 3, 1, 4)` on uncopied: F.scaled_dot_product_attention takes "
@@ -194,34 +200,36 @@ def _remedy(analysis: Analysis, storm: _Storm) -> tuple[str, Effort, Risk]:
     return fix, Effort.REFACTOR, Risk.MEDIUM
 
 
-def _feeds_attention(analysis: Analysis, storm: _Storm) -> bool:
+def _is_attention_operand(analysis: Analysis, storm: _ChainGroup) -> bool:
     """Return True if one of the chains ends in an operand of an attention, written out or fused."""
     ends = {step.value for span in storm.spans for step in span.steps}
-    fused = (op for end in ends for op in analysis.facts.users(end) if "scaled_dot_product" in op.operator)
+    fused = (op for end in ends for op in analysis.facts.get_users(end) if "scaled_dot_product" in op.operator)
     return not ends.isdisjoint(analysis.attention_operands) or any(fused)
 
 
-def _evidence(facts: GraphFacts, group: Sequence[_Storm], copies: Sequence[Copy]) -> Iterator[Evidence]:
+def _collect_evidence(facts: GraphFacts, group: Sequence[_ChainGroup], copies: Sequence[Copy]) -> Iterator[Evidence]:
     spans = [span for storm in group for span in storm.spans]
-    yield from count_texts((_span_text(facts, span), facts.calls) for span in spans)
+    yield from summarize_texts((_format_span(facts, span), facts.calls) for span in spans)
     if copies:
         count = sum(copy.count for copy in copies)
         moved = "1 copy moves" if count == 1 else f"{count} copies move"
         yield Evidence(
-            f"on the way {moved} {bytes_text(sum(copy.bytes for copy in copies))}; FRX001 and FRX002 count them",
+            f"on the way {moved} {format_bytes(sum(copy.bytes for copy in copies))}; FRX001 and FRX002 count them",
             "predicted copies",
         )
     else:
         yield Evidence("the views alone move nothing: they cost their dispatch", "eager graph")
 
 
-def _span_text(facts: GraphFacts, span: Span) -> str:
+def _format_span(facts: GraphFacts, span: Span) -> str:
     """Format a span with its first shape: `linear → view → transpose(1, 2) → clone`."""
     shape = facts.values[span.steps[0].op.inputs[0]].shape
-    calls = [call_text(s.op) if reorders(facts, s.op) else s.op.operator.removeprefix("aten.") for s in span.steps]
-    producer = facts.producer(span.chain.base)
+    calls = [
+        format_call(s.op) if is_reordering(facts, s.op) else s.op.operator.removeprefix("aten.") for s in span.steps
+    ]
+    producer = facts.get_producer(span.chain.base)
     origin = producer.operator.removeprefix("aten.") if producer is not None else "input"
-    return f"{shape} of {origin}: {' → '.join(calls)}, from {file_and_line(span.steps[0].op.site)}"
+    return f"{shape} of {origin}: {' → '.join(calls)}, from {format_location(span.steps[0].op.site)}"
 
 
 DETECTOR = Detector(RULE, "permute_storm", detect)

@@ -18,16 +18,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from frx_graph.capture.captured_graph import GraphBreak
-from frx_graph.capture.dynamo_events import short_reason
+from frx_graph.capture.dynamo_events import shorten_reason
 from frx_graph.passes import confidence
 from frx_graph.passes.analysis import Analysis, Detector
 from frx_graph.passes.recompiles import (
     RecompileCause,
     RecompileReason,
-    breaks_of_frame,
-    first_known_site,
-    recompile_limit,
-    recompiles_of_frame,
+    find_first_site,
+    get_recompile_limit,
+    list_frame_breaks,
+    list_frame_recompiles,
 )
 from frx_graph.records import Basis, Effort, Evidence, Finding, Refusal, Risk, Saving, Severity
 
@@ -73,21 +73,23 @@ _FIXES: dict[RecompileCause, tuple[str, Effort]] = {
 
 def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
     """Yield one finding for an unstable frame, and one for each graph break that a step meets more than once."""
-    reasons = recompiles_of_frame(analysis)
+    reasons = list_frame_recompiles(analysis)
     others = [reason for reason in reasons if reason.cause is not RecompileCause.STRIDE]
-    limit = len(reasons) + 1 >= recompile_limit() or any(_tells_of_limit(reason.text) for reason in reasons)
+    limit = len(reasons) + 1 >= get_recompile_limit() or any(_is_limit_message(reason.text) for reason in reasons)
     if len(others) >= FEWEST or (limit and others):
-        yield _unstable(analysis, others, versions=len(reasons) + 1, limit=limit)
-    for graph_break in breaks_of_frame(analysis):
-        if analysis.facts.calls > 1 or _tells_of_limit(graph_break.reason):
-            yield _repeated_break(analysis, graph_break)
+        yield _build_instability_finding(analysis, others, versions=len(reasons) + 1, limit=limit)
+    for graph_break in list_frame_breaks(analysis):
+        if analysis.facts.calls > 1 or _is_limit_message(graph_break.reason):
+            yield _build_break_finding(analysis, graph_break)
 
 
-def _tells_of_limit(text: str) -> bool:
+def _is_limit_message(text: str) -> bool:
     return any(known in text.lower() for known in _LIMIT_TEXTS)
 
 
-def _unstable(analysis: Analysis, reasons: Sequence[RecompileReason], *, versions: int, limit: bool) -> Finding:
+def _build_instability_finding(
+    analysis: Analysis, reasons: Sequence[RecompileReason], *, versions: int, limit: bool
+) -> Finding:
     by_cause: dict[RecompileCause, list[RecompileReason]] = {}
     for reason in reasons:
         by_cause.setdefault(reason.cause, []).append(reason)
@@ -98,7 +100,7 @@ def _unstable(analysis: Analysis, reasons: Sequence[RecompileReason], *, version
         rule=RULE,
         title=f"A frame was compiled again {len(reasons)} times: {causes[0]} changed between calls",
         severity=Severity.HIGH if limit else Severity.MEDIUM,
-        site=site or first_known_site(analysis.facts),
+        site=site or find_first_site(analysis.facts),
         nodes=(),
         count_per_step=len(reasons),
         bytes_per_step=None,
@@ -109,24 +111,24 @@ def _unstable(analysis: Analysis, reasons: Sequence[RecompileReason], *, version
         confidence=confidence.MEASURED,
         basis=Basis.OBSERVED,
         evidence=(
-            *(_group_evidence(cause, by_cause[cause]) for cause in causes),
+            *(_build_group_evidence(cause, by_cause[cause]) for cause in causes),
             Evidence(f"the frame was compiled {versions} times{ends}", "Dynamo recompile reasons", Basis.OBSERVED),
         ),
     )
 
 
-def _group_evidence(cause: RecompileCause, reasons: Sequence[RecompileReason]) -> Evidence:
+def _build_group_evidence(cause: RecompileCause, reasons: Sequence[RecompileReason]) -> Evidence:
     texts = list(dict.fromkeys(reason.text for reason in reasons))
     shown = "; ".join(f"`{text}`" for text in texts[:_SHOWN])
     more = f" and {len(texts) - _SHOWN} more" if len(texts) > _SHOWN else ""
     return Evidence(f"{cause}, {len(reasons)} of them: {shown}{more}", "Dynamo recompile reasons", Basis.OBSERVED)
 
 
-def _repeated_break(analysis: Analysis, graph_break: GraphBreak) -> Finding:
+def _build_break_finding(analysis: Analysis, graph_break: GraphBreak) -> Finding:
     calls = analysis.facts.calls
     return Finding(
         rule=RULE,
-        title=f"A graph break that a step runs into {calls} times: {short_reason(graph_break.reason)}",
+        title=f"A graph break that a step runs into {calls} times: {shorten_reason(graph_break.reason)}",
         severity=Severity.MEDIUM,
         site=graph_break.site,
         nodes=(),

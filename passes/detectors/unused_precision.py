@@ -22,9 +22,9 @@ from frx_graph.facts.operator_families import CONVOLUTIONS, MATRIX_PRODUCTS
 from frx_graph.measure.machine.device_profile import DeviceProfile
 from frx_graph.passes import confidence
 from frx_graph.passes.analysis import Analysis, Detector, PrecisionSettings
-from frx_graph.passes.call_groups import module_paths, shared_site
-from frx_graph.passes.costs.operator_costs import compute_dtype, roofline_position
-from frx_graph.passes.severity import MEDIUM_SHARE, severity_of_share
+from frx_graph.passes.call_groups import list_module_paths, merge_sites
+from frx_graph.passes.costs.operator_costs import find_compute_dtype, find_roofline_position
+from frx_graph.passes.severity import MEDIUM_SHARE, grade_share
 from frx_graph.records import Effort, Evidence, Finding, Refusal, Risk, Saving
 
 RULE = "FRX013"
@@ -39,35 +39,37 @@ def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
     if device is None or torch.float32 not in device.peak_flops:
         yield Refusal(RULE, "needs the device's peak arithmetic by dtype, which was not measured")
         return
-    faster = _fastest(device.peak_flops)
+    faster = _find_fastest_dtype(device.peak_flops)
     if faster is None or (analysis.precision is not None and analysis.precision.autocast):
         return
-    ops = list(_in_ieee_fp32(analysis))
+    ops = list(_find_fp32_products(analysis))
     calls = analysis.facts.calls
-    before = calls * sum(_seconds(op, analysis, device) for op in analysis.facts.ops)
-    saved = calls * sum(_seconds(op, analysis, device) - _seconds(op, analysis, device, faster) for op in ops)
+    before = calls * sum(_estimate_seconds(op, analysis, device) for op in analysis.facts.ops)
+    saved = calls * sum(
+        _estimate_seconds(op, analysis, device) - _estimate_seconds(op, analysis, device, faster) for op in ops
+    )
     if ops and saved >= MEDIUM_SHARE * before:
-        yield _finding(analysis, device, ops, faster, before, saved)
+        yield _build_finding(analysis, device, ops, faster, before, saved)
 
 
-def _fastest(peaks: Mapping[torch.dtype, float]) -> torch.dtype | None:
+def _find_fastest_dtype(peaks: Mapping[torch.dtype, float]) -> torch.dtype | None:
     """Return the half-precision dtype with the highest peak, or None if fp32 is about as fast."""
     dtype = max((torch.bfloat16, torch.float16), key=lambda half: peaks.get(half, 0.0))
     return dtype if peaks.get(dtype, 0.0) >= LEAST_RATIO * peaks[torch.float32] else None
 
 
-def _in_ieee_fp32(analysis: Analysis) -> Iterator[OpFacts]:
+def _find_fp32_products(analysis: Analysis) -> Iterator[OpFacts]:
     """Yield products that compute in fp32, not those that torch's settings let run in TF32 or bf16 already."""
     for op in analysis.facts.ops:
         product = op.operator in MATRIX_PRODUCTS or op.operator.startswith(_ATTENTION)
         if not product and op.operator not in CONVOLUTIONS:
             continue
-        fp32 = bool(analysis.costs[op.node].flops) and compute_dtype(op, analysis.facts) is torch.float32
-        if fp32 and not _narrowed(op, analysis.facts, analysis.precision):
+        fp32 = bool(analysis.costs[op.node].flops) and find_compute_dtype(op, analysis.facts) is torch.float32
+        if fp32 and not _is_narrowed(op, analysis.facts, analysis.precision):
             yield op
 
 
-def _narrowed(op: OpFacts, facts: GraphFacts, precision: PrecisionSettings | None) -> bool:
+def _is_narrowed(op: OpFacts, facts: GraphFacts, precision: PrecisionSettings | None) -> bool:
     """Return True if `torch.set_float32_matmul_precision` or a TF32 switch already lets fp32 products run narrower. On
     the CPU the first applies to matrix products only."""
     if precision is None:
@@ -77,16 +79,18 @@ def _narrowed(op: OpFacts, facts: GraphFacts, precision: PrecisionSettings | Non
     return op.operator not in CONVOLUTIONS and precision.float32_matmul_precision != "highest"
 
 
-def _seconds(op: OpFacts, analysis: Analysis, device: DeviceProfile, dtype: torch.dtype | None = None) -> float:
+def _estimate_seconds(
+    op: OpFacts, analysis: Analysis, device: DeviceProfile, dtype: torch.dtype | None = None
+) -> float:
     """Return the least time of one call by the roofline, in its own dtype or as if its operands were of `dtype`."""
     cost = analysis.costs[op.node]
-    own = compute_dtype(op, analysis.facts) or torch.float32
+    own = find_compute_dtype(op, analysis.facts) or torch.float32
     moved = cost.bytes if dtype is None else cost.bytes * dtype.itemsize // own.itemsize
-    position = roofline_position(cost.flops or 0, moved, device, dtype or own)
+    position = find_roofline_position(cost.flops or 0, moved, device, dtype or own)
     return position.predicted_seconds if position is not None else moved / device.bandwidth_bytes_per_s
 
 
-def _finding(
+def _build_finding(
     analysis: Analysis, device: DeviceProfile, ops: Sequence[OpFacts], faster: torch.dtype, before: float, saved: float
 ) -> Finding:
     costs = analysis.costs
@@ -99,15 +103,15 @@ def _finding(
     return Finding(
         rule=RULE,
         title=f"{100 * flops / total:.0f}% of the FLOPs in fp32, where {name} is {ratio:.1f} times as fast",
-        severity=severity_of_share(saved / before),
-        site=shared_site([heaviest, *ops]),
+        severity=grade_share(saved / before),
+        site=merge_sites([heaviest, *ops]),
         nodes=tuple(op.node for op in ops),
         count_per_step=analysis.facts.calls * len(ops),
         bytes_per_step=None,
         saving=Saving(),
         effort=Effort.ONE_LINE,
         risk=Risk.MEDIUM,
-        fix=_fix(name, "cuda" if on_cuda else "cpu", train=analysis.facts.train),
+        fix=_describe_fix(name, "cuda" if on_cuda else "cpu", train=analysis.facts.train),
         confidence=confidence.MODELLED,
         evidence=(
             Evidence(
@@ -121,11 +125,11 @@ def _finding(
                 f"peak arithmetic and bandwidth of {device.name}",
             ),
         ),
-        modules=module_paths(ops),
+        modules=list_module_paths(ops),
     )
 
 
-def _fix(name: str, device: str, *, train: bool) -> str:
+def _describe_fix(name: str, device: str, *, train: bool) -> str:
     dtype = "torch.bfloat16" if name == "bf16" else "torch.float16"
     autocast = f'run the model under `torch.autocast("{device}", dtype={dtype})`'
     if name == "fp16" and train:

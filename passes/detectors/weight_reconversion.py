@@ -19,12 +19,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from frx_graph.facts.graph_facts import GraphFacts, ValueFacts
-from frx_graph.facts.layout import Layout, channels_last_name
+from frx_graph.facts.layout import Layout, name_channels_last
 from frx_graph.measure.operators.operator_tagger import ACCUMULATION
 from frx_graph.passes.analysis import Analysis, Detector
-from frx_graph.passes.copies.copy_findings import CopyGroup, Remedy, copy_finding, copy_groups, value_text
+from frx_graph.passes.copies.copy_findings import CopyGroup, Remedy, build_copy_finding, format_value, group_copies
 from frx_graph.records import Copy, CopyKind, Effort, Evidence, Finding, Refusal, Risk, Severity
-from frx_graph.support.plain_text import bytes_text
+from frx_graph.support.plain_text import format_bytes
 
 RULE = "FRX007"
 _SHOWN = 3
@@ -33,37 +33,37 @@ _SHOWN = 3
 
 def detect(analysis: Analysis) -> Iterable[Finding | Refusal]:
     """Yield one finding for each line that converts parameters."""
-    for group in copy_groups(analysis, RULE):
-        remedy = _remedy(analysis, group)
-        yield copy_finding(
+    for group in group_copies(analysis, RULE):
+        remedy = _choose_remedy(analysis, group)
+        yield build_copy_finding(
             group,
             analysis,
             rule=RULE,
-            title=_title(analysis.facts, group),
+            title=_format_title(analysis.facts, group),
             remedy=remedy,
             possible_bytes=group.bytes,
-            evidence=_evidence(analysis, group),
+            evidence=_collect_evidence(analysis, group),
         )
 
 
-def _title(facts: GraphFacts, group: CopyGroup) -> str:
-    several = len(_parameters(facts, group)) > 1
+def _format_title(facts: GraphFacts, group: CopyGroup) -> str:
+    several = len(_count_parameters(facts, group)) > 1
     if group.largest.operator == ACCUMULATION:
         return f"{'Gradients' if several else 'Gradient'} copied into the strides of the weight"
     weights = "Weights" if several else "Weight"
     return f"{weights} converted on every call of {group.largest.operator.removeprefix('aten.')}"
 
 
-def _remedy(analysis: Analysis, group: CopyGroup) -> Remedy:
+def _choose_remedy(analysis: Analysis, group: CopyGroup) -> Remedy:
     """Return the fix for the largest copy; the smaller ones of the line mostly go with it."""
     copy = group.largest
     weight = analysis.facts.values.get(copy.value)
     to_strides = sum(c.bytes for c in group.copies if c.kind is not CopyKind.REORDER)
     if copy.kind is CopyKind.REORDER and weight is not None and weight.device.type == "cpu":
-        return _onednn_remedy(analysis, to_strides)
+        return _choose_onednn_remedy(analysis, to_strides)
     images = weight is not None and weight.layout is Layout.CHANNELS_LAST
     if "conv" in copy.operator or (copy.operator == ACCUMULATION and images):
-        memory_format = channels_last_name(len(weight.shape) if weight is not None else 4)
+        memory_format = name_channels_last(len(weight.shape) if weight is not None else 4)
         if images and copy.operator != ACCUMULATION:
             return Remedy(
                 fix=f"the weight is channels-last, what it meets is not: convert the input too "
@@ -83,7 +83,7 @@ def _remedy(analysis: Analysis, group: CopyGroup) -> Remedy:
     return Remedy(fix=fix, effort=Effort.LOCAL, risk=Risk.MEDIUM, sure_bytes=group.bytes)
 
 
-def _onednn_remedy(analysis: Analysis, to_strides: int) -> Remedy:
+def _choose_onednn_remedy(analysis: Analysis, to_strides: int) -> Remedy:
     if analysis.facts.train:
         return Remedy(
             fix="oneDNN packs the weight again because the optimizer changes it; no stride avoids that while training. "
@@ -100,50 +100,50 @@ def _onednn_remedy(analysis: Analysis, to_strides: int) -> Remedy:
     )
 
 
-def _parameters(facts: GraphFacts, group: CopyGroup) -> Counter[str]:
+def _count_parameters(facts: GraphFacts, group: CopyGroup) -> Counter[str]:
     """Count the conversions of each parameter per step, by path."""
     counts: Counter[str] = Counter()
     for copy in group.copies:
-        parameter = _parameter(facts, copy)
+        parameter = _find_parameter(facts, copy)
         counts[parameter.path or parameter.name if parameter is not None else copy.value] += copy.count
     return counts
 
 
-def _parameter(facts: GraphFacts, copy: Copy) -> ValueFacts | None:
+def _find_parameter(facts: GraphFacts, copy: Copy) -> ValueFacts | None:
     value = facts.values.get(copy.value)
     if value is None:
         return None
     return next((v for v in facts.values_by_storage[value.storage] if v.is_parameter), value)
 
 
-def _evidence(analysis: Analysis, group: CopyGroup) -> Iterator[Evidence]:
+def _collect_evidence(analysis: Analysis, group: CopyGroup) -> Iterator[Evidence]:
     facts = analysis.facts
-    parameters = _parameters(facts, group)
+    parameters = _count_parameters(facts, group)
     named = [f"{path} ({times}×)" if times > 1 else path for path, times in parameters.most_common(_SHOWN)]
     more = f" and {len(parameters) - _SHOWN} more" if len(parameters) > _SHOWN else ""
     yield Evidence(f"converted per step: {', '.join(named)}{more}", "eager graph")
     largest = facts.values.get(group.largest.value)
     if largest is not None:
-        yield Evidence(f"the largest is {value_text(largest)}", "eager graph")
+        yield Evidence(f"the largest is {format_value(largest)}", "eager graph")
     measured = all(copy.node in analysis.measurements for copy in group.copies)
     for cause, times in Counter(copy.cause for copy in group.copies).most_common(_SHOWN):
         yield Evidence(f"{cause} ({times}×)", "operator measurement" if measured else "operator layout contract")
-    activations = _activation_bytes(facts, group)
+    activations = _count_activation_bytes(facts, group)
     if activations:
         yield Evidence(
-            f"the copies move {bytes_text(group.bytes)} whatever the batch; the activations of these calls are "
-            f"{bytes_text(activations)}",
+            f"the copies move {format_bytes(group.bytes)} whatever the batch; the activations of these calls are "
+            f"{format_bytes(activations)}",
             "eager graph",
         )
 
 
-def _activation_bytes(facts: GraphFacts, group: CopyGroup) -> int:
+def _count_activation_bytes(facts: GraphFacts, group: CopyGroup) -> int:
     """Return the bytes per step that the operators read and write besides parameters."""
     total = 0
     for node in group.nodes:
         op = facts.op_by_node.get(node)
         if op is not None:
-            operands = (*facts.input_values(op), *facts.output_values(op))
+            operands = (*facts.get_input_values(op), *facts.get_output_values(op))
             total += sum(value.bytes for value in operands if not value.is_parameter)
     return facts.calls * total
 

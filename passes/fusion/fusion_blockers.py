@@ -15,10 +15,10 @@ import torch
 from frx_graph.capture.captured_graph import GraphBreak, Phase
 from frx_graph.facts.graph_facts import OpFacts
 from frx_graph.facts.operator_families import MATRIX_PRODUCTS, is_collective
-from frx_graph.passes.costs.operator_costs import compute_dtype
-from frx_graph.passes.costs.operator_traffic import operand_bytes
+from frx_graph.passes.costs.operator_costs import find_compute_dtype
+from frx_graph.passes.costs.operator_traffic import count_operand_bytes
 from frx_graph.passes.fusion.fusion_groups import Dataflow, FusionGroup, Kernels
-from frx_graph.passes.fusion.fusion_roles import FusionRole, crosses_devices
+from frx_graph.passes.fusion.fusion_roles import FusionRole, is_device_transfer
 
 
 class Blocker(enum.StrEnum):
@@ -62,26 +62,26 @@ _HALF = (torch.bfloat16, torch.float16)
 _SCATTERS = frozenset({"index_put", "index_add", "index_copy", "scatter", "scatter_add", "scatter_reduce"})
 
 
-def blocked_fusions(kernels: Kernels, breaks: Sequence[GraphBreak], inner: str) -> list[BlockedFusion]:
+def find_blocked_fusions(kernels: Kernels, breaks: Sequence[GraphBreak], inner: str) -> list[BlockedFusion]:
     """Return every place of one graph, in no particular order."""
     return [
-        *_library_epilogues(kernels),
-        *_shared_operands(kernels.flow),
-        *_reduction_barriers(kernels),
-        *_sliced_results(kernels.flow, inner),
-        *_walls(kernels),
-        *_graph_break(kernels.flow, breaks),
+        *_find_library_epilogues(kernels),
+        *_find_shared_operands(kernels.flow),
+        *_find_reduction_barriers(kernels),
+        *_find_sliced_results(kernels.flow, inner),
+        *_find_barriers(kernels),
+        *_find_graph_break(kernels.flow, breaks),
     ]
 
 
-def _library_epilogues(kernels: Kernels) -> Iterator[BlockedFusion]:
+def _find_library_epilogues(kernels: Kernels) -> Iterator[BlockedFusion]:
     """Yield one product for each group of pointwise operators: two products cannot have the same epilogue."""
     taken: set[str] = set()
     for op in kernels.flow.facts.ops:
-        group = kernels.sole_group(op.outputs[0]) if op.operator in _WITH_EPILOGUE and op.outputs else None
+        group = kernels.find_sole_group(op.outputs[0]) if op.operator in _WITH_EPILOGUE and op.outputs else None
         if group is None or group.phase is not op.phase or group.ops[0].node in taken:
             continue
-        readers = kernels.reading(op.outputs[0])
+        readers = kernels.list_readers(op.outputs[0])
         if all(_can_be_epilogue(op, reader, kernels.flow) for reader in readers):
             taken.add(group.ops[0].node)
             result = kernels.flow.facts.values[op.outputs[0]]
@@ -100,24 +100,26 @@ def _can_be_epilogue(op: OpFacts, reader: OpFacts, flow: Dataflow) -> bool:
     if device == "cuda":
         return True
     name = reader.operator.rpartition(".")[2].removesuffix("_")
-    return not flow.facts.train and name in _ONEDNN_EPILOGUES and _onednn_takes(op, reader, flow)
+    return not flow.facts.train and name in _ONEDNN_EPILOGUES and _can_fuse_in_onednn(op, reader, flow)
 
 
-def _onednn_takes(op: OpFacts, reader: OpFacts, flow: Dataflow) -> bool:
+def _can_fuse_in_onednn(op: OpFacts, reader: OpFacts, flow: Dataflow) -> bool:
     """Return True for calls that run in oneDNN: 2-D and 3-D convolutions, and linears in half precision without
     broadcast additions."""
     values = flow.facts.values
     if op.operator == "aten.convolution":
         return len(values[op.outputs[0]].shape) in (4, 5)
-    if op.operator not in ("aten.mm", "aten.addmm") or compute_dtype(op, flow.facts) not in _HALF:
+    if op.operator not in ("aten.mm", "aten.addmm") or find_compute_dtype(op, flow.facts) not in _HALF:
         return False
     return all(values[name].numel == values[op.outputs[0]].numel for name in reader.inputs)
 
 
-def _shared_operands(flow: Dataflow) -> Iterator[BlockedFusion]:
+def _find_shared_operands(flow: Dataflow) -> Iterator[BlockedFusion]:
     """Yield products of one activation with several weights, such as query, key and value of attention."""
     for root, readers in flow.readers.items():
-        products = [op for op, name in readers if op.phase is Phase.FORWARD and _weighs(op, name, root, flow)]
+        products = [
+            op for op, name in readers if op.phase is Phase.FORWARD and _is_weight_product(op, name, root, flow)
+        ]
         if len(products) > 1:
             operand = flow.facts.values[root]
             yield BlockedFusion(
@@ -129,26 +131,28 @@ def _shared_operands(flow: Dataflow) -> Iterator[BlockedFusion]:
             )
 
 
-def _weighs(op: OpFacts, operand: str, root: str, flow: Dataflow) -> bool:
+def _is_weight_product(op: OpFacts, operand: str, root: str, flow: Dataflow) -> bool:
     """Return True for a product of all of `operand`, on the left, with a parameter."""
     if op.operator not in ("aten.mm", "aten.addmm"):
         return False
     values = flow.facts.values
     left, right = op.inputs[-2:]
-    return left == operand and values[flow.root(right)].is_parameter and values[left].numel == values[root].numel
+    return left == operand and values[flow.get_root(right)].is_parameter and values[left].numel == values[root].numel
 
 
-def _reduction_barriers(kernels: Kernels) -> Iterator[BlockedFusion]:
+def _find_reduction_barriers(kernels: Kernels) -> Iterator[BlockedFusion]:
     flow = kernels.flow
     for first in kernels.groups:
         for op in first.ops:
             if flow.roles[op.node] is not FusionRole.REDUCTION:
                 continue
             reduced = max((flow.facts.values[name].numel for name in op.inputs), default=0)
-            numbers = {kernels.number_of.get(reader.node) for name in op.outputs for reader in kernels.reading(name)}
+            numbers = {
+                kernels.number_of.get(reader.node) for name in op.outputs for reader in kernels.list_readers(name)
+            }
             for number in sorted(number for number in numbers if number is not None):
                 second = kernels.groups[number]
-                saved = _twice_needed_bytes(kernels, first, second, reduced) if second.phase is first.phase else 0
+                saved = _count_shared_bytes(kernels, first, second, reduced) if second.phase is first.phase else 0
                 if saved:
                     yield BlockedFusion(
                         Blocker.REDUCTION,
@@ -159,16 +163,16 @@ def _reduction_barriers(kernels: Kernels) -> Iterator[BlockedFusion]:
                     )
 
 
-def _twice_needed_bytes(kernels: Kernels, first: FusionGroup, second: FusionGroup, least: int) -> int:
+def _count_shared_bytes(kernels: Kernels, first: FusionGroup, second: FusionGroup, least: int) -> int:
     """Return the extra traffic of tensors with at least `least` elements that both groups need: the second reading, and
     the writing if nothing else reads them."""
     flow = kernels.flow
     numbers = {kernels.number_of[first.ops[0].node], kernels.number_of[second.ops[0].node]}
     total = 0
-    for root in dict.fromkeys(flow.root(name) for op in second.ops for name in op.inputs):
+    for root in dict.fromkeys(flow.get_root(name) for op in second.ops for name in op.inputs):
         value = flow.facts.values[root]
-        maker = flow.maker(root)
-        readers = {kernels.number_of.get(op.node) for op in kernels.reading(root)}
+        maker = flow.find_maker(root)
+        readers = {kernels.number_of.get(op.node) for op in kernels.list_readers(root)}
         made = maker is not None and kernels.number_of.get(maker.node) == kernels.number_of[first.ops[0].node]
         if value.numel < least or not (made or readers >= numbers):
             continue
@@ -177,7 +181,7 @@ def _twice_needed_bytes(kernels: Kernels, first: FusionGroup, second: FusionGrou
     return total
 
 
-def _sliced_results(flow: Dataflow, inner: str) -> Iterator[BlockedFusion]:
+def _find_sliced_results(flow: Dataflow, inner: str) -> Iterator[BlockedFusion]:
     """Yield operators whose result is read at most by half. A compiler that inlines pointwise operators computes only
     what is needed."""
     for op in flow.facts.ops:
@@ -191,7 +195,7 @@ def _sliced_results(flow: Dataflow, inner: str) -> Iterator[BlockedFusion]:
         if 0 < 2 * read <= result.numel and result.name not in flow.returned:
             needed = read / result.numel
             moved = result.bytes + sum(
-                operand_bytes(op, flow.facts.values[name], flow.facts)
+                count_operand_bytes(op, flow.facts.values[name], flow.facts)
                 for name in dict.fromkeys(op.inputs)
                 if flow.facts.values[name].numel == result.numel
             )
@@ -204,45 +208,45 @@ def _sliced_results(flow: Dataflow, inner: str) -> Iterator[BlockedFusion]:
             )
 
 
-def _walls(kernels: Kernels) -> Iterator[BlockedFusion]:
+def _find_barriers(kernels: Kernels) -> Iterator[BlockedFusion]:
     """Yield operators that fuse with nothing, between operators that would fuse with each other."""
     flow = kernels.flow
     for op in flow.facts.ops:
-        blocker = _wall(op, flow)
+        blocker = _classify_barrier(op, flow)
         if blocker is None:
             continue
-        made = [name for name in dict.fromkeys(map(flow.root, op.inputs)) if _made_for(name, op, kernels)]
-        used = [name for name in op.outputs if kernels.sole_group(name) is not None]
+        made = [name for name in dict.fromkeys(map(flow.get_root, op.inputs)) if _is_made_for(name, op, kernels)]
+        used = [name for name in op.outputs if kernels.find_sole_group(name) is not None]
         saved = 2 * sum(flow.facts.values[name].bytes for name in (*made, *used))
         if saved:
-            neighbours = (*(maker for name in made if (maker := flow.maker(name))), op)
-            behind = tuple(reader for name in used for reader in kernels.reading(name))
-            yield BlockedFusion(blocker, op, (*neighbours, *behind), saved, _wall_detail(made, used))
+            neighbours = (*(maker for name in made if (maker := flow.find_maker(name))), op)
+            behind = tuple(reader for name in used for reader in kernels.list_readers(name))
+            yield BlockedFusion(blocker, op, (*neighbours, *behind), saved, _describe_barrier(made, used))
 
 
-def _wall(op: OpFacts, flow: Dataflow) -> Blocker | None:
+def _classify_barrier(op: OpFacts, flow: Dataflow) -> Blocker | None:
     if op.phase is not Phase.FORWARD or flow.roles[op.node] is not FusionRole.BARRIER:
         return None
     if op.opaque:
         return None if is_collective(op.operator) else Blocker.OPAQUE
-    if crosses_devices(op, flow.facts):
+    if is_device_transfer(op, flow.facts):
         return Blocker.DEVICE
     return Blocker.INDEX if op.operator.partition(".")[2].removesuffix("_") in _SCATTERS else None
 
 
-def _made_for(root: str, op: OpFacts, kernels: Kernels) -> bool:
+def _is_made_for(root: str, op: OpFacts, kernels: Kernels) -> bool:
     """Return True if a fusible operator made `root` for `op` alone."""
-    maker = kernels.flow.maker(root)
-    alone = [reader.node for reader in kernels.reading(root)] == [op.node] and root not in kernels.flow.returned
+    maker = kernels.flow.find_maker(root)
+    alone = [reader.node for reader in kernels.list_readers(root)] == [op.node] and root not in kernels.flow.returned
     return alone and maker is not None and maker.node in kernels.number_of and maker.phase is op.phase
 
 
-def _wall_detail(made: Sequence[str], used: Sequence[str]) -> str:
+def _describe_barrier(made: Sequence[str], used: Sequence[str]) -> str:
     sides = [text for names, text in ((made, "what is made for it"), (used, "what it returns")) if names]
     return f"{' and '.join(sides)} goes through memory"
 
 
-def _graph_break(flow: Dataflow, breaks: Sequence[GraphBreak]) -> Iterator[BlockedFusion]:
+def _find_graph_break(flow: Dataflow, breaks: Sequence[GraphBreak]) -> Iterator[BlockedFusion]:
     """Yield the break at which this graph ends, if fusible operators made its results.
 
     That is the nearest break behind all lines of a function that the graph covers in part.
@@ -255,8 +259,8 @@ def _graph_break(flow: Dataflow, breaks: Sequence[GraphBreak]) -> Iterator[Block
     if not after:
         return
     found = min(after, key=lambda b: b.site.line)
-    makers = [(root, flow.maker(root)) for root in sorted(flow.returned)]
-    crossing = [(root, maker) for root, maker in makers if maker is not None and flow.fuses(maker)]
+    makers = [(root, flow.find_maker(root)) for root in sorted(flow.returned)]
+    crossing = [(root, maker) for root, maker in makers if maker is not None and flow.is_fusible(maker)]
     saved = 2 * sum(flow.facts.values[root].bytes for root, _ in crossing)
     if saved:
         ops = tuple(maker for _, maker in crossing)

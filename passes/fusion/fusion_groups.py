@@ -14,8 +14,8 @@ from functools import cached_property
 from frx_graph.capture.captured_graph import InputKind, Phase
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts
 from frx_graph.passes.costs.operator_costs import OpCost
-from frx_graph.passes.costs.operator_traffic import operand_bytes
-from frx_graph.passes.fusion.fusion_roles import FUSIBLE, FusionRole, fusion_role
+from frx_graph.passes.costs.operator_traffic import count_operand_bytes
+from frx_graph.passes.fusion.fusion_roles import FUSIBLE, FusionRole, classify_fusion_role
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,32 +41,32 @@ class Dataflow:
 
     def __init__(self, facts: GraphFacts) -> None:
         self.facts = facts
-        self.roles: Mapping[str, FusionRole] = {op.node: fusion_role(op, facts) for op in facts.ops}
+        self.roles: Mapping[str, FusionRole] = {op.node: classify_fusion_role(op, facts) for op in facts.ops}
         self.readers: dict[str, list[tuple[OpFacts, str]]] = {}
         """Root → the operators that read it, each with the value that it reads."""
         self._root_of: dict[str, str] = {}
         for op in facts.ops:
             if self.roles[op.node] is FusionRole.TRANSPARENT:
-                self._root_of.update((name, self.root(op.inputs[0])) for name in op.outputs if op.inputs)
+                self._root_of.update((name, self.get_root(op.inputs[0])) for name in op.outputs if op.inputs)
             else:
                 for name in dict.fromkeys(op.inputs):
-                    self.readers.setdefault(self.root(name), []).append((op, name))
-        self.returned = {self.root(name) for name in facts.outputs}
+                    self.readers.setdefault(self.get_root(name), []).append((op, name))
+        self.returned = {self.get_root(name) for name in facts.outputs}
 
-    def root(self, value: str) -> str:
+    def get_root(self, value: str) -> str:
         """Return the root of `value`, which may be `value` itself."""
         return self._root_of.get(value, value)
 
-    def maker(self, root: str) -> OpFacts | None:
+    def find_maker(self, root: str) -> OpFacts | None:
         """Return the operator that made a root; None for an input and for memory that was only allocated."""
-        producer = self.facts.producer(root)
-        return producer if producer is not None and self.fuses_or_stops(producer) else None
+        producer = self.facts.get_producer(root)
+        return producer if producer is not None and self.is_opaque_or_fusible(producer) else None
 
-    def fuses_or_stops(self, op: OpFacts) -> bool:
+    def is_opaque_or_fusible(self, op: OpFacts) -> bool:
         """Return False for views, allocations and layout copies."""
         return self.roles[op.node] is not FusionRole.TRANSPARENT
 
-    def fuses(self, op: OpFacts) -> bool:
+    def is_fusible(self, op: OpFacts) -> bool:
         """Return True for operators that can share a kernel with others."""
         return self.roles[op.node] in FUSIBLE
 
@@ -83,42 +83,42 @@ class Kernels:
         """Node → position of its group; nodes that fuse with nothing have none."""
         return {op.node: number for number, group in enumerate(self.groups) for op in group.ops}
 
-    def reading(self, root: str) -> list[OpFacts]:
+    def list_readers(self, root: str) -> list[OpFacts]:
         """Return the operators that read a root."""
         return [op for op, _ in self.flow.readers.get(root, ())]
 
-    def sole_group(self, root: str) -> FusionGroup | None:
+    def find_sole_group(self, root: str) -> FusionGroup | None:
         """Return the group that holds every reader of `root`; None for several, none, or the program's caller."""
-        numbers = {self.number_of.get(op.node) for op in self.reading(root)}
+        numbers = {self.number_of.get(op.node) for op in self.list_readers(root)}
         number = numbers.pop() if len(numbers) == 1 and root not in self.flow.returned else None
         return None if number is None else self.groups[number]
 
 
-def kernel_levels(flow: Dataflow) -> dict[str, int]:
+def compute_kernel_levels(flow: Dataflow) -> dict[str, int]:
     """Return the number of kernels that must finish before each operator, as late as its consumers allow."""
-    levels = _earliest_levels(flow)
+    levels = _compute_earliest_levels(flow)
     for op in reversed(flow.facts.ops):
-        if flow.fuses(op) and not _touches_mutated_memory(op, flow.facts):
-            latest = _latest_level(op, flow, levels)
+        if flow.is_fusible(op) and not _touches_mutated_memory(op, flow.facts):
+            latest = _compute_latest_level(op, flow, levels)
             if latest is not None:
                 levels[op.node] = max(levels[op.node], latest)
     return levels
 
 
-def _earliest_levels(flow: Dataflow) -> dict[str, int]:
+def _compute_earliest_levels(flow: Dataflow) -> dict[str, int]:
     levels: dict[str, int] = {}
     ready: dict[str, int] = {}
     written: dict[int, int] = {}
     touched: dict[int, int] = {}
     values = flow.facts.values
     for op in flow.facts.ops:
-        if not flow.fuses_or_stops(op):
+        if not flow.is_opaque_or_fusible(op):
             continue
-        roots = [flow.root(name) for name in op.inputs]
+        roots = [flow.get_root(name) for name in op.inputs]
         level = max((max(ready.get(root, 0), written.get(values[root].storage, 0)) for root in roots), default=0)
         level = max((level, *(touched.get(values[name].storage, 0) for name in op.mutates)))
         role = flow.roles[op.node]
-        if role is FusionRole.STATISTICS and any(_fuses_at(flow, root, level, levels) for root in roots):
+        if role is FusionRole.STATISTICS and any(_is_fused_at(flow, root, level, levels) for root in roots):
             level += 1
         levels[op.node] = level
         done = level + 1 if role in (FusionRole.BARRIER, FusionRole.REDUCTION) else level
@@ -130,12 +130,12 @@ def _earliest_levels(flow: Dataflow) -> dict[str, int]:
     return levels
 
 
-def _fuses_at(flow: Dataflow, root: str, level: int, levels: Mapping[str, int]) -> bool:
-    maker = flow.maker(root)
-    return maker is not None and flow.fuses(maker) and levels[maker.node] == level
+def _is_fused_at(flow: Dataflow, root: str, level: int, levels: Mapping[str, int]) -> bool:
+    maker = flow.find_maker(root)
+    return maker is not None and flow.is_fusible(maker) and levels[maker.node] == level
 
 
-def _latest_level(op: OpFacts, flow: Dataflow, levels: Mapping[str, int]) -> int | None:
+def _compute_latest_level(op: OpFacts, flow: Dataflow, levels: Mapping[str, int]) -> int | None:
     """Return the level of the first consumer in the same phase, less one if it needs the finished result; None without
     such a consumer."""
     waits = 1 if flow.roles[op.node] is FusionRole.REDUCTION else 0
@@ -152,25 +152,25 @@ def _touches_mutated_memory(op: OpFacts, facts: GraphFacts) -> bool:
     return any(facts.values[name].mutated for name in (*op.inputs, *op.outputs))
 
 
-def kernels_of(facts: GraphFacts, costs: Mapping[str, OpCost]) -> Kernels:
+def partition_kernels(facts: GraphFacts, costs: Mapping[str, OpCost]) -> Kernels:
     """Return the kernels of a graph, groups in execution order; every fusible operator is in exactly one.
 
     `costs` is `op_costs(facts)`. Linear in the size of the graph.
     """
     flow = Dataflow(facts)
-    levels = kernel_levels(flow)
-    fusible = [op for op in flow.facts.ops if flow.fuses(op)]
+    levels = compute_kernel_levels(flow)
+    fusible = [op for op in flow.facts.ops if flow.is_fusible(op)]
     union = _DisjointSets(op.node for op in fusible)
     for root, readers in flow.readers.items():
-        maker = flow.maker(root)
-        members = [op for op, _ in readers if flow.fuses(op)]
-        if maker is not None and flow.fuses(maker):
+        maker = flow.find_maker(root)
+        members = [op for op, _ in readers if flow.is_fusible(op)]
+        if maker is not None and flow.is_fusible(maker):
             _join(union, levels, ((maker, op) for op in members))
-        _join(union, levels, _alike(flow, root, members))
+        _join(union, levels, _pair_similar_readers(flow, root, members))
     by_group: dict[str, list[OpFacts]] = {}
     for op in fusible:
         by_group.setdefault(union.find(op.node), []).append(op)
-    saved = _saved_bytes(flow, {node: union.find(node) for node in levels if node in union})
+    saved = _count_saved_bytes(flow, {node: union.find(node) for node in levels if node in union})
     groups = tuple(
         FusionGroup(
             ops=tuple(ops),
@@ -190,7 +190,7 @@ def _join(union: _DisjointSets, levels: Mapping[str, int], pairs: Iterable[tuple
             union.join(first.node, second.node)
 
 
-def _alike(flow: Dataflow, root: str, members: list[OpFacts]) -> Iterable[tuple[OpFacts, OpFacts]]:
+def _pair_similar_readers(flow: Dataflow, root: str, members: list[OpFacts]) -> Iterable[tuple[OpFacts, OpFacts]]:
     """Yield neighbouring readers of one tensor that have the same number of elements: they fuse horizontally. Weights
     and single numbers, which many read, do not count."""
     value = flow.facts.values[root]
@@ -198,23 +198,25 @@ def _alike(flow: Dataflow, root: str, members: list[OpFacts]) -> Iterable[tuple[
         return
     last: dict[tuple[int, Phase], OpFacts] = {}
     for op in members:
-        size = max((out.numel for out in flow.facts.output_values(op)), default=0)
+        size = max((out.numel for out in flow.facts.get_output_values(op)), default=0)
         if (size, op.phase) in last:
             yield last[size, op.phase], op
         last[size, op.phase] = op
 
 
-def _saved_bytes(flow: Dataflow, group_of: Mapping[str, str]) -> dict[str, int]:
+def _count_saved_bytes(flow: Dataflow, group_of: Mapping[str, str]) -> dict[str, int]:
     """Return the traffic that each group avoids as one kernel: repeated reads, reads of its own results, and writes of
     what nothing outside needs."""
     saved: dict[str, int] = {}
     for root, readers in flow.readers.items():
-        maker = flow.maker(root)
+        maker = flow.find_maker(root)
         own = group_of.get(maker.node) if maker is not None else None
         reads: dict[str, list[int]] = {}
         for op, name in readers:
             if op.node in group_of:
-                reads.setdefault(group_of[op.node], []).append(operand_bytes(op, flow.facts.values[name], flow.facts))
+                reads.setdefault(group_of[op.node], []).append(
+                    count_operand_bytes(op, flow.facts.values[name], flow.facts)
+                )
         for group, amounts in reads.items():
             saved[group] = saved.get(group, 0) + sum(amounts) - (0 if group == own else max(amounts))
         inside = own is not None and all(group_of.get(op.node) == own for op, _ in readers)

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts
 from frx_graph.facts.operator_families import LAYOUT_COPIES
-from frx_graph.passes.costs.operator_traffic import allocates
+from frx_graph.passes.costs.operator_traffic import is_allocation
 
 
 class FusionRole(enum.StrEnum):
@@ -76,14 +76,14 @@ _BATCH_NORM_TRAINING = 5
 """Position of `training` in the forward batch norms."""
 
 
-def fusion_role(op: OpFacts, facts: GraphFacts) -> FusionRole:
+def classify_fusion_role(op: OpFacts, facts: GraphFacts) -> FusionRole:
     """Return the role of one call."""
     if op.opaque:
         return FusionRole.BARRIER
     name = op.operator.rpartition(".")[2].removesuffix("_")
-    if op.view or name == "_unsafe_view" or allocates(op) or is_layout_copy(op, facts):
+    if op.view or name == "_unsafe_view" or is_allocation(op) or is_layout_copy(op, facts):
         return FusionRole.TRANSPARENT
-    if crosses_devices(op, facts):
+    if is_device_transfer(op, facts):
         return FusionRole.BARRIER
     if name in _STATISTICS_NORMS:
         stored = name.endswith("batch_norm") and op.args[_BATCH_NORM_TRAINING : _BATCH_NORM_TRAINING + 1] == (False,)
@@ -92,9 +92,9 @@ def fusion_role(op: OpFacts, facts: GraphFacts) -> FusionRole:
         return FusionRole.ROW_REDUCTION
     if name in _SOFTMAXES:
         dims = op.args[_SOFTMAXES[name]]
-        return _reduction_role(facts.values[op.inputs[0]], (dims,) if isinstance(dims, int) else None, after=True)
+        return _classify_reduction(facts.values[op.inputs[0]], (dims,) if isinstance(dims, int) else None, after=True)
     if name in _REDUCTIONS and len(op.inputs) == 1:
-        return _reduction_role(facts.values[op.inputs[0]], _reduced_dims(op, name), after=False)
+        return _classify_reduction(facts.values[op.inputs[0]], _get_reduced_dims(op, name), after=False)
     return FusionRole.POINTWISE if op.pointwise or name in _POINTWISE_IN_EFFECT else FusionRole.BARRIER
 
 
@@ -106,13 +106,13 @@ def is_layout_copy(op: OpFacts, facts: GraphFacts) -> bool:
     return source.dtype is result.dtype and source.device == result.device
 
 
-def crosses_devices(op: OpFacts, facts: GraphFacts) -> bool:
+def is_device_transfer(op: OpFacts, facts: GraphFacts) -> bool:
     """Return True if tensors of rank 1 and more are on several devices, so that the operator moves data."""
-    values = (*facts.input_values(op), *facts.output_values(op))
+    values = (*facts.get_input_values(op), *facts.get_output_values(op))
     return len({value.device for value in values if value.shape}) > 1
 
 
-def _reduction_role(value: ValueFacts, dims: Iterable[int] | None, *, after: bool) -> FusionRole:
+def _classify_reduction(value: ValueFacts, dims: Iterable[int] | None, *, after: bool) -> FusionRole:
     """Return the role of a reduction. `after`: it reads its operand again once it has reduced it, as softmax does."""
     rank = len(value.shape)
     reduced = set(range(rank)) if dims is None else {dim % rank for dim in dims} if rank else set()
@@ -124,7 +124,7 @@ def _reduction_role(value: ValueFacts, dims: Iterable[int] | None, *, after: boo
     return FusionRole.STATISTICS if after else FusionRole.REDUCTION
 
 
-def _reduced_dims(op: OpFacts, name: str) -> tuple[int, ...] | None:
+def _get_reduced_dims(op: OpFacts, name: str) -> tuple[int, ...] | None:
     """Return the dimensions that a reduction removes; None for all."""
     if name == "_adaptive_avg_pool2d":
         return (-2, -1)

@@ -3,7 +3,7 @@
 An order names a tensor's dimensions from the outermost to the innermost in memory: `(0, 2, 3, 1)` is channels-last.
 A dimension of size 1 has no place of its own, so two orders are the same if they are the same without those;
 `canonical` gives the one spelling that `facts.layout.dimension_order` has, too. Operands are taken to be dense, with
-the strides of `named_order`: views that merge dimensions refuse tensors with gaps, and kernels that look for
+the strides of `match_memory_format`: views that merge dimensions refuse tensors with gaps, and kernels that look for
 channels-last look at the strides of dimensions of size 1. Sizes may be the hints of symbolic ones.
 """
 
@@ -12,22 +12,22 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from frx_graph.facts.graph_facts import Argument, OpFacts
-from frx_graph.facts.layout import CHANNELS_LAST_ORDER, dimension_order, strides_for_order
-from frx_graph.facts.operator_overload import argument_of
+from frx_graph.facts.layout import CHANNELS_LAST_ORDER, get_dimension_order, make_ordered_strides
+from frx_graph.facts.operator_overload import get_argument
 from frx_graph.rules.layout_operator import DimensionMap, LayoutOperator, Needs
 
 Order = tuple[int, ...]
 Shape = tuple[int, ...]
 
 
-def mapped_order(kind: DimensionMap, op: OpFacts, shape: Shape, order: Order, result: Shape) -> Order | None:
+def map_order(kind: DimensionMap, op: OpFacts, shape: Shape, order: Order, result: Shape) -> Order | None:
     """Return the result's order by the map alone; None if the sizes do not fit the map, or a view of that shape would
     need a copy. Raises `ValueError` if `order` is no order of `shape`."""
     if sorted(order) != list(range(len(shape))):
         raise ValueError(f"{order} is no order of the dimensions of {shape}")
     if kind is DimensionMap.REGROUP:
-        return _regrouped(shape, order, result)
-    sources = dimension_sources(kind, op, shape, len(result))
+        return _map_regrouping(shape, order, result)
+    sources = find_dimension_sources(kind, op, shape, len(result))
     if sources is None or len(sources) != len(result):
         return None
     if kind is DimensionMap.EXPAND and any(
@@ -37,42 +37,42 @@ def mapped_order(kind: DimensionMap, op: OpFacts, shape: Shape, order: Order, re
     place = {source: dim for dim, source in enumerate(sources) if source is not None}
     mapped = [place[dim] for dim in order if dim in place]
     for dim, source in enumerate(sources):
-        if source is None and not _put_outside_next(mapped, dim, result):
+        if source is None and not _insert_before_next(mapped, dim, result):
             return None
-    return canonical(result, mapped)
+    return canonicalize_order(result, mapped)
 
 
-def dimension_sources(kind: DimensionMap, op: OpFacts, shape: Shape, rank: int) -> tuple[int | None, ...] | None:
+def find_dimension_sources(kind: DimensionMap, op: OpFacts, shape: Shape, rank: int) -> tuple[int | None, ...] | None:
     """Return for each dimension of a result its source dimension in the operand, None for a new one. None if the map is
     not one of dimensions, or the operator lacks its arguments. `rank` is the result's."""
     compute = _SOURCES.get(kind)
     return None if compute is None else compute(op, shape, rank)
 
 
-def computes_right(row: LayoutOperator, shape: Shape, order: Order) -> bool:
+def supports_order(row: LayoutOperator, shape: Shape, order: Order) -> bool:
     """Return True if the operator's eager kernel takes operands in this order."""
     if row.needs is Needs.LAST_INNERMOST:
         return order[-1] == len(order) - 1
     if row.needs is Needs.MEMORY_FORMAT:
-        return canonical(shape, order) in list_memory_formats(shape)
+        return canonicalize_order(shape, order) in list_memory_formats(shape)
     return True
 
 
-def canonical(shape: Shape, order: Sequence[int]) -> Order:
+def canonicalize_order(shape: Shape, order: Sequence[int]) -> Order:
     """Return the same order, with dimensions of size 1 beside their left neighbours."""
-    return dimension_order(shape, strides_for_order(shape, order))
+    return get_dimension_order(shape, make_ordered_strides(shape, order))
 
 
-def plain_order(shape: Shape) -> Order:
+def make_plain_order(shape: Shape) -> Order:
     """Return the row-major order."""
     return tuple(range(len(shape)))
 
 
-def named_order(shape: Shape, order: Order) -> Order:
+def match_memory_format(shape: Shape, order: Order) -> Order:
     """Return the order as torch's own copies make it if it is channels-last for `shape`: kernels check the strides of
     dimensions of size 1, too."""
-    own = canonical(shape, order)
-    if own != plain_order(shape) and own in list_memory_formats(shape):
+    own = canonicalize_order(shape, order)
+    if own != make_plain_order(shape) and own in list_memory_formats(shape):
         return CHANNELS_LAST_ORDER[len(shape)]
     return own
 
@@ -80,11 +80,11 @@ def named_order(shape: Shape, order: Order) -> Order:
 def list_memory_formats(shape: Shape) -> set[Order]:
     """Return plain and, for ranks 4 and 5, channels-last: the orders that torch's kernels ask for. They can be
     equal."""
-    orders = {plain_order(shape)}
-    return orders | {canonical(shape, CHANNELS_LAST_ORDER[len(shape)])} if len(shape) in (4, 5) else orders
+    orders = {make_plain_order(shape)}
+    return orders | {canonicalize_order(shape, CHANNELS_LAST_ORDER[len(shape)])} if len(shape) in (4, 5) else orders
 
 
-def _put_outside_next(mapped: list[int], dim: int, result: Shape) -> bool:
+def _insert_before_next(mapped: list[int], dim: int, result: Shape) -> bool:
     """Put the new dimension into `mapped`, outside of the one that follows it. False if it is long and the last, whose
     place torch does not derive from the operand's order."""
     if dim + 1 in mapped:
@@ -94,7 +94,7 @@ def _put_outside_next(mapped: list[int], dim: int, result: Shape) -> bool:
     return result[dim] == 1
 
 
-def view_strides(shape: Shape, strides: Sequence[int], result: Shape) -> tuple[int, ...] | None:
+def compute_view_strides(shape: Shape, strides: Sequence[int], result: Shape) -> tuple[int, ...] | None:
     """Return the strides of a view of shape `result`, by torch's own rule (`aten/src/ATen/TensorUtils.cpp`,
     `computeStride`); None if a copy is needed. For tensors with elements."""
     if not shape:
@@ -116,75 +116,75 @@ def view_strides(shape: Shape, strides: Sequence[int], result: Shape) -> tuple[i
     return tuple(found) if view < 0 else None
 
 
-def _regrouped(shape: Shape, order: Order, result: Shape) -> Order | None:
-    found = view_strides(shape, strides_for_order(shape, order), result)
-    return None if found is None else dimension_order(result, found)
+def _map_regrouping(shape: Shape, order: Order, result: Shape) -> Order | None:
+    found = compute_view_strides(shape, make_ordered_strides(shape, order), result)
+    return None if found is None else get_dimension_order(result, found)
 
 
-def _same(_op: OpFacts, shape: Shape, _rank: int) -> tuple[int | None, ...]:
+def _map_same(_op: OpFacts, shape: Shape, _rank: int) -> tuple[int | None, ...]:
     return tuple(range(len(shape)))
 
 
-def _permuted(op: OpFacts, shape: Shape, _rank: int) -> tuple[int | None, ...] | None:
-    dims = _dimensions(argument_of(op, "dims"), len(shape))
+def _map_permute(op: OpFacts, shape: Shape, _rank: int) -> tuple[int | None, ...] | None:
+    dims = _normalize_dims(get_argument(op, "dims"), len(shape))
     return dims if dims is not None and len(dims) == len(shape) else None
 
 
-def _transposed(op: OpFacts, shape: Shape, _rank: int) -> tuple[int | None, ...]:
+def _map_transpose(op: OpFacts, shape: Shape, _rank: int) -> tuple[int | None, ...]:
     dims = list(range(len(shape)))
     if len(shape) < 2:
         return tuple(dims)
-    first, second = (argument_of(op, name) for name in ("dim0", "dim1"))
+    first, second = (get_argument(op, name) for name in ("dim0", "dim1"))
     a, b = (first, second) if isinstance(first, int) and isinstance(second, int) else (-2, -1)
     dims[a], dims[b] = dims[b], dims[a]
     return tuple(dims)
 
 
-def _inserted(op: OpFacts, shape: Shape, _rank: int) -> tuple[int | None, ...] | None:
-    dim = argument_of(op, "dim")
+def _map_unsqueeze(op: OpFacts, shape: Shape, _rank: int) -> tuple[int | None, ...] | None:
+    dim = get_argument(op, "dim")
     if not isinstance(dim, int):
         return None
     place = dim % (len(shape) + 1)
     return (*range(place), None, *range(place, len(shape)))
 
 
-def _squeezed(op: OpFacts, shape: Shape, _rank: int) -> tuple[int | None, ...] | None:
-    given = argument_of(op, "dim")
-    dims = plain_order(shape) if given is None else _dimensions(given, len(shape))
+def _map_squeeze(op: OpFacts, shape: Shape, _rank: int) -> tuple[int | None, ...] | None:
+    given = get_argument(op, "dim")
+    dims = make_plain_order(shape) if given is None else _normalize_dims(given, len(shape))
     return None if dims is None else tuple(d for d in range(len(shape)) if d not in dims or shape[d] != 1)
 
 
-def _reduced(op: OpFacts, shape: Shape, rank: int) -> tuple[int | None, ...] | None:
-    dims = _dimensions(argument_of(op, "dim"), len(shape)) or plain_order(shape)
-    if argument_of(op, "keepdim") is True:
+def _map_reduction(op: OpFacts, shape: Shape, rank: int) -> tuple[int | None, ...] | None:
+    dims = _normalize_dims(get_argument(op, "dim"), len(shape)) or make_plain_order(shape)
+    if get_argument(op, "keepdim") is True:
         return tuple(range(len(shape)))
     return tuple(dim for dim in range(len(shape)) if dim not in dims) if rank < len(shape) else None
 
 
-def _selected(op: OpFacts, shape: Shape, _rank: int) -> tuple[int | None, ...] | None:
-    dim = argument_of(op, "dim")
+def _map_select(op: OpFacts, shape: Shape, _rank: int) -> tuple[int | None, ...] | None:
+    dim = get_argument(op, "dim")
     return tuple(d for d in range(len(shape)) if d != dim % len(shape)) if isinstance(dim, int) else None
 
 
-def _expanded(_op: OpFacts, shape: Shape, rank: int) -> tuple[int | None, ...] | None:
+def _map_expand(_op: OpFacts, shape: Shape, rank: int) -> tuple[int | None, ...] | None:
     added = rank - len(shape)
     return (*(None,) * added, *range(len(shape))) if added >= 0 else None
 
 
 _SOURCES: Mapping[DimensionMap, Callable[[OpFacts, Shape, int], tuple[int | None, ...] | None]] = {
-    DimensionMap.SAME: _same,
-    DimensionMap.PERMUTE: _permuted,
-    DimensionMap.TRANSPOSE: _transposed,
-    DimensionMap.UNSQUEEZE: _inserted,
-    DimensionMap.SQUEEZE: _squeezed,
-    DimensionMap.REDUCE: _reduced,
-    DimensionMap.SELECT: _selected,
-    DimensionMap.EXPAND: _expanded,
-    DimensionMap.STACK: _inserted,
+    DimensionMap.SAME: _map_same,
+    DimensionMap.PERMUTE: _map_permute,
+    DimensionMap.TRANSPOSE: _map_transpose,
+    DimensionMap.UNSQUEEZE: _map_unsqueeze,
+    DimensionMap.SQUEEZE: _map_squeeze,
+    DimensionMap.REDUCE: _map_reduction,
+    DimensionMap.SELECT: _map_select,
+    DimensionMap.EXPAND: _map_expand,
+    DimensionMap.STACK: _map_unsqueeze,
 }
 
 
-def _dimensions(given: Argument, rank: int) -> tuple[int, ...] | None:
+def _normalize_dims(given: Argument, rank: int) -> tuple[int, ...] | None:
     """Return dimensions counted from the front; None if none are given."""
     listed = (given,) if isinstance(given, int) else given
     if not isinstance(listed, tuple):

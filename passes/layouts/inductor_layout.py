@@ -21,7 +21,9 @@ _GROUPED, _IN_OUT, _SMALL, _DEFAULT = 1.358, 0.725, 0.783, 0.823
 """Mean time in channels-last over time in plain, per kind of convolution, as torch's authors measured them."""
 
 
-def forced_channels_last(facts: GraphFacts, phase: Phase, inner: str, torch_version: str = torch.__version__) -> bool:
+def is_channels_last_forced(
+    facts: GraphFacts, phase: Phase, inner: str, torch_version: str = torch.__version__
+) -> bool:
     """Return True if `inner` is Inductor and its rules choose channels-last for this phase's graph.
 
     Before torch 2.15 convolutions of a backward graph were not counted, so that the answer there was always no.
@@ -37,65 +39,65 @@ def forced_channels_last(facts: GraphFacts, phase: Phase, inner: str, torch_vers
     ]
     if not convolutions:
         return False
-    return _on_cpu_with_onednn(facts, convolutions) or _chosen_by_shape(facts, phase, convolutions)
+    return _runs_on_onednn(facts, convolutions) or _is_chosen_by_shape(facts, phase, convolutions)
 
 
-def _on_cpu_with_onednn(facts: GraphFacts, convolutions: list[OpFacts]) -> bool:
-    tensors = (value for op in convolutions for value in _image_and_weight(op, facts))
+def _runs_on_onednn(facts: GraphFacts, convolutions: list[OpFacts]) -> bool:
+    tensors = (value for op in convolutions for value in _find_image_and_weight(op, facts))
     return has_onednn() and all(value.device.type == "cpu" for value in tensors)
 
 
-def _chosen_by_shape(facts: GraphFacts, phase: Phase, convolutions: list[OpFacts]) -> bool:
+def _is_chosen_by_shape(facts: GraphFacts, phase: Phase, convolutions: list[OpFacts]) -> bool:
     nodes = sum(1 for op in facts.ops if op.phase is phase) + len(facts.inputs)
     if nodes >= _NODES_PER_CONVOLUTION * len(convolutions):
         return False
-    if any(value.dynamic_dims for op in convolutions for value in _image_and_weight(op, facts)):
+    if any(value.dynamic_dims for op in convolutions for value in _find_image_and_weight(op, facts)):
         return False
     if not facts.train:
         weighted = total = 0.0
         for op in convolutions:
-            flops = _flops(op, facts)
+            flops = _count_flops(op, facts)
             total += flops
-            weighted += flops * _expected_ratio(op, facts)
+            weighted += flops * _expect_ratio(op, facts)
         return weighted <= total
-    if any(_is_grouped(op, facts) or _narrows(op, facts) for op in convolutions):
+    if any(_is_grouped(op, facts) or _is_narrowing(op, facts) for op in convolutions):
         return False
     return not all(_is_small(op, facts) for op in convolutions)
 
 
-def _image_and_weight(op: OpFacts, facts: GraphFacts) -> tuple[ValueFacts, ValueFacts]:
+def _find_image_and_weight(op: OpFacts, facts: GraphFacts) -> tuple[ValueFacts, ValueFacts]:
     first = 1 if op.operator == "aten.convolution_backward" else 0
-    image, weight = facts.input_values(op)[first : first + 2]
+    image, weight = facts.get_input_values(op)[first : first + 2]
     return image, weight
 
 
 def _is_grouped(op: OpFacts, facts: GraphFacts) -> bool:
     groups = op.args[9] if op.operator == "aten.convolution_backward" else op.args[-1]
-    return isinstance(groups, int) and groups > 1 and _image_and_weight(op, facts)[1].shape[1] > 1
+    return isinstance(groups, int) and groups > 1 and _find_image_and_weight(op, facts)[1].shape[1] > 1
 
 
-def _narrows(op: OpFacts, facts: GraphFacts) -> bool:
-    shape = _image_and_weight(op, facts)[1].shape
+def _is_narrowing(op: OpFacts, facts: GraphFacts) -> bool:
+    shape = _find_image_and_weight(op, facts)[1].shape
     return shape[0] * 2 <= shape[1] and shape[2] > 1
 
 
 def _is_small(op: OpFacts, facts: GraphFacts) -> bool:
-    shape = _image_and_weight(op, facts)[1].shape
+    shape = _find_image_and_weight(op, facts)[1].shape
     return shape[0] <= _SMALL_CHANNELS and shape[1] <= _SMALL_CHANNELS
 
 
-def _expected_ratio(op: OpFacts, facts: GraphFacts) -> float:
+def _expect_ratio(op: OpFacts, facts: GraphFacts) -> float:
     if _is_grouped(op, facts):
         return _GROUPED
     if _is_small(op, facts):
         return _SMALL
-    return _IN_OUT if _narrows(op, facts) else _DEFAULT
+    return _IN_OUT if _is_narrowing(op, facts) else _DEFAULT
 
 
-def _flops(op: OpFacts, facts: GraphFacts) -> float:
+def _count_flops(op: OpFacts, facts: GraphFacts) -> float:
     """Return the FLOPs of a forward convolution: two per weight and position of the larger image (the input's when
     transposed)."""
-    image, weight = _image_and_weight(op, facts)
+    image, weight = _find_image_and_weight(op, facts)
     transposed = len(op.args) > 6 and op.args[6] is True
-    places = image if transposed else facts.output_values(op)[0]
+    places = image if transposed else facts.get_output_values(op)[0]
     return 2.0 * places.shape[0] * math.prod(places.shape[2:]) * weight.numel

@@ -49,7 +49,7 @@ class LayoutChange:
         return self.gain_seconds > NOISE_SHARE * self.before_seconds
 
 
-def cheapest_layouts(problem: LayoutProblem) -> tuple[Layout, ...]:
+def find_cheapest_layouts(problem: LayoutProblem) -> tuple[Layout, ...]:
     """Return one layout per operator, of least total seconds; of equally cheap ones, the one nearest to the program."""
     if not problem.times:
         return problem.current
@@ -59,12 +59,12 @@ def cheapest_layouts(problem: LayoutProblem) -> tuple[Layout, ...]:
         Node({problem.pinned[index]: 0.0} if index in problem.pinned else times.get(index, free), layout)
         for index, layout in enumerate(problem.current)
     ]
-    values = [_as_value(value, problem) for value in problem.values if value.producer is not None or value.given]
+    values = [_make_value(value, problem) for value in problem.values if value.producer is not None or value.given]
     ties = [Value(Port(first), (Port(second),), seconds=math.inf) for first, second in problem.tied]
     return cast("tuple[Layout, ...]", solve(Problem(tuple(nodes), (*values, *ties))).labels)
 
 
-def _as_value(value: ValueCost, problem: LayoutProblem) -> Value:
+def _make_value(value: ValueCost, problem: LayoutProblem) -> Value:
     return Value(
         source=Given(value.given) if value.producer is None else Port(value.producer),
         readers=tuple(map(Port, value.readers)),
@@ -73,7 +73,7 @@ def _as_value(value: ValueCost, problem: LayoutProblem) -> Value:
     )
 
 
-def steady_layouts(problem: LayoutProblem) -> tuple[Layout, ...]:
+def find_steady_layouts(problem: LayoutProblem) -> tuple[Layout, ...]:
     """Return the cheapest layouts without changes that noise could explain.
 
     The start is the best of the present layouts and one layout for all. It is changed only in parts that gain more than
@@ -84,17 +84,19 @@ def steady_layouts(problem: LayoutProblem) -> tuple[Layout, ...]:
         tuple(pinned.get(index, layout) for index in range(len(problem.current)))
         for layout in (Layout.PLAIN, Layout.CHANNELS_LAST)
     ]
-    base = min((problem.current, *uniform), key=problem.seconds)
+    base = min((problem.current, *uniform), key=problem.sum_seconds)
     steady = list(base)
     index_of = {operator.op.node: index for index, operator in enumerate(problem.group.operators)}
-    for change in layout_changes(problem, cheapest_layouts(problem), base):
+    for change in list_layout_changes(problem, find_cheapest_layouts(problem), base):
         if change.exceeds_noise:
             for node in change.nodes:
                 steady[index_of[node]] = change.target
     return tuple(steady)
 
 
-def layout_changes(problem: LayoutProblem, chosen: Labels, start: Labels | None = None) -> tuple[LayoutChange, ...]:
+def list_layout_changes(
+    problem: LayoutProblem, chosen: Labels, start: Labels | None = None
+) -> tuple[LayoutChange, ...]:
     """Return the changes from `start`, by default the present layouts, to `chosen` that can be made one by one. Changes
     without a measured anchor are left out."""
     before = problem.current if start is None else start
@@ -108,19 +110,19 @@ def layout_changes(problem: LayoutProblem, chosen: Labels, start: Labels | None 
     for first in (index for index in range(len(before)) if chosen[index] is not before[index]):
         if first in seen:
             continue
-        together = _neighbours(first, chosen, before, values_of)
+        together = _find_neighbours(first, chosen, before, values_of)
         seen |= together
         if any(index in problem.times for index in together):
             target = chosen[first]
             for index in together:
                 after[index] = target
-            changes.append(_change(problem, target, before, after, sorted(together), values_of))
+            changes.append(_make_change(problem, target, before, after, sorted(together), values_of))
             for index in together:
                 after[index] = before[index]
     return tuple(changes)
 
 
-def _neighbours(start: int, chosen: Labels, current: Labels, values_of: dict[int, list[ValueCost]]) -> set[int]:
+def _find_neighbours(start: int, chosen: Labels, current: Labels, values_of: dict[int, list[ValueCost]]) -> set[int]:
     """Return the operators that change with `start`, through values that two of them touch."""
     together, waiting = {start}, [start]
     while waiting:
@@ -134,7 +136,7 @@ def _neighbours(start: int, chosen: Labels, current: Labels, values_of: dict[int
     return together
 
 
-def _change(
+def _make_change(
     problem: LayoutProblem,
     target: Layout,
     before: Labels,
@@ -143,8 +145,8 @@ def _change(
     values_of: dict[int, list[ValueCost]],
 ) -> LayoutChange:
     touched = {value.name: value for index in together for value in values_of.get(index, ())}.values()
-    added = [v for v in touched if problem.converted(v, after) and not problem.converted(v, before)]
-    removed = [v for v in touched if problem.converted(v, before) and not problem.converted(v, after)]
+    added = [v for v in touched if problem.is_converted(v, after) and not problem.is_converted(v, before)]
+    removed = [v for v in touched if problem.is_converted(v, before) and not problem.is_converted(v, after)]
     conversion_bytes = sum(v.conversion_bytes for v in added) - sum(v.conversion_bytes for v in removed)
     operators = problem.group.operators
     changed = set(together)
@@ -155,8 +157,8 @@ def _change(
         nodes=tuple(operators[index].op.node for index in together),
         anchors=tuple(operators[index].op.node for index in anchors),
         unmeasured=tuple(operators[index].op.node for index in anchors if index not in problem.times),
-        before_seconds=problem.anchor_seconds(before, together),
-        after_seconds=problem.anchor_seconds(after, together),
+        before_seconds=problem.sum_anchor_seconds(before, together),
+        after_seconds=problem.sum_anchor_seconds(after, together),
         conversion_seconds=conversion_bytes * problem.seconds_per_byte,
         conversion_bytes=conversion_bytes,
         entering=tuple(v.name for v in added if v.producer not in changed),

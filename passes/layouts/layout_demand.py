@@ -12,22 +12,24 @@ from frx_graph.facts.graph_facts import GraphFacts, OpFacts
 from frx_graph.facts.layout import (
     CHANNELS_LAST_ORDER,
     Layout,
-    contiguous_strides,
     follows_order,
     is_contiguous,
-    strides_for_order,
+    make_contiguous_strides,
+    make_ordered_strides,
 )
 from frx_graph.facts.operator_families import MATRIX_PRODUCTS
-from frx_graph.passes.copies.stride_replay import Strides, replay
+from frx_graph.passes.copies.stride_replay import Strides, replay_operator
 from frx_graph.passes.copies.view_chain import is_view
-from frx_graph.passes.layouts.operator_layout import layout_operator, memory_order
+from frx_graph.passes.layouts.operator_layout import classify_memory_order, find_layout_operator
 from frx_graph.rules.layout_operator import LayoutRole
 
 _MOST_READERS = 64
 """Operators behind views and pointwise operators that are checked for one value."""
 
 
-def wanted_layouts(facts: GraphFacts, value: str, readers: Sequence[OpFacts], *, visible: bool) -> tuple[Layout, ...]:
+def find_wanted_layouts(
+    facts: GraphFacts, value: str, readers: Sequence[OpFacts], *, visible: bool
+) -> tuple[Layout, ...]:
     """Return the layouts that `readers`, and the caller if the value is `visible` to it, want; empty if any will do.
 
     A caller is assumed to want what it gets now. Views and pointwise operators are followed to what reads their
@@ -36,11 +38,11 @@ def wanted_layouts(facts: GraphFacts, value: str, readers: Sequence[OpFacts], *,
     if not readers and not visible:
         return ()
     known = facts.values[value]
-    plain = contiguous_strides(known.shape)
-    channels_last = strides_for_order(known.shape, CHANNELS_LAST_ORDER[len(known.shape)])
-    order = memory_order(known)
+    plain = make_contiguous_strides(known.shape)
+    channels_last = make_ordered_strides(known.shape, CHANNELS_LAST_ORDER[len(known.shape)])
+    order = classify_memory_order(known)
     wanted = {order} if visible and order is not None else set()
-    waiting = deque(_Read(reader, value, plain, channels_last) for reader in readers)
+    waiting = deque(_StrideRead(reader, value, plain, channels_last) for reader in readers)
     looked_at: set[tuple[str, str]] = set()
     while waiting and len(looked_at) < _MOST_READERS:
         read = waiting.popleft()
@@ -48,16 +50,16 @@ def wanted_layouts(facts: GraphFacts, value: str, readers: Sequence[OpFacts], *,
             continue
         looked_at.add((read.reader.node, read.value))
         if is_view(read.reader) and read.value == read.reader.inputs[0]:
-            waiting.extend(_through_view(facts, read))
+            waiting.extend(_follow_view(facts, read))
         elif read.reader.pointwise and "memory_format" not in read.reader.kwargs:
-            waiting.extend(_through_pointwise(facts, read))
+            waiting.extend(_follow_pointwise(facts, read))
         else:
-            wanted |= _wanted_by(read, facts.values[read.value].shape)
+            wanted |= _find_wanted_by_reader(read, facts.values[read.value].shape)
     return tuple(sorted(wanted))
 
 
 @dataclass(frozen=True, slots=True)
-class _Read:
+class _StrideRead:
     """`reader` reads `value`, which would have one or the other strides under each choice; None where it could not be
     made without a copy."""
 
@@ -67,14 +69,14 @@ class _Read:
     channels_last: Strides | None
 
 
-def _through_view(facts: GraphFacts, read: _Read) -> Iterator[_Read]:
+def _follow_view(facts: GraphFacts, read: _StrideRead) -> Iterator[_StrideRead]:
     plain, channels_last = (
-        replay(read.reader, facts, {read.value: strides}) if strides is not None else None
+        replay_operator(read.reader, facts, {read.value: strides}) if strides is not None else None
         for strides in (read.plain, read.channels_last)
     )
     for position, name in enumerate(read.reader.outputs):
-        for user in facts.users(name):
-            yield _Read(
+        for user in facts.get_users(name):
+            yield _StrideRead(
                 user,
                 name,
                 plain[position] if plain is not None else None,
@@ -82,28 +84,28 @@ def _through_view(facts: GraphFacts, read: _Read) -> Iterator[_Read]:
             )
 
 
-def _through_pointwise(facts: GraphFacts, read: _Read) -> Iterator[_Read]:
+def _follow_pointwise(facts: GraphFacts, read: _StrideRead) -> Iterator[_StrideRead]:
     """Follow a result that TensorIterator stores in its operand's order; a broadcast result need not be."""
-    for result in facts.output_values(read.reader):
+    for result in facts.get_output_values(read.reader):
         if result.shape == facts.values[read.value].shape:
-            for user in facts.users(result.name):
-                yield _Read(user, result.name, read.plain, read.channels_last)
+            for user in facts.get_users(result.name):
+                yield _StrideRead(user, result.name, read.plain, read.channels_last)
 
 
-def _wanted_by(read: _Read, shape: tuple[int, ...]) -> set[Layout]:
+def _find_wanted_by_reader(read: _StrideRead, shape: tuple[int, ...]) -> set[Layout]:
     asked = read.reader.kwargs.get("memory_format")
     if asked in (torch.channels_last, torch.channels_last_3d):
         return {Layout.CHANNELS_LAST} if len(shape) in (4, 5) else set()
-    row = layout_operator(read.reader)
+    row = find_layout_operator(read.reader)
     if row.role is LayoutRole.REDUCTION or (row.role is LayoutRole.AGNOSTIC and row.joins_images):
         return set()
-    suits_plain, suits_channels_last = (_suits(read.reader, shape, s) for s in (read.plain, read.channels_last))
+    suits_plain, suits_channels_last = (_is_suitable(read.reader, shape, s) for s in (read.plain, read.channels_last))
     if suits_plain == suits_channels_last:
         return set()
     return {Layout.PLAIN} if suits_plain else {Layout.CHANNELS_LAST}
 
 
-def _suits(reader: OpFacts, shape: tuple[int, ...], strides: Strides | None) -> bool:
+def _is_suitable(reader: OpFacts, shape: tuple[int, ...], strides: Strides | None) -> bool:
     if strides is None:
         return False
     if is_contiguous(shape, strides):

@@ -6,17 +6,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from frx_graph.capture.call_site import CallSite, common_module_path
+from frx_graph.capture.call_site import CallSite, merge_module_paths
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts
 from frx_graph.facts.layout import Layout
 from frx_graph.passes.analysis import Analysis
-from frx_graph.passes.call_groups import by_place
+from frx_graph.passes.call_groups import group_by_place
 from frx_graph.passes.layouts.layout_choice import LayoutChange
 
 
 @dataclass(frozen=True)
-class LayoutChanges:
+class LayoutFix:
     """Changes that one fix makes, summed up. Never empty."""
 
     changes: tuple[LayoutChange, ...]
@@ -36,17 +36,17 @@ class LayoutChanges:
     @cached_property
     def convolutions(self) -> tuple[str, ...]:
         """Module paths of the convolutions alone, which have weights to convert."""
-        return _convolution_modules(self.anchors)
+        return _list_convolution_modules(self.anchors)
 
     @cached_property
     def other_convolutions(self) -> tuple[str, ...]:
         """Module paths of the graph's convolutions that stay as they are."""
-        return tuple(path for path in _convolution_modules(self.facts.ops) if path not in self.convolutions)
+        return tuple(path for path in _list_convolution_modules(self.facts.ops) if path not in self.convolutions)
 
     @cached_property
     def site(self) -> CallSite:
         """The first anchor's line, under the one path that all modules share."""
-        return replace(self.anchors[0].site, module_path=common_module_path(self.modules))
+        return replace(self.anchors[0].site, module_path=merge_module_paths(self.modules))
 
     @property
     def rank(self) -> int:
@@ -91,15 +91,15 @@ class LayoutChanges:
     @cached_property
     def entering(self) -> tuple[ValueFacts, ...]:
         """Values of the forward that have to be converted to the target; autograd converts their gradients."""
-        return self._forward(name for change in self.changes for name in change.entering)
+        return self._select_forward(name for change in self.changes for name in change.entering)
 
     @cached_property
     def leaving(self) -> tuple[ValueFacts, ...]:
         """Values of the forward that convolutions left as they are need converted back."""
-        return self._forward(name for change in self.changes for name in change.leaving)
+        return self._select_forward(name for change in self.changes for name in change.leaving)
 
-    def _forward(self, names: Iterable[str]) -> tuple[ValueFacts, ...]:
-        made_by = {name: self.facts.producer(name) for name in names}
+    def _select_forward(self, names: Iterable[str]) -> tuple[ValueFacts, ...]:
+        made_by = {name: self.facts.get_producer(name) for name in names}
         return tuple(
             self.facts.values[name]
             for name, producer in made_by.items()
@@ -107,17 +107,17 @@ class LayoutChanges:
         )
 
 
-def _convolution_modules(ops: Iterable[OpFacts]) -> tuple[str, ...]:
+def _list_convolution_modules(ops: Iterable[OpFacts]) -> tuple[str, ...]:
     convolutions = (op for op in ops if op.operator.startswith("aten.convolution"))
     return tuple(dict.fromkeys(op.site.module_path for op in convolutions if op.site.module_path))
 
 
-def worthwhile_changes(analysis: Analysis, target: Layout) -> tuple[LayoutChange, ...]:
+def select_worthwhile_changes(analysis: Analysis, target: Layout) -> tuple[LayoutChange, ...]:
     """Return changes to `target` that gain more than noise, net of their conversions."""
     return tuple(change for change in analysis.layout_changes if change.target is target and change.exceeds_noise)
 
 
-def all_anchors_in(analysis: Analysis, changes: Iterable[LayoutChange], layout: Layout, rank: int) -> bool:
+def are_all_anchors_in(analysis: Analysis, changes: Iterable[LayoutChange], layout: Layout, rank: int) -> bool:
     """Return True if every convolution and pooling of `rank` runs in `layout` once `changes` are made."""
     changed = {node for change in changes for node in change.anchors}
     return all(
@@ -129,20 +129,20 @@ def all_anchors_in(analysis: Analysis, changes: Iterable[LayoutChange], layout: 
     )
 
 
-def changes_by_fix(analysis: Analysis, changes: Sequence[LayoutChange]) -> list[tuple[LayoutChanges, bool]]:
+def group_changes_by_fix(analysis: Analysis, changes: Sequence[LayoutChange]) -> list[tuple[LayoutFix, bool]]:
     """Group changes that the same lines of the program make; True if a group leaves no anchor of its rank behind.
 
     If none is left behind, the model as a whole can be converted: one fix. Else each line at which a change begins is
     one, however many modules run it.
     """
-    found: list[tuple[LayoutChanges, bool]] = []
+    found: list[tuple[LayoutFix, bool]] = []
     for rank in (4, 5):
         of_rank = tuple(change for change in changes if change.rank == rank)
         if not of_rank:
             continue
-        if all_anchors_in(analysis, of_rank, of_rank[0].target, rank):
-            found.append((LayoutChanges(of_rank, analysis.facts), True))
+        if are_all_anchors_in(analysis, of_rank, of_rank[0].target, rank):
+            found.append((LayoutFix(of_rank, analysis.facts), True))
             continue
-        by_line = by_place(of_rank, lambda change: analysis.facts.op_by_node[change.anchors[0]].site)
-        found.extend((LayoutChanges(tuple(group), analysis.facts), False) for group in by_line)
+        by_line = group_by_place(of_rank, lambda change: analysis.facts.op_by_node[change.anchors[0]].site)
+        found.extend((LayoutFix(tuple(group), analysis.facts), False) for group in by_line)
     return found

@@ -14,8 +14,13 @@ from functools import cached_property
 from frx_graph.facts.graph_facts import GraphFacts
 from frx_graph.facts.layout import Layout
 from frx_graph.measure.operators.operator_measurement import LayoutTimes
-from frx_graph.passes.layouts.layout_demand import wanted_layouts
-from frx_graph.passes.layouts.operator_layout import follows_operand, memory_order, other_layout, wants_one_layout
+from frx_graph.passes.layouts.layout_demand import find_wanted_layouts
+from frx_graph.passes.layouts.operator_layout import (
+    classify_memory_order,
+    follows_operand,
+    requires_one_layout,
+    swap_layout,
+)
 from frx_graph.passes.layouts.regions import LayoutGroup
 
 Labels = Sequence[Layout]
@@ -52,25 +57,25 @@ class LayoutProblem:
         """The present layouts."""
         return tuple(operator.layout for operator in self.group.operators)
 
-    def anchor_seconds(self, labels: Labels, operators: Iterable[int]) -> float:
+    def sum_anchor_seconds(self, labels: Labels, operators: Iterable[int]) -> float:
         """Return the measured seconds of the anchors among `operators`."""
         return sum(self.times[index][labels[index]] for index in operators if index in self.times)
 
-    def converted(self, value: ValueCost, labels: Labels) -> bool:
+    def is_converted(self, value: ValueCost, labels: Labels) -> bool:
         """Return True if some reader of `value` is in, or wants, the other layout."""
         has = value.given if value.producer is None else labels[value.producer]
         if has is None:
             return False
-        needs = other_layout(has)
+        needs = swap_layout(has)
         return needs in value.wanted or any(labels[reader] is needs for reader in value.readers)
 
-    def seconds(self, labels: Labels) -> float:
+    def sum_seconds(self, labels: Labels) -> float:
         """Return the seconds of all measured anchors and all conversions."""
-        moved_bytes = sum(value.conversion_bytes for value in self.values if self.converted(value, labels))
-        return moved_bytes * self.seconds_per_byte + self.anchor_seconds(labels, range(len(labels)))
+        moved_bytes = sum(value.conversion_bytes for value in self.values if self.is_converted(value, labels))
+        return moved_bytes * self.seconds_per_byte + self.sum_anchor_seconds(labels, range(len(labels)))
 
 
-def layout_problem(
+def build_layout_problem(
     group: LayoutGroup, facts: GraphFacts, times: Mapping[str, LayoutTimes], bandwidth_bytes_per_s: float
 ) -> LayoutProblem:
     """Return the problem of choosing layouts for `group`, with `times` by node."""
@@ -88,17 +93,17 @@ def layout_problem(
         made_by = producer.get(name)
         wanted: tuple[Layout, ...] = ()
         if made_by is not None:
-            outside = [reader for reader in facts.users(name) if reader.node not in nodes]
-            wanted = wanted_layouts(facts, name, outside, visible=name in visible)
+            outside = [reader for reader in facts.get_users(name) if reader.node not in nodes]
+            wanted = find_wanted_layouts(facts, name, outside, visible=name in visible)
         value = facts.values[name]
-        given = memory_order(value) if made_by is None else None
+        given = classify_memory_order(value) if made_by is None else None
         values.append(ValueCost(name, made_by, given, tuple(reading), wanted, 2 * value.bytes))
 
     tied: list[tuple[int, int]] = []
     pinned: dict[int, Layout] = {}
     for index, operator in enumerate(operators):
         first = operator.operands[0] if operator.operands else None
-        if first is None or not (follows_operand(operator.op) or wants_one_layout(operator.op)):
+        if first is None or not (follows_operand(operator.op) or requires_one_layout(operator.op)):
             continue
         if first in producer:
             tied.append((producer[first], index))

@@ -9,18 +9,18 @@ import torch
 
 from frx_graph.capture.captured_graph import InputKind
 from frx_graph.facts.graph_facts import OpFacts, ValueFacts, ValueRef
-from frx_graph.facts.layout import CHANNELS_LAST_ORDER, Layout, dimension_order
-from frx_graph.facts.operator_overload import argument_of, find_overload
-from frx_graph.rules.layout_operator import POINTWISE, UNKNOWN, LayoutOperator, LayoutRole, layout_operators
+from frx_graph.facts.layout import CHANNELS_LAST_ORDER, Layout, get_dimension_order
+from frx_graph.facts.operator_overload import find_overload, get_argument
+from frx_graph.rules.layout_operator import POINTWISE, UNKNOWN, LayoutOperator, LayoutRole, load_layout_operators
 from frx_graph.support.torch_internals import functorch_config
 
 
-def layout_operator(op: OpFacts) -> LayoutOperator:
+def find_layout_operator(op: OpFacts) -> LayoutOperator:
     """Return the row of `op`. An in-place operator has that of its out-of-place form; one with an explicit memory
     format is a barrier."""
     if op.kwargs.get("memory_format") not in (None, torch.preserve_format):
         return UNKNOWN
-    rows = layout_operators()
+    rows = load_layout_operators()
     row = rows.get(op.operator) or rows.get(op.operator.removesuffix("_"))
     if row is None:
         return POINTWISE if op.pointwise else UNKNOWN
@@ -28,7 +28,7 @@ def layout_operator(op: OpFacts) -> LayoutOperator:
     return POINTWISE if op.pointwise and row.role is LayoutRole.REDUCTION else row
 
 
-def layout_operands(op: OpFacts, row: LayoutOperator) -> tuple[str, ...]:
+def list_layout_operands(op: OpFacts, row: LayoutOperator) -> tuple[str, ...]:
     """Return the values among the operands whose layout counts, in argument order, each once."""
     if row.operands is None:
         return tuple(dict.fromkeys(op.inputs))
@@ -40,33 +40,33 @@ def layout_operands(op: OpFacts, row: LayoutOperator) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-def layout_results(op: OpFacts, row: LayoutOperator) -> tuple[str, ...]:
+def list_layout_results(op: OpFacts, row: LayoutOperator) -> tuple[str, ...]:
     """Return the results that carry the layout: not statistics, nor the gradients of weights."""
     if row.results is None:
         return op.outputs
-    placed = zip(_result_positions(op), op.outputs, strict=False)
+    placed = zip(_find_result_positions(op), op.outputs, strict=False)
     return tuple(name for position, name in placed if position in row.results)
 
 
 def follows_operand(op: OpFacts) -> bool:
     """Return True if the result must have the layout of the first operand: views, in-place operators, `*_like`."""
-    return op.view or in_place(op) or op.operator.endswith("_like")
+    return op.view or is_in_place(op) or op.operator.endswith("_like")
 
 
-def in_place(op: OpFacts) -> bool:
+def is_in_place(op: OpFacts) -> bool:
     """Return True if the result is the first operand itself."""
     return bool(op.mutates) and op.mutates[0] in op.inputs[:1]
 
 
-def wants_one_layout(op: OpFacts) -> bool:
+def requires_one_layout(op: OpFacts) -> bool:
     """Return True for the backward of a pooling. If the gradient and the saved input differ in layout, it copies both
     and its own result (seen on the CPU, torch 2.15)."""
     return op.operator.endswith("_backward") and "_pool" in op.operator
 
 
-def _result_positions(op: OpFacts) -> list[int]:
+def _find_result_positions(op: OpFacts) -> list[int]:
     """Return the positions of `outputs` among the operator's results: a masked gradient is None there, and no value."""
-    mask = argument_of(op, "output_mask")
+    mask = get_argument(op, "output_mask")
     overload = find_overload(op.target)
     returned = len(overload._schema.returns) if overload is not None else len(op.outputs)
     if not isinstance(mask, tuple) or len(op.outputs) == returned:
@@ -80,7 +80,7 @@ def has_memory_order(value: ValueFacts) -> bool:
     return len(shape) in (4, 5) and shape[1] > 1 and math.prod(shape[2:]) > 1 and shape[0] > 0
 
 
-def memory_order(value: ValueFacts) -> Layout | None:
+def classify_memory_order(value: ValueFacts) -> Layout | None:
     """Return PLAIN or CHANNELS_LAST; None if it is neither, or both.
 
     A slice of a channels-last tensor has gaps and still has its channels innermost: it counts as channels-last.
@@ -93,20 +93,20 @@ def memory_order(value: ValueFacts) -> Layout | None:
     # Dimensions of size 1 have a place in every order.
     actual, plain, channels_last = (
         [dim for dim in order if value.shape[dim] != 1]
-        for order in (dimension_order(value.shape, value.strides), range(rank), CHANNELS_LAST_ORDER[rank])
+        for order in (get_dimension_order(value.shape, value.strides), range(rank), CHANNELS_LAST_ORDER[rank])
     )
     if actual == plain:
         return Layout.PLAIN
     return Layout.CHANNELS_LAST if actual == channels_last else None
 
 
-def converted_once(value: ValueFacts) -> bool:
+def is_converted_once(value: ValueFacts) -> bool:
     """Return True for parameters and buffers: their layout can be chosen when the model is built, at no cost per
     step."""
     return value.kind in (InputKind.PARAMETER, InputKind.BUFFER)
 
 
-def other_layout(layout: Layout) -> Layout:
+def swap_layout(layout: Layout) -> Layout:
     """Return channels-last for plain and the reverse."""
     return Layout.PLAIN if layout is Layout.CHANNELS_LAST else Layout.CHANNELS_LAST
 
@@ -120,7 +120,7 @@ class LayoutConstraint(enum.StrEnum):
     FLEXIBLE = "flexible_layout"
 
 
-def layout_constraint(op: OpFacts) -> LayoutConstraint | None:
+def find_layout_constraint(op: OpFacts) -> LayoutConstraint | None:
     """Return the constraint under which Inductor calls a custom operator: its strictest tag, else torch's default. None
     for a higher-order operator and for one that is no longer registered."""
     overload = find_overload(op.target)
@@ -131,7 +131,7 @@ def layout_constraint(op: OpFacts) -> LayoutConstraint | None:
     return next((constraint for constraint in LayoutConstraint if constraint.value in tags), LayoutConstraint(default))
 
 
-def is_default(op: OpFacts) -> bool:
+def has_default_constraint(op: OpFacts) -> bool:
     """Return True if the operator's registration names no constraint."""
     overload = find_overload(op.target)
     names = {constraint.value for constraint in LayoutConstraint}

@@ -17,18 +17,18 @@ from dataclasses import dataclass
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts
 from frx_graph.facts.layout import Layout
-from frx_graph.facts.operator_signature import OperatorSignature, signature_of
-from frx_graph.passes.layouts.inductor_layout import forced_channels_last
-from frx_graph.passes.layouts.layout_demand import wanted_layouts
+from frx_graph.facts.operator_signature import OperatorSignature, build_signature
+from frx_graph.passes.layouts.inductor_layout import is_channels_last_forced
+from frx_graph.passes.layouts.layout_demand import find_wanted_layouts
 from frx_graph.passes.layouts.operator_layout import (
-    converted_once,
+    classify_memory_order,
+    find_layout_operator,
     has_memory_order,
-    layout_operands,
-    layout_operator,
-    layout_results,
-    memory_order,
+    is_converted_once,
+    list_layout_operands,
+    list_layout_results,
 )
-from frx_graph.passes.solver.splitting import connected_components
+from frx_graph.passes.solver.splitting import find_connected_components
 from frx_graph.rules.layout_operator import LayoutRole
 
 
@@ -75,49 +75,51 @@ class LayoutGroup:
     regions: tuple[LayoutRegion, ...]
 
 
-def layout_groups(facts: GraphFacts, inner: str = "eager") -> tuple[LayoutGroup, ...]:
+def find_layout_groups(facts: GraphFacts, inner: str = "eager") -> tuple[LayoutGroup, ...]:
     """Return all groups that hold an anchor, in order of their first operator; time and memory linear in the graph."""
-    operators = _region_operators(facts, inner)
+    operators = _list_region_operators(facts, inner)
     visible = frozenset(facts.outputs)
     groups: list[LayoutGroup] = []
-    for indices in _components(operators):
+    for indices in _find_components(operators):
         group = tuple(operators[i] for i in indices)
         if not any(operator.anchor for operator in group):
             continue
         nodes = frozenset(operator.op.node for operator in group)
         regions = (
-            _region([half[i] for i in part], nodes, facts, visible)
+            _make_region([half[i] for i in part], nodes, facts, visible)
             for half in ([o for o in group if o.op.phase is phase] for phase in Phase)
-            for part in _components(half)
+            for part in _find_components(half)
             if any(half[i].anchor for i in part)
         )
         groups.append(LayoutGroup(group[0].rank, group, tuple(regions)))
     return tuple(groups)
 
 
-def anchor_signatures(facts: GraphFacts) -> Mapping[str, OperatorSignature]:
+def list_anchor_signatures(facts: GraphFacts) -> Mapping[str, OperatorSignature]:
     """Return the calls to measure in both layouts, by node: anchors on 2-D and 3-D images."""
-    anchors = {operator.op.node: operator.op for operator in _region_operators(facts, "eager") if operator.anchor}
-    return {node: signature_of(op, facts) for node, op in anchors.items()}
+    anchors = {operator.op.node: operator.op for operator in _list_region_operators(facts, "eager") if operator.anchor}
+    return {node: build_signature(op, facts) for node, op in anchors.items()}
 
 
-def _region_operators(facts: GraphFacts, inner: str) -> list[RegionOperator]:
-    forced = {phase: forced_channels_last(facts, phase, inner) for phase in Phase}
+def _list_region_operators(facts: GraphFacts, inner: str) -> list[RegionOperator]:
+    forced = {phase: is_channels_last_forced(facts, phase, inner) for phase in Phase}
     found: list[RegionOperator] = []
     for op in facts.ops:
-        row = layout_operator(op)
+        row = find_layout_operator(op)
         if not row.joins_images:
             continue
-        operands = [facts.values[name] for name in layout_operands(op, row) if name in facts.values]
-        results = [facts.values[name] for name in layout_results(op, row)]
+        operands = [facts.values[name] for name in list_layout_operands(op, row) if name in facts.values]
+        results = [facts.values[name] for name in list_layout_results(op, row)]
         rank = len((results or operands)[0].shape) if results or operands else 0
-        if rank not in (4, 5) or not row.joins((results or operands)[0].device.type, inner):
+        if rank not in (4, 5) or not row.is_region_member((results or operands)[0].device.type, inner):
             continue
-        operands, results = _with_order(operands, rank), _with_order(results, rank)
+        operands, results = _select_ordered(operands, rank), _select_ordered(results, rank)
         if not operands and not results:
             continue
         layout = (
-            Layout.CHANNELS_LAST if rank == 4 and forced[op.phase] else current_layout(op, operands, results, facts)
+            Layout.CHANNELS_LAST
+            if rank == 4 and forced[op.phase]
+            else find_current_layout(op, operands, results, facts)
         )
         found.append(
             RegionOperator(
@@ -132,20 +134,24 @@ def _region_operators(facts: GraphFacts, inner: str) -> list[RegionOperator]:
     return found
 
 
-def _with_order(values: Iterable[ValueFacts], rank: int) -> list[ValueFacts]:
+def _select_ordered(values: Iterable[ValueFacts], rank: int) -> list[ValueFacts]:
     return [
-        value for value in values if len(value.shape) == rank and has_memory_order(value) and not converted_once(value)
+        value
+        for value in values
+        if len(value.shape) == rank and has_memory_order(value) and not is_converted_once(value)
     ]
 
 
-def _components(operators: Sequence[RegionOperator]) -> list[list[int]]:
+def _find_components(operators: Sequence[RegionOperator]) -> list[list[int]]:
     """Return indices of operators that touch a common value, directly or through others; in order."""
     first: dict[str, int] = {}
     touched = ((name, index) for index, op in enumerate(operators) for name in (*op.operands, *op.results))
-    return connected_components(len(operators), [(first.setdefault(name, index), index) for name, index in touched])
+    return find_connected_components(
+        len(operators), [(first.setdefault(name, index), index) for name, index in touched]
+    )
 
 
-def _region(
+def _make_region(
     operators: Sequence[RegionOperator], group: frozenset[str], facts: GraphFacts, visible: frozenset[str]
 ) -> LayoutRegion:
     nodes = {operator.op.node for operator in operators}
@@ -153,30 +159,30 @@ def _region(
     read = dict.fromkeys(name for operator in operators for name in operator.operands)
     outputs = []
     for name in produced:
-        outside = [reader for reader in facts.users(name) if reader.node not in nodes]
+        outside = [reader for reader in facts.get_users(name) if reader.node not in nodes]
         if outside or name in visible:
             free = [reader for reader in outside if reader.node not in group]
-            wanted = wanted_layouts(facts, name, free, visible=name in visible)
-            outputs.append(_boundary(facts.values[name], wanted))
+            wanted = find_wanted_layouts(facts, name, free, visible=name in visible)
+            outputs.append(_make_boundary(facts.values[name], wanted))
     return LayoutRegion(
-        inputs=tuple(_boundary(facts.values[name]) for name in read if name not in produced),
+        inputs=tuple(_make_boundary(facts.values[name]) for name in read if name not in produced),
         outputs=tuple(outputs),
     )
 
 
-def _boundary(value: ValueFacts, wanted: tuple[Layout, ...] = ()) -> BoundaryValue:
-    return BoundaryValue(value.name, memory_order(value), value.bytes, wanted)
+def _make_boundary(value: ValueFacts, wanted: tuple[Layout, ...] = ()) -> BoundaryValue:
+    return BoundaryValue(value.name, classify_memory_order(value), value.bytes, wanted)
 
 
-def current_layout(
+def find_current_layout(
     op: OpFacts, operands: Sequence[ValueFacts], results: Sequence[ValueFacts], facts: GraphFacts
 ) -> Layout:
     """Return the layout of the first result that has one. Without one (the backward of a first convolution has no
     gradient of its input), channels-last if any operand or the weight is: torch's rule for convolutions."""
     for value in results:
-        order = memory_order(value)
+        order = classify_memory_order(value)
         if order is not None:
             return order
-    weights = facts.input_values(op) if op.operator == "aten.convolution_backward" else ()
-    orders = {memory_order(value) for value in (*operands, *weights)}
+    weights = facts.get_input_values(op) if op.operator == "aten.convolution_backward" else ()
+    orders = {classify_memory_order(value) for value in (*operands, *weights)}
     return Layout.CHANNELS_LAST if Layout.CHANNELS_LAST in orders else Layout.PLAIN

@@ -21,23 +21,28 @@ from torch import fx
 
 from frx_graph.errors import RewriteError
 from frx_graph.facts.graph_facts import OpFacts, ValueFacts, ValueRef
-from frx_graph.facts.layout import CHANNELS_LAST_ORDER, is_channels_last, strides_for_order
+from frx_graph.facts.layout import CHANNELS_LAST_ORDER, is_channels_last, make_ordered_strides
 from frx_graph.facts.operator_overload import find_overload
-from frx_graph.facts.operator_signature import OperatorSignature, signature_of, spec_of
+from frx_graph.facts.operator_signature import OperatorSignature, build_signature, make_tensor_spec
 from frx_graph.measure.operators.operator_inputs import (
     PACKED_CONVOLUTION,
     PACKED_PRODUCT,
     find_packer,
-    packing_arguments,
+    get_packing_arguments,
 )
 from frx_graph.passes.layouts.layout_choice import NOISE_SHARE
-from frx_graph.passes.rewrites.layout.conversion import exact_strides
-from frx_graph.passes.rewrites.meta_strides.requires_contiguous_input import needs_plain_images
+from frx_graph.passes.rewrites.layout.conversion import restore_exact_strides
+from frx_graph.passes.rewrites.meta_strides.requires_contiguous_input import requires_contiguous_input
 from frx_graph.passes.rewrites.meta_strides.stride_sensitivity import reads_ambiguous_image
 from frx_graph.passes.rewrites.meta_strides.unreliable_values import has_one_order
-from frx_graph.passes.rewrites.packed_forms import Activation, activation_behind, activation_of, packed_form
-from frx_graph.passes.rewrites.product_forms import Form, forms_of
-from frx_graph.passes.rewrites.rewrite import Rewrite, RewriteSubject, same_layout
+from frx_graph.passes.rewrites.packed_forms import (
+    Activation,
+    find_activation_behind,
+    make_packed_form,
+    match_activation,
+)
+from frx_graph.passes.rewrites.product_forms import Form, list_forms
+from frx_graph.passes.rewrites.rewrite import Rewrite, RewriteSubject, have_same_layout
 from frx_graph.records import Candidate, Refusal
 
 NAME = "blocked_layout"
@@ -46,7 +51,7 @@ _WEIGHTS = {"aten.convolution": 1, "aten.mm": 1, "aten.addmm": 2}
 
 
 @dataclass(frozen=True)
-class _Sum:
+class _FusedSum:
     """A sum of the operator's result `of`, by name, and another value."""
 
     node: str
@@ -54,7 +59,7 @@ class _Sum:
 
 
 @dataclass(frozen=True)
-class _Choice:
+class _PackingChoice:
     """An operator that may be packed: its forms, the packed one last, and what is fused with it. `added` is the sum
     that alone reads its result, `behind` the activation that alone reads the result or the sum. `result` is the value
     that the packed operator replaces."""
@@ -62,7 +67,7 @@ class _Choice:
     op: OpFacts
     forms: tuple[Form, ...]
     result: str
-    added: _Sum | None
+    added: _FusedSum | None
     behind: str | None
 
     @property
@@ -70,10 +75,10 @@ class _Choice:
         return self.forms[-1]
 
 
-def asks(subject: RewriteSubject) -> Iterator[tuple[OperatorSignature, ...]]:
+def list_calls(subject: RewriteSubject) -> Iterator[tuple[OperatorSignature, ...]]:
     """Return each operator as it is, and every call that may take its place."""
-    for choice in _choices(subject):
-        if isinstance(choice, _Choice):
+    for choice in _list_choices(subject):
+        if isinstance(choice, _PackingChoice):
             yield tuple(dict.fromkeys(call for form in choice.forms for call in form.calls))
 
 
@@ -82,12 +87,12 @@ def propose(subject: RewriteSubject) -> Iterator[Candidate | Refusal]:
     are fused with each, by node name, or are empty."""
     chosen: dict[str, str] = {}
     saved = 0.0
-    for choice in _choices(subject):
+    for choice in _list_choices(subject):
         if isinstance(choice, Refusal):
             yield choice
             continue
         if not subject.everything:
-            seconds = [form.seconds(subject.timed) for form in choice.forms]
+            seconds = [form.sum_seconds(subject.timed) for form in choice.forms]
             now, packed = seconds[0], seconds[-1]
             if now is None or packed is None:
                 yield Refusal(NAME, "its time in either form could not be measured", (choice.op.node,))
@@ -107,7 +112,7 @@ def propose(subject: RewriteSubject) -> Iterator[Candidate | Refusal]:
 
 def apply(subject: RewriteSubject, module: fx.GraphModule, candidate: Candidate) -> tuple[str, ...]:
     """Put the packed operators in place; no conversion is inserted."""
-    choices = {choice.op.node: choice for choice in _choices(subject) if isinstance(choice, _Choice)}
+    choices = {choice.op.node: choice for choice in _list_choices(subject) if isinstance(choice, _PackingChoice)}
     if not choices.keys() >= set(candidate.nodes):
         raise RewriteError("the graph is not the one that the candidate is of")
     nodes = {node.name: node for node in module.graph.nodes}
@@ -118,10 +123,10 @@ def apply(subject: RewriteSubject, module: fx.GraphModule, candidate: Candidate)
     return ()
 
 
-REWRITE = Rewrite(NAME, propose, apply, asks)
+REWRITE = Rewrite(NAME, propose, apply, list_calls)
 
 
-def _choices(subject: RewriteSubject) -> Iterator[_Choice | Refusal]:
+def _list_choices(subject: RewriteSubject) -> Iterator[_PackingChoice | Refusal]:
     if not subject.frozen or subject.generates_loops:
         return
     sums: set[str] = set()
@@ -141,28 +146,30 @@ def _choices(subject: RewriteSubject) -> Iterator[_Choice | Refusal]:
             yield Refusal(NAME, "its image of one channel is in both layouts at once", (op.node,))
         elif seen and op.outputs[0] in subject.doubtful:
             yield Refusal(NAME, "its strides may differ from its fake's, and so may those of outputs", (op.node,))
-        elif needs_plain_images(op, facts):
+        elif requires_contiguous_input(op, facts):
             yield Refusal(NAME, "oneDNN computes wrong values with weights packed for these sizes", (op.node,))
         else:
-            call = signature_of(op, facts)
-            result = _settled(op, subject)
-            results = (spec_of(result),)
-            packed = packed_form(call, results)
+            call = build_signature(op, facts)
+            result = _find_settled_result(op, subject)
+            results = (make_tensor_spec(result),)
+            packed = make_packed_form(call, results)
             if isinstance(packed, str):
                 yield Refusal(NAME, packed, (op.node,))
             else:
-                forms = (*forms_of(call, tuple(map(spec_of, facts.output_values(op)))), packed)
-                added = _sum_of(result, subject) if _may_add(packed.calls[0]) else None
+                forms = (*list_forms(call, tuple(map(make_tensor_spec, facts.get_output_values(op)))), packed)
+                added = _find_sum(result, subject) if _can_add(packed.calls[0]) else None
                 if added is not None and added.node in sums:
                     # It is fused with its other operand.
                     added = None
                 if added is not None:
                     sums.add(added.node)
                     result = facts.values[added.node]
-                yield _Choice(op, forms, result.name, added, _activation_of(result, subject, summed=added is not None))
+                yield _PackingChoice(
+                    op, forms, result.name, added, _find_activation(result, subject, summed=added is not None)
+                )
 
 
-def _may_add(packed: OperatorSignature) -> bool:
+def _can_add(packed: OperatorSignature) -> bool:
     """Return True if oneDNN's operator can add something to its result.
 
     With several groups, torch adds behind the convolution, by an operator that bfloat16 lacks ("Unsupported datatype
@@ -172,54 +179,57 @@ def _may_add(packed: OperatorSignature) -> bool:
     return packed.target == PACKED_CONVOLUTION and packed.args[groups] == 1
 
 
-def _sum_of(result: ValueFacts, subject: RewriteSubject) -> _Sum | None:
+def _find_sum(result: ValueFacts, subject: RewriteSubject) -> _FusedSum | None:
     """Return the sum with a value of the same layout that alone reads the result; None if there is none."""
     facts = subject.facts
-    readers = facts.users(result.name)
+    readers = facts.get_users(result.name)
     if len(readers) != 1 or result.name in facts.outputs or readers[0].target != "aten.add.Tensor":
         return None
     (add,) = readers
-    (total,) = facts.output_values(add)
+    (total,) = facts.get_output_values(add)
     others = [argument for argument in add.args[:2] if argument != ValueRef(result.name)]
     if len(others) != 1 or not isinstance(others[0], ValueRef) or len(add.args) != 2 or add.kwargs:
         return None
-    alike = same_layout(result, facts.values[others[0].name], total)
-    return _Sum(add.node, result.name) if alike and total.name == add.node else None
+    alike = have_same_layout(result, facts.values[others[0].name], total)
+    return _FusedSum(add.node, result.name) if alike and total.name == add.node else None
 
 
-def _settled(op: OpFacts, subject: RewriteSubject) -> ValueFacts:
+def _find_settled_result(op: OpFacts, subject: RewriteSubject) -> ValueFacts:
     """Return the operator's result as it is behind readers that only ensure strides or copy it to channels-last, which
     packed operators return anyway."""
     facts = subject.facts
-    (result,) = facts.output_values(op)
+    (result,) = facts.get_output_values(op)
     settled = seen = result
-    while len(readers := facts.users(seen.name)) == 1 and seen.name not in facts.outputs:
+    while len(readers := facts.get_users(seen.name)) == 1 and seen.name not in facts.outputs:
         (reader,) = readers
         copies = reader.operator in ("aten.contiguous", "aten.clone") and seen is settled
         if (not copies and (not reader.view or settled is result)) or len(reader.outputs) != 1:
             break
-        (seen,) = facts.output_values(reader)
+        (seen,) = facts.get_output_values(reader)
         if seen.dtype != result.dtype or (copies and not is_channels_last(seen.shape, seen.strides)):
             break
-        if copies or (seen.shape == settled.shape and _same_places(seen, settled)):
+        if copies or (seen.shape == settled.shape and _have_same_places(seen, settled)):
             settled = seen
     return settled
 
 
-def _same_places(one: ValueFacts, other: ValueFacts) -> bool:
+def _have_same_places(one: ValueFacts, other: ValueFacts) -> bool:
     """Return True if each element of two values of one shape has the same place in memory."""
     pairs = zip(one.shape, one.strides, other.strides, strict=True)
     return one.storage == other.storage and all(n == 1 or mine == theirs for n, mine, theirs in pairs)
 
 
-def _activation_of(result: ValueFacts, subject: RewriteSubject, *, summed: bool) -> str | None:
+def _find_activation(result: ValueFacts, subject: RewriteSubject, *, summed: bool) -> str | None:
     """Return the activation that alone reads the result; behind a sum, oneDNN's operator has only `relu`."""
-    activation = activation_behind(result, subject.facts)
+    activation = find_activation_behind(result, subject.facts)
     return activation.node if activation and (not summed or activation.operator == "aten.relu") else None
 
 
 def _replace(
-    nodes: Mapping[str, fx.Node], choice: _Choice, subject: RewriteSubject, packed: dict[tuple[Any, ...], fx.Node]
+    nodes: Mapping[str, fx.Node],
+    choice: _PackingChoice,
+    subject: RewriteSubject,
+    packed: dict[tuple[Any, ...], fx.Node],
 ) -> None:
     """Put the packed operator in the place of all that it computes. `packed` holds the weights packed so far."""
     node, given = nodes[choice.op.node], nodes[choice.behind or choice.result]
@@ -231,13 +241,13 @@ def _replace(
     else:
         x, weight, bias = node.args[:3]
     assert isinstance(weight, fx.Node)
-    numbers = packing_arguments(call.target, call.args)
-    settings = () if product else tuple(map(_listed, call.args[3:-3]))
-    activation = activation_of(subject.facts.op_by_node[choice.behind]) if choice.behind else None
+    numbers = get_packing_arguments(call.target, call.args)
+    settings = () if product else tuple(map(_make_list, call.args[3:-3]))
+    activation = match_activation(subject.facts.op_by_node[choice.behind]) if choice.behind else None
     key = (weight, call.target, str(numbers))
     if key not in packed:
         with node.graph.inserting_before(node):
-            packed[key] = _packed(weight, call.target, numbers)
+            packed[key] = _pack_weight(weight, call.target, numbers)
     # The other summand may be computed after the operator.
     with node.graph.inserting_before(nodes[choice.added.node] if choice.added else node):
         if choice.added is not None:
@@ -252,28 +262,28 @@ def _replace(
             overload: Any = find_overload(call.target)
             result = node.graph.call_function(overload, (x, packed[key], bias, *settings, *told))
         order = range(2) if product else CHANNELS_LAST_ORDER[value.dim()]
-        made = value.new_empty_strided(value.shape, strides_for_order(value.shape, order))
+        made = value.new_empty_strided(value.shape, make_ordered_strides(value.shape, order))
         result.meta.update({**node.meta, "val": made})
         if made.stride() != value.stride():
-            exact = exact_strides(node.graph, result, value)
+            exact = restore_exact_strides(node.graph, result, value)
             # Unknown for sizes that may change; for those no weights are packed.
             assert exact is not None
             result = exact
     given.replace_all_uses_with(result)
 
 
-def _packed(weight: fx.Node, target: str, numbers: Sequence[Any]) -> fx.Node:
+def _pack_weight(weight: fx.Node, target: str, numbers: Sequence[Any]) -> fx.Node:
     """Add the call that packs `weight` for oneDNN's operator `target`."""
     graph = weight.graph
     if target == PACKED_PRODUCT:
         turned = graph.call_function(torch.ops.aten.permute.default, (weight, [1, 0]))
         turned.meta["val"] = weight.meta["val"].t()
         weight = turned
-    packed = graph.call_function(find_packer(target), (weight, *map(_listed, numbers)))
+    packed = graph.call_function(find_packer(target), (weight, *map(_make_list, numbers)))
     # A packed weight has no strides; its readers look at its shape.
     packed.meta["val"] = weight.meta["val"]
     return packed
 
 
-def _listed(argument: Any) -> Any:
+def _make_list(argument: Any) -> Any:
     return list(argument) if isinstance(argument, tuple) else argument

@@ -14,7 +14,7 @@ from torch import fx
 
 from frx_graph.facts.graph_facts import OpFacts
 from frx_graph.facts.operator_families import LAYOUT_COPIES
-from frx_graph.passes.rewrites.meta_strides.fake_values import same_for_every_size
+from frx_graph.passes.rewrites.meta_strides.fake_values import have_equal_strides
 from frx_graph.passes.rewrites.rewrite import Rewrite, RewriteSubject
 from frx_graph.records import Candidate, Refusal
 
@@ -28,7 +28,7 @@ def propose(subject: RewriteSubject) -> Iterator[Candidate | Refusal]:
     for op in subject.facts.ops:
         if op.operator not in LAYOUT_COPIES:
             continue
-        kept = first.setdefault(_what_it_makes(op), op.node)
+        kept = first.setdefault(_make_copy_key(op), op.node)
         if kept == op.node:
             continue
         if any(subject.facts.values[value].user_visible for value in (*op.outputs, kept)):
@@ -44,7 +44,7 @@ def apply(_subject: RewriteSubject, module: fx.GraphModule, candidate: Candidate
     nodes = {node.name: node for node in module.graph.nodes}
     for name, kept in zip(candidate.nodes, candidate.choices, strict=True):
         copy, first = nodes[name], nodes[kept]
-        if same_for_every_size(copy, first):
+        if have_equal_strides(copy, first):
             copy.replace_all_uses_with(first)
             module.graph.erase_node(copy)
     return ()
@@ -53,5 +53,5 @@ def apply(_subject: RewriteSubject, module: fx.GraphModule, candidate: Candidate
 REWRITE = Rewrite(NAME, propose, apply)
 
 
-def _what_it_makes(op: OpFacts) -> object:
+def _make_copy_key(op: OpFacts) -> object:
     return op.target, op.args, tuple(sorted(op.kwargs.items(), key=lambda item: item[0]))

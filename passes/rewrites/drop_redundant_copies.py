@@ -17,18 +17,18 @@ from collections.abc import Iterator
 
 from torch import fx
 
-from frx_graph.facts.layout import dimension_order, is_dense
+from frx_graph.facts.layout import get_dimension_order, is_dense
 from frx_graph.facts.operator_families import TRACED_COPIES
-from frx_graph.facts.size_hint import shape_hint, stride_hint
-from frx_graph.passes.rewrites.layout.conversion import aten_pin, exact_strides
+from frx_graph.facts.size_hint import get_shape_hint, get_stride_hint
+from frx_graph.passes.rewrites.layout.conversion import pin_in_aten, restore_exact_strides
 from frx_graph.passes.rewrites.meta_strides.fake_values import (
-    fake_mode_of,
+    find_fake_mode,
     has_fixed_sizes,
-    running_fakes,
-    same_for_every_size,
+    have_equal_strides,
+    run_fakes_unguarded,
 )
-from frx_graph.passes.rewrites.meta_strides.unreliable_values import is_told_order
-from frx_graph.passes.rewrites.rewrite import Rewrite, RewriteSubject, same_layout
+from frx_graph.passes.rewrites.meta_strides.unreliable_values import has_explicit_order
+from frx_graph.passes.rewrites.rewrite import Rewrite, RewriteSubject, have_same_layout
 from frx_graph.records import Candidate, Refusal
 
 NAME = "drop_redundant_copies"
@@ -50,14 +50,14 @@ def propose(subject: RewriteSubject) -> Iterator[Candidate | Refusal]:
         if op.operator not in TRACED_COPIES:
             continue
         source, result = facts.values[op.inputs[0]], facts.values[op.outputs[0]]
-        if not same_layout(source, result):
+        if not have_same_layout(source, result):
             continue
         storage = read_instead.get(source.storage, source.storage)
         shared = facts.values_by_storage[storage]
         is_returned = result.storage in returned
-        maker = facts.producer(source.name)
+        maker = facts.get_producer(source.name)
         viewed = source.name in views or (maker is not None and maker.view)
-        is_doubtful = source.name in subject.doubtful and is_told_order(op)
+        is_doubtful = source.name in subject.doubtful and has_explicit_order(op)
         is_input = any(value.producer is None for value in shared)
         if is_input and any(value.mutated for value in shared):
             yield Refusal(NAME, "its source is an input that the graph writes into", (op.node,))
@@ -87,27 +87,27 @@ def apply(subject: RewriteSubject, module: fx.GraphModule, candidate: Candidate)
         if node.name not in copies:
             continue
         source = node.args[0]
-        if not isinstance(source, fx.Node) or not same_for_every_size(source, node):
+        if not isinstance(source, fx.Node) or not have_equal_strides(source, node):
             continue
         op = subject.facts.op_by_node[node.name]
-        is_doubtful = op.inputs[0] in subject.doubtful and is_told_order(op)
-        instead = _pinned(module.graph, source, node) if is_doubtful else source
+        is_doubtful = op.inputs[0] in subject.doubtful and has_explicit_order(op)
+        instead = _pin_source(module.graph, source, node) if is_doubtful else source
         if instead is not None:
             node.replace_all_uses_with(instead)
             module.graph.erase_node(node)
     return ()
 
 
-def _pinned(graph: fx.Graph, source: fx.Node, copy: fx.Node) -> fx.Node | None:
+def _pin_source(graph: fx.Graph, source: fx.Node, copy: fx.Node) -> fx.Node | None:
     """Add a copy of `source` with the strides of `copy`, made only if needed; None if these cannot be expressed."""
     value = copy.meta["val"]
-    shape, strides = shape_hint(value), stride_hint(value)
+    shape, strides = get_shape_hint(value), get_stride_hint(value)
     known = has_fixed_sizes(value)
     if 0 in shape or not is_dense(shape, strides) or (1 in shape and not known):
         return None
-    with running_fakes(fake_mode_of(graph)), graph.inserting_before(copy):
-        pin = aten_pin(graph, source, dimension_order(shape, strides))
-        return exact_strides(graph, pin, value) if 1 in shape else pin
+    with run_fakes_unguarded(find_fake_mode(graph)), graph.inserting_before(copy):
+        pin = pin_in_aten(graph, source, get_dimension_order(shape, strides))
+        return restore_exact_strides(graph, pin, value) if 1 in shape else pin
 
 
 REWRITE = Rewrite(NAME, propose, apply)

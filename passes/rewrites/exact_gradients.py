@@ -29,14 +29,14 @@ def propose(subject: RewriteSubject) -> Iterator[Candidate | Refusal]:
     """Propose one candidate for all such convolutions of the graph."""
     if not subject.generates_loops:
         return
-    if found := tuple(op.node for op in subject.facts.ops if _loses_its_order(op, subject.facts)):
+    if found := tuple(op.node for op in subject.facts.ops if _loses_order(op, subject.facts)):
         yield Candidate(NAME, subject.facts.graph_id, found)
 
 
 def apply(_subject: RewriteSubject, module: fx.GraphModule, candidate: Candidate) -> tuple[str, ...]:
     """Put the operator in place; no conversion is inserted."""
     chosen = set(candidate.nodes)
-    places = {node: _places(node) for node in module.graph.nodes if node.name in chosen}
+    places = {node: _locate_gradients(node) for node in module.graph.nodes if node.name in chosen}
     for node, place in places.items():
         _replace(node, place)
     return ()
@@ -45,10 +45,10 @@ def apply(_subject: RewriteSubject, module: fx.GraphModule, candidate: Candidate
 REWRITE = Rewrite(NAME, propose, apply)
 
 
-def _loses_its_order(op: OpFacts, facts: GraphFacts) -> bool:
+def _loses_order(op: OpFacts, facts: GraphFacts) -> bool:
     if op.operator != "aten.convolution_backward" or len(op.inputs) != 3:
         return False
-    values = facts.input_values(op)
+    values = facts.get_input_values(op)
     gradient, image, weight = values
     return (
         len(image.shape) == 4
@@ -59,14 +59,14 @@ def _loses_its_order(op: OpFacts, facts: GraphFacts) -> bool:
     )
 
 
-def _places(node: fx.Node) -> dict[int, int]:
+def _locate_gradients(node: fx.Node) -> dict[int, int]:
     """Return the position of each gradient in our operator's results. Raises `RewriteError` if the graph does not say
     which those are, or reads others."""
     mask = node.args[-1]
     if not isinstance(mask, (list, tuple)):
         raise RewriteError(f"{node.name} does not say which gradients it computes")
     for reader in node.users:
-        if reader.users and not mask[_index(reader)]:
+        if reader.users and not mask[_read_index(reader)]:
             raise RewriteError(f"{reader.name} reads a gradient that is not computed")
     return {index: sum(map(bool, mask[:index])) for index, asked in enumerate(mask) if asked}
 
@@ -75,14 +75,14 @@ def _replace(node: fx.Node, places: dict[int, int]) -> None:
     node.target = torch.ops.frx_graph.convolution_gradients.default
     node.meta["val"] = [node.meta["val"][index] for index in places]
     for reader in list(node.users):
-        index = _index(reader)
+        index = _read_index(reader)
         if index in places:
             reader.update_arg(1, places[index])
         else:
             node.graph.erase_node(reader)
 
 
-def _index(reader: fx.Node) -> int:
+def _read_index(reader: fx.Node) -> int:
     assert reader.target is operator.getitem
     index = reader.args[1]
     assert isinstance(index, int)

@@ -19,10 +19,10 @@ from torch import fx
 
 from frx_graph.errors import RewriteError
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts, ValueRef
-from frx_graph.facts.layout import CHANNELS_LAST_ORDER, strides_for_order
+from frx_graph.facts.layout import CHANNELS_LAST_ORDER, make_ordered_strides
 from frx_graph.facts.operator_families import LAYOUT_COPIES
 from frx_graph.passes.rewrites.meta_strides.fake_values import call_op
-from frx_graph.passes.rewrites.packed_forms import activation_behind
+from frx_graph.passes.rewrites.packed_forms import find_activation_behind
 from frx_graph.passes.rewrites.rewrite import Rewrite, RewriteSubject
 from frx_graph.records import Candidate, Refusal
 
@@ -33,7 +33,7 @@ _ROWS = {"aten.mm": (0, 1), "aten.addmm": (1, 2)}
 
 
 @dataclass(frozen=True, slots=True)
-class _Flattened:
+class _FlattenedImage:
     """An image in channels-last, its plain copy, a chain of activations behind that, the view of the last and the
     products that read the view."""
 
@@ -57,7 +57,7 @@ def propose(subject: RewriteSubject) -> Iterator[Candidate | Refusal]:
     if not subject.frozen or subject.generates_loops:
         return
     for copy in subject.facts.ops:
-        found = _flattened(copy, subject)
+        found = _find_flattened(copy, subject)
         if isinstance(found, Refusal):
             yield found
         elif found is not None:
@@ -86,7 +86,7 @@ def apply(subject: RewriteSubject, module: fx.GraphModule, candidate: Candidate)
     batch, *sizes = image.meta["val"].shape
     order = CHANNELS_LAST_ORDER[len(sizes) + 1]
     with module.graph.inserting_before(view):
-        features = _call(_call(image, "permute", list(order)), "view", [batch, view.meta["val"].shape[1]])
+        features = _add_call(_add_call(image, "permute", list(order)), "view", [batch, view.meta["val"].shape[1]])
     for product in by_role["product"]:
         features_at, weight_at = _ROWS[subject.facts.op_by_node[product.name].operator]
         weight = product.args[weight_at]
@@ -95,9 +95,9 @@ def apply(subject: RewriteSubject, module: fx.GraphModule, candidate: Candidate)
         inner = [dim - 1 for dim in order[1:]]
         with module.graph.inserting_before(product):
             # Columns outermost, as in the weight of a linear layer.
-            turned = _call(_call(weight, "permute", [1, 0]), "reshape", [columns, *sizes])
-            sorted_rows = _call(turned, "permute", [0, *(dim + 1 for dim in inner)])
-            rows = _call(_call(sorted_rows, "reshape", [columns, -1]), "permute", [1, 0])
+            turned = _add_call(_add_call(weight, "permute", [1, 0]), "reshape", [columns, *sizes])
+            sorted_rows = _add_call(turned, "permute", [0, *(dim + 1 for dim in inner)])
+            rows = _add_call(_add_call(sorted_rows, "reshape", [columns, -1]), "permute", [1, 0])
         product.update_arg(features_at, features)
         product.update_arg(weight_at, rows)
     module.graph.eliminate_dead_code()
@@ -107,7 +107,7 @@ def apply(subject: RewriteSubject, module: fx.GraphModule, candidate: Candidate)
 REWRITE = Rewrite(NAME, propose, apply)
 
 
-def _flattened(copy: OpFacts, subject: RewriteSubject) -> _Flattened | Refusal | None:
+def _find_flattened(copy: OpFacts, subject: RewriteSubject) -> _FlattenedImage | Refusal | None:
     facts = subject.facts
     source = copy.args[0] if copy.operator in LAYOUT_COPIES and copy.args else None
     image = facts.values.get(source.name) if isinstance(source, ValueRef) else None
@@ -115,8 +115,8 @@ def _flattened(copy: OpFacts, subject: RewriteSubject) -> _Flattened | Refusal |
         return None
     copied = facts.values[copy.outputs[0]]
     if (
-        image.strides != strides_for_order(image.shape, CHANNELS_LAST_ORDER[len(image.shape)])
-        or copied.strides != strides_for_order(image.shape, range(len(image.shape)))
+        image.strides != make_ordered_strides(image.shape, CHANNELS_LAST_ORDER[len(image.shape)])
+        or copied.strides != make_ordered_strides(image.shape, range(len(image.shape)))
         or copied.strides == image.strides
         or copied.dtype != image.dtype
         or copied.device != image.device
@@ -124,8 +124,8 @@ def _flattened(copy: OpFacts, subject: RewriteSubject) -> _Flattened | Refusal |
         or 1 in image.shape[1:]
     ):
         return None
-    activations, last = _activations_of(copied, facts)
-    readers = facts.users(last.name)
+    activations, last = _follow_activations(copied, facts)
+    readers = facts.get_users(last.name)
     if len(readers) != 1 or readers[0].operator not in _VIEWS or last.name in facts.outputs:
         return None
     (view,) = readers
@@ -137,18 +137,18 @@ def _flattened(copy: OpFacts, subject: RewriteSubject) -> _Flattened | Refusal |
         return Refusal(NAME, "its sizes may change", nodes)
     if features.name in facts.outputs:
         return Refusal(NAME, "the flattened features are returned", nodes)
-    products = facts.users(features.name)
+    products = facts.get_users(features.name)
     if not all(_reads_rows(op, features, subject) for op in products):
         return Refusal(NAME, "an operator other than a product with a constant weight reads the features", nodes)
-    return _Flattened(image, copy, activations, view, tuple(products)) if products else None
+    return _FlattenedImage(image, copy, activations, view, tuple(products)) if products else None
 
 
-def _activations_of(value: ValueFacts, facts: GraphFacts) -> tuple[tuple[OpFacts, ...], ValueFacts]:
+def _follow_activations(value: ValueFacts, facts: GraphFacts) -> tuple[tuple[OpFacts, ...], ValueFacts]:
     """Return the activations behind `value`, each the only reader of the one before, and the result of the last."""
     found: list[OpFacts] = []
-    while (activation := activation_behind(value, facts)) is not None:
+    while (activation := find_activation_behind(value, facts)) is not None:
         found.append(activation)
-        (value,) = facts.output_values(activation)
+        (value,) = facts.get_output_values(activation)
     return tuple(found), value
 
 
@@ -161,5 +161,5 @@ def _reads_rows(op: OpFacts, features: ValueFacts, subject: RewriteSubject) -> b
     return reads == [features_at] and isinstance(weight, ValueRef) and weight.name in subject.constants
 
 
-def _call(source: fx.Node, operator: str, *args: Any) -> fx.Node:
+def _add_call(source: fx.Node, operator: str, *args: Any) -> fx.Node:
     return call_op(source.graph, getattr(torch.ops.aten, operator).default, source, *args)

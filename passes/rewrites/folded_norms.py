@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, fx
 
-from frx_graph.freezing.constant_folding import FrozenWeights, undisturbed
+from frx_graph.freezing.constant_folding import FrozenWeights, run_undisturbed
 from frx_graph.records import Candidate
 
 NAME = "folded_norms"
@@ -24,7 +24,7 @@ NAME = "folded_norms"
 
 def fold_norms(graph: fx.Graph, frozen: FrozenWeights, graph_id: str) -> Candidate | None:
     """Fold what can be folded, in place. Returns what was done."""
-    folded = [node.name for node in graph.find_nodes(op="call_function", target=_NORM) if _fold(node, frozen)]
+    folded = [node.name for node in graph.find_nodes(op="call_function", target=_NORM) if _fold_norm(node, frozen)]
     graph.eliminate_dead_code()
     return Candidate(NAME, graph_id, tuple(folded)) if folded else None
 
@@ -32,7 +32,7 @@ def fold_norms(graph: fx.Graph, frozen: FrozenWeights, graph_id: str) -> Candida
 _NORM = torch.ops.aten._native_batch_norm_legit_no_training.default
 
 
-def _fold(norm: fx.Node, frozen: FrozenWeights) -> bool:
+def _fold_norm(norm: fx.Node, frozen: FrozenWeights) -> bool:
     convolution, scale, shift, mean, variance, _, epsilon = norm.args
     if not isinstance(convolution, fx.Node) or convolution.target is not torch.ops.aten.convolution.default:
         return False
@@ -48,20 +48,20 @@ def _fold(norm: fx.Node, frozen: FrozenWeights) -> bool:
         or readers[0].args[1] != 0
         or (transposed and groups != 1)
         or not isinstance(epsilon, float)
-        or not _same(convolution.meta["val"], readers[0].meta["val"])
+        or not _have_same_layout(convolution.meta["val"], readers[0].meta["val"])
     ):
         return False
 
     weights = [frozen.values[node] if isinstance(node, fx.Node) else None for node in weights_of_both]
-    with undisturbed():
-        folded = _folded(weights, epsilon, bool(transposed))
+    with run_undisturbed():
+        folded = _fold_weights(weights, epsilon, bool(transposed))
     new = [frozen.add(f"{kind}_{norm.name}", tensor) for kind, tensor in zip(("weight", "bias"), folded, strict=True)]
     convolution.args = (convolution.args[0], *new, *convolution.args[3:])
     readers[0].replace_all_uses_with(convolution)
     return True
 
 
-def _folded(weights: Sequence[Tensor | None], epsilon: float, transposed: bool) -> tuple[Tensor, Tensor]:
+def _fold_weights(weights: Sequence[Tensor | None], epsilon: float, transposed: bool) -> tuple[Tensor, Tensor]:
     """Return weight and bias of the convolution that does both, computed at least in single precision."""
     weight, bias, scale, shift, mean, variance = weights
     assert weight is not None and mean is not None and variance is not None
@@ -78,5 +78,5 @@ def _folded(weights: Sequence[Tensor | None], epsilon: float, transposed: bool) 
     return (weight.to(wide) * factor.view(dims)).to(weight.dtype), summand.to(weight.dtype)
 
 
-def _same(one: Tensor, other: Tensor) -> bool:
+def _have_same_layout(one: Tensor, other: Tensor) -> bool:
     return (one.shape, one.stride(), one.dtype) == (other.shape, other.stride(), other.dtype)

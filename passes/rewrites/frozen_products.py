@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import torch
 from torch import Tensor, fx
 
-from frx_graph.facts.operator_signature import OperatorSignature, TensorSpec, turned
+from frx_graph.facts.operator_signature import OperatorSignature, TensorSpec, transpose_spec
 from frx_graph.measure.operators.operator_inputs import PACKED_BY_MKL
 from frx_graph.ops.onednn_linear import TARGET, has_onednn
 from frx_graph.passes.layouts.layout_choice import NOISE_SHARE
@@ -30,7 +30,7 @@ def use_faster_products(
     graph: fx.Graph, graph_id: str, measure: Callable[[Sequence[tuple[OperatorSignature, ...]]], Seconds]
 ) -> Candidate | None:
     """Replace MKL's packed products that `measure` finds slower than oneDNN's. Returns what was done."""
-    found = list(_packed(graph))
+    found = list(_list_packed_products(graph))
     timed = measure([calls for _, calls in found])
     saved: dict[str, float] = {}
     for node, (packed, product) in found:
@@ -40,7 +40,7 @@ def use_faster_products(
     return Candidate(NAME, graph_id, tuple(saved), predicted_seconds=sum(saved.values())) if saved else None
 
 
-def _packed(graph: fx.Graph) -> Iterator[tuple[fx.Node, tuple[OperatorSignature, OperatorSignature]]]:
+def _list_packed_products(graph: fx.Graph) -> Iterator[tuple[fx.Node, tuple[OperatorSignature, OperatorSignature]]]:
     """Return MKL's products of the graph, each with itself and oneDNN's product as calls to be timed."""
     if not has_onednn() or not hasattr(torch.ops.mkl, "_mkl_linear"):
         return
@@ -50,14 +50,14 @@ def _packed(graph: fx.Graph) -> Iterator[tuple[fx.Node, tuple[OperatorSignature,
             torch.ops.mkl._mkl_linear.default,
         ):
             continue
-        x, weight, bias = (_spec(node.args[position]) for position in (0, 2, 3))
+        x, weight, bias = (_make_spec(node.args[position]) for position in (0, 2, 3))
         if x is None or weight is None or len(x.shape) != 2 or 0 in (*x.shape, *weight.shape):
             continue
         packed = OperatorSignature(PACKED_BY_MKL, (x, None, weight, bias, x.shape[0]))
-        yield node, (packed, OperatorSignature(TARGET, (x, turned(weight), bias)))
+        yield node, (packed, OperatorSignature(TARGET, (x, transpose_spec(weight), bias)))
 
 
-def _spec(argument: object) -> TensorSpec | None:
+def _make_spec(argument: object) -> TensorSpec | None:
     value = argument.meta.get("val") if isinstance(argument, fx.Node) else None
     if not isinstance(value, Tensor) or not has_fixed_sizes(value):
         return None

@@ -23,13 +23,13 @@ from frx_graph.errors import RewriteError
 from frx_graph.facts.graph_facts import OpFacts
 from frx_graph.facts.operator_families import CONVOLUTIONS
 from frx_graph.facts.operator_overload import find_overload
-from frx_graph.facts.operator_signature import OperatorSignature, signature_of, spec_of
+from frx_graph.facts.operator_signature import OperatorSignature, build_signature, make_tensor_spec
 from frx_graph.passes.layouts.layout_choice import NOISE_SHARE
-from frx_graph.passes.rewrites.conv1x1_as_matmul import as_columns, as_image, as_pixels
+from frx_graph.passes.rewrites.conv1x1_as_matmul import view_as_columns, view_as_image, view_as_pixels
 from frx_graph.passes.rewrites.meta_strides.fake_values import call_op
 from frx_graph.passes.rewrites.meta_strides.stride_sensitivity import reads_ambiguous_image
 from frx_graph.passes.rewrites.meta_strides.unreliable_values import has_one_order
-from frx_graph.passes.rewrites.product_forms import Form, Part, forms_of
+from frx_graph.passes.rewrites.product_forms import Form, FormPart, list_forms
 from frx_graph.passes.rewrites.rewrite import Rewrite, RewriteSubject
 from frx_graph.records import Candidate, Refusal
 
@@ -37,9 +37,9 @@ NAME = "onednn_products"
 _OPERATORS = CONVOLUTIONS | {"aten.mm", "aten.addmm"}
 
 
-def asks(subject: RewriteSubject) -> Iterator[tuple[OperatorSignature, ...]]:
+def list_calls(subject: RewriteSubject) -> Iterator[tuple[OperatorSignature, ...]]:
     """Return each operator as it is, and every call that may take its place."""
-    for _, forms in _choices(subject):
+    for _, forms in _list_choices(subject):
         yield tuple(dict.fromkeys(call for form in forms for call in form.calls))
 
 
@@ -48,12 +48,12 @@ def propose(subject: RewriteSubject) -> Iterator[Candidate | Refusal]:
     chosen: dict[str, str] = {}
     saved = 0.0
     unknown: list[str] = []
-    for op, (present, *others) in _choices(subject):
+    for op, (present, *others) in _list_choices(subject):
         if subject.everything:
             chosen[op.node] = others[0].name
             continue
-        now = present.seconds(subject.timed)
-        timed = {form: seconds for form in others if (seconds := form.seconds(subject.timed)) is not None}
+        now = present.sum_seconds(subject.timed)
+        timed = {form: seconds for form in others if (seconds := form.sum_seconds(subject.timed)) is not None}
         if now is None or not timed:
             unknown.append(op.node)
         elif timed[best := min(timed, key=timed.__getitem__)] < (1 - NOISE_SHARE) * now:
@@ -69,7 +69,7 @@ def propose(subject: RewriteSubject) -> Iterator[Candidate | Refusal]:
 def apply(subject: RewriteSubject, module: fx.GraphModule, candidate: Candidate) -> tuple[str, ...]:
     """Put the products in each operator's place; no conversion is inserted."""
     names = dict(zip(candidate.nodes, candidate.choices, strict=True))
-    chosen = {op.node: _named(forms, names[op.node]) for op, forms in _choices(subject) if op.node in names}
+    chosen = {op.node: _find_form(forms, names[op.node]) for op, forms in _list_choices(subject) if op.node in names}
     if chosen.keys() != names.keys():
         raise RewriteError("the graph is not the one that the candidate is of")
     for node in list(module.graph.nodes):
@@ -79,16 +79,16 @@ def apply(subject: RewriteSubject, module: fx.GraphModule, candidate: Candidate)
     return ()
 
 
-REWRITE = Rewrite(NAME, propose, apply, asks)
+REWRITE = Rewrite(NAME, propose, apply, list_calls)
 
 
-def _choices(subject: RewriteSubject) -> Iterator[tuple[OpFacts, tuple[Form, ...]]]:
+def _list_choices(subject: RewriteSubject) -> Iterator[tuple[OpFacts, tuple[Form, ...]]]:
     """Return the operators that have more than one form."""
     facts = subject.facts
     for op in facts.ops:
         if op.operator not in _OPERATORS or _changes_size(op, subject) or _has_unknown_strides(op, subject):
             continue
-        forms = forms_of(signature_of(op, facts), tuple(map(spec_of, facts.output_values(op))))
+        forms = list_forms(build_signature(op, facts), tuple(map(make_tensor_spec, facts.get_output_values(op))))
         if len(forms) > 1:
             yield op, forms
 
@@ -114,13 +114,13 @@ def _has_unknown_strides(op: OpFacts, subject: RewriteSubject) -> bool:
     return any(name in doubtful and not has_one_order(values[name].shape) for name in op.inputs)
 
 
-def _named(forms: tuple[Form, ...], name: str) -> Form:
+def _find_form(forms: tuple[Form, ...], name: str) -> Form:
     (found,) = [form for form in forms if form.name == name]
     return found
 
 
 def _replace(node: fx.Node, form: Form, *, generated: bool) -> None:
-    made = {index: new for part in form.parts for index, new in _results(node, part, generated)}
+    made = {index: new for part in form.parts for index, new in _add_part(node, part, generated)}
     if isinstance(node.meta["val"], Tensor):
         node.replace_all_uses_with(made[0])
     for reader in list(node.users):
@@ -131,35 +131,35 @@ def _replace(node: fx.Node, form: Form, *, generated: bool) -> None:
     node.graph.erase_node(node)
 
 
-def _results(node: fx.Node, part: Part, generated: bool) -> Iterator[tuple[int, fx.Node]]:
+def _add_part(node: fx.Node, part: FormPart, generated: bool) -> Iterator[tuple[int, fx.Node]]:
     """Add what a part computes in front of the operator that it replaces; yield each result's index and node."""
-    arguments = _arguments(node, part.call) if part.image is None else _of_pixels(node, part, generated)
-    made = _call(node, find_overload(part.call.target), arguments)
+    arguments = _make_arguments(node, part.call) if part.image is None else _make_pixel_operands(node, part, generated)
+    made = _add_call(node, find_overload(part.call.target), arguments)
     if part.call.target == _BACKWARD:
-        yield from ((index, _call(node, operator.getitem, (made, index))) for index in part.results)
+        yield from ((index, _add_call(node, operator.getitem, (made, index))) for index in part.results)
         return
     (index,) = part.results
-    yield index, made if part.image is None else as_image(made, part.image)
+    yield index, made if part.image is None else view_as_image(made, part.image)
 
 
 _BACKWARD = "aten.convolution_backward.default"
 
 
-def _of_pixels(node: fx.Node, part: Part, generated: bool) -> tuple[fx.Node | None, ...]:
+def _make_pixel_operands(node: fx.Node, part: FormPart, generated: bool) -> tuple[fx.Node | None, ...]:
     """Return the matrices to be multiplied, and the bias."""
 
-    def pixels(of: Any) -> fx.Node:
-        return as_pixels(of, generated=generated)
+    def flatten(of: Any) -> fx.Node:
+        return view_as_pixels(of, generated=generated)
 
     if str(node.target) != _BACKWARD:
         x, w, bias = node.args[:3]
         assert bias is None or isinstance(bias, fx.Node)
-        return pixels(x), as_columns(pixels(w)), bias
+        return flatten(x), view_as_columns(flatten(w)), bias
     g, x, w = node.args[:3]
-    return (pixels(g), pixels(w), None) if part.results == (0,) else (as_columns(pixels(g)), pixels(x), None)
+    return (flatten(g), flatten(w), None) if part.results == (0,) else (view_as_columns(flatten(g)), flatten(x), None)
 
 
-def _arguments(node: fx.Node, call: OperatorSignature) -> tuple[Any, ...]:
+def _make_arguments(node: fx.Node, call: OperatorSignature) -> tuple[Any, ...]:
     """Take tensors from the operator that is replaced, numbers from the call."""
     match (call.target, *node.args):
         case "frx_graph.product.default", x, w:
@@ -179,7 +179,7 @@ def _arguments(node: fx.Node, call: OperatorSignature) -> tuple[Any, ...]:
     raise RewriteError(f"{node.target} has no form that calls {call.target}")
 
 
-def _call(at: fx.Node, target: Any, args: tuple[Any, ...]) -> fx.Node:
+def _add_call(at: fx.Node, target: Any, args: tuple[Any, ...]) -> fx.Node:
     made = call_op(at.graph, target, *args)
     made.meta["stack_trace"] = at.meta.get("stack_trace")
     return made

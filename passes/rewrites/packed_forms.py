@@ -13,13 +13,13 @@ from dataclasses import dataclass
 import torch
 
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts
-from frx_graph.facts.layout import is_channels_last, strides_for_order
-from frx_graph.facts.operator_overload import argument_of
-from frx_graph.facts.operator_signature import OperatorSignature, TensorSpec, turned
+from frx_graph.facts.layout import is_channels_last, make_ordered_strides
+from frx_graph.facts.operator_overload import get_argument
+from frx_graph.facts.operator_signature import OperatorSignature, TensorSpec, transpose_spec
 from frx_graph.measure.operators.operator_inputs import PACKED_CONVOLUTION, PACKED_PRODUCT, PACKED_TRANSPOSED
 from frx_graph.ops.onednn_linear import has_onednn
-from frx_graph.passes.rewrites.product_forms import Form, Part, lies_as_bias
-from frx_graph.passes.rewrites.rewrite import same_layout
+from frx_graph.passes.rewrites.product_forms import Form, FormPart, is_dense_bias
+from frx_graph.passes.rewrites.rewrite import have_same_layout
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +31,11 @@ class Activation:
     variant: str = ""
 
 
-def activation_of(op: OpFacts) -> Activation | None:
+def match_activation(op: OpFacts) -> Activation | None:
     """Return the activation that `op` is for oneDNN, if any."""
 
-    def number(name: str) -> float:
-        value = argument_of(op, name)
+    def read_number(name: str) -> float:
+        value = get_argument(op, name)
         return float(value) if isinstance(value, (int, float)) else math.nan
 
     if op.symbolic:
@@ -46,25 +46,25 @@ def activation_of(op: OpFacts) -> Activation | None:
         case "aten.silu":
             found = Activation("swish")
         case "aten.gelu":
-            found = Activation("gelu", (), str(argument_of(op, "approximate")))
+            found = Activation("gelu", (), str(get_argument(op, "approximate")))
         case "aten.hardtanh":
-            found = Activation("hardtanh", (number("min_val"), number("max_val")))
+            found = Activation("hardtanh", (read_number("min_val"), read_number("max_val")))
         case "aten.leaky_relu":
-            found = Activation("leaky_relu", (number("negative_slope"),))
+            found = Activation("leaky_relu", (read_number("negative_slope"),))
         case _:
             return None
     return None if any(map(math.isnan, found.numbers)) else found
 
 
-def activation_behind(value: ValueFacts, facts: GraphFacts) -> OpFacts | None:
+def find_activation_behind(value: ValueFacts, facts: GraphFacts) -> OpFacts | None:
     """Return the activation that alone reads `value` and has its layout; None if there is none."""
-    readers = facts.users(value.name)
-    if len(readers) != 1 or value.name in facts.outputs or activation_of(readers[0]) is None:
+    readers = facts.get_users(value.name)
+    if len(readers) != 1 or value.name in facts.outputs or match_activation(readers[0]) is None:
         return None
-    return readers[0] if same_layout(value, *facts.output_values(readers[0])) else None
+    return readers[0] if have_same_layout(value, *facts.get_output_values(readers[0])) else None
 
 
-def packed_form(call: OperatorSignature, results: Sequence[TensorSpec]) -> Form | str:
+def make_packed_form(call: OperatorSignature, results: Sequence[TensorSpec]) -> Form | str:
     """Return the form of `call` with its weight packed, or the reason why not. The weight must be a constant."""
     if call.kwargs or not has_onednn():
         return "oneDNN is missing, or it has arguments that oneDNN's operator lacks"
@@ -72,7 +72,7 @@ def packed_form(call: OperatorSignature, results: Sequence[TensorSpec]) -> Form 
         return "it has no elements"
     if any(tensor.device != "cpu" or tensor.dtype != results[0].dtype for tensor in call.tensors):
         return "it does not run on a CPU, or not in one type"
-    if not _has_type(results[0].dtype):
+    if not _is_packable_dtype(results[0].dtype):
         return "oneDNN packs no weights of this type here"
     match call.target, call.args:
         case "aten.convolution.default", (TensorSpec() as x, TensorSpec() as w, *_):
@@ -80,35 +80,35 @@ def packed_form(call: OperatorSignature, results: Sequence[TensorSpec]) -> Form 
                 return "oneDNN packs weights for images and volumes only"
             if not is_channels_last(results[0].shape, results[0].strides):
                 return "packed convolutions return channels-last, which this one does not"
-            return _convolution(call, x, w)
+            return _pack_convolution(call, x, w)
         case "aten.mm.default", (TensorSpec() as x, TensorSpec() as w):
-            return _product(x, w, None)
+            return _pack_product(x, w, None)
         case "aten.addmm.default", (TensorSpec() as bias, TensorSpec() as x, TensorSpec() as w):
-            return _product(x, w, bias)
+            return _pack_product(x, w, bias)
     return "oneDNN packs no weight for it"
 
 
-def _convolution(call: OperatorSignature, x: TensorSpec, w: TensorSpec) -> Form | str:
+def _pack_convolution(call: OperatorSignature, x: TensorSpec, w: TensorSpec) -> Form | str:
     bias, stride, padding, dilation, transposed, output_padding, groups = call.args[2:]
-    if not lies_as_bias(bias):
+    if not is_dense_bias(bias):
         return "its bias has gaps in memory"
     rest = (dilation, groups, "none", (), "")
     if not transposed:
-        return Form((Part(OperatorSignature(PACKED_CONVOLUTION, (x, w, bias, padding, stride, *rest))),))
+        return Form((FormPart(OperatorSignature(PACKED_CONVOLUTION, (x, w, bias, padding, stride, *rest))),))
     assert isinstance(output_padding, tuple) and isinstance(stride, tuple)
     # As in torch's own packing (`_is_packable_convolution`).
     if groups == w.shape[0] != 1 or any(int(p) >= int(s) for p, s in zip(output_padding, stride, strict=True)):  # type: ignore[arg-type]
         return "oneDNN packs no weights for transposed convolutions of this kind"
-    return Form((Part(OperatorSignature(PACKED_TRANSPOSED, (x, w, bias, padding, output_padding, stride, *rest))),))
+    return Form((FormPart(OperatorSignature(PACKED_TRANSPOSED, (x, w, bias, padding, output_padding, stride, *rest))),))
 
 
-def _product(x: TensorSpec, w: TensorSpec, bias: TensorSpec | None) -> Form | str:
-    if x.strides != strides_for_order(x.shape, range(2)):
+def _pack_product(x: TensorSpec, w: TensorSpec, bias: TensorSpec | None) -> Form | str:
+    if x.strides != make_ordered_strides(x.shape, range(2)):
         return "its image is not a matrix without gaps"
-    if bias is not None and (bias.shape != w.shape[1:] or not lies_as_bias(bias)):
+    if bias is not None and (bias.shape != w.shape[1:] or not is_dense_bias(bias)):
         return "its summand is not a bias"
-    return Form((Part(OperatorSignature(PACKED_PRODUCT, (x, turned(w), bias, "none", (), ""))),))
+    return Form((FormPart(OperatorSignature(PACKED_PRODUCT, (x, transpose_spec(w), bias, "none", (), ""))),))
 
 
-def _has_type(dtype: torch.dtype) -> bool:
+def _is_packable_dtype(dtype: torch.dtype) -> bool:
     return dtype is torch.float32 or (dtype is torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported())

@@ -8,15 +8,15 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from frx_graph.facts.layout import CHANNELS_LAST_ORDER, strides_for_order
-from frx_graph.facts.operator_signature import OperatorSignature, SpecArgument, TensorSpec, turned
+from frx_graph.facts.layout import CHANNELS_LAST_ORDER, make_ordered_strides
+from frx_graph.facts.operator_signature import OperatorSignature, SpecArgument, TensorSpec, transpose_spec
 from frx_graph.ops.im2col_convolution import FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT
 from frx_graph.ops.onednn_linear import TARGET, has_onednn
-from frx_graph.passes.rewrites.conv1x1_as_matmul import lies_by_pixels, pixels_of
+from frx_graph.passes.rewrites.conv1x1_as_matmul import flatten_spec, is_pixel_matrix
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class FormPart:
     """One call of a form. `results` are the positions of the operator's results that it computes. With `image`, it is a
     product of matrices that are views of the operator's images and weights, and its result is viewed as that image."""
 
@@ -35,7 +35,7 @@ class Part:
 class Form:
     """A way to compute a call: the calls that take its place, one after the other."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[FormPart, ...]
 
     @property
     def calls(self) -> tuple[OperatorSignature, ...]:
@@ -47,56 +47,60 @@ class Form:
         """The names of the parts."""
         return "+".join(part.name for part in self.parts)
 
-    def seconds(self, timed: Mapping[OperatorSignature, float]) -> float | None:
+    def sum_seconds(self, timed: Mapping[OperatorSignature, float]) -> float | None:
         """Return the seconds of all calls together; None if one was not timed."""
         return sum(timed[call] for call in self.calls) if all(call in timed for call in self.calls) else None
 
 
-def forms_of(call: OperatorSignature, results: Sequence[TensorSpec]) -> tuple[Form, ...]:
+def list_forms(call: OperatorSignature, results: Sequence[TensorSpec]) -> tuple[Form, ...]:
     """Return the call as it is, then the other forms that compute the same `results`. There are some for single
     precision on a CPU: for other types torch uses oneDNN's products itself."""
-    return (Form((Part(call),)), *_other_forms(call, results))
+    return (Form((FormPart(call),)), *_list_other_forms(call, results))
 
 
-def _other_forms(call: OperatorSignature, results: Sequence[TensorSpec]) -> Iterator[Form]:
-    if call.kwargs or not has_onednn() or not all(map(_fits, call.tensors)):
+def _list_other_forms(call: OperatorSignature, results: Sequence[TensorSpec]) -> Iterator[Form]:
+    if call.kwargs or not has_onednn() or not all(map(_is_supported, call.tensors)):
         return
     match call.target, call.args:
-        case "aten.mm.default", (TensorSpec() as x, TensorSpec() as w) if _lies_apart(w):
-            yield Form((Part(_product(x, w)),))
-        case "aten.addmm.default", (TensorSpec() as bias, TensorSpec() as x, TensorSpec() as w) if _lies_apart(w):
-            if bias.shape == w.shape[1:] and lies_as_bias(bias):
-                yield Form((Part(_product(x, w, bias)),))
+        case "aten.mm.default", (TensorSpec() as x, TensorSpec() as w) if _is_non_overlapping(w):
+            yield Form((FormPart(_make_product(x, w)),))
+        case "aten.addmm.default", (TensorSpec() as bias, TensorSpec() as x, TensorSpec() as w) if _is_non_overlapping(
+            w
+        ):
+            if bias.shape == w.shape[1:] and is_dense_bias(bias):
+                yield Form((FormPart(_make_product(x, w, bias)),))
         case "aten.convolution.default", (TensorSpec() as x, TensorSpec() as w, bias, stride, padding, *rest):
-            if rest != _TWO_DIMENSIONS or not lies_as_bias(bias) or not _is_worth_unfolding(x, w, stride, padding):
+            if rest != _TWO_DIMENSIONS or not is_dense_bias(bias) or not _is_worth_unfolding(x, w, stride, padding):
                 return
-            order = _channels_last(results[0])
-            if _sees_one_pixel(w, stride, padding) and _are_pixels(x, w, result=results[0]):
+            order = _classify_channels_last(results[0])
+            if _is_pointwise_kernel(w, stride, padding) and _are_pixel_matrices(x, w, result=results[0]):
                 assert bias is None or isinstance(bias, TensorSpec)
-                yield Form((Part(_product(pixels_of(x), turned(pixels_of(w)), bias), image=results[0]),))
+                yield Form(
+                    (FormPart(_make_product(flatten_spec(x), transpose_spec(flatten_spec(w)), bias), image=results[0]),)
+                )
             elif order is not None:
-                yield Form((Part(OperatorSignature(FORWARD, (x, w, bias, stride, padding, order))),))
+                yield Form((FormPart(OperatorSignature(FORWARD, (x, w, bias, stride, padding, order))),))
         case (
             "aten.convolution_backward.default",
             (TensorSpec(), TensorSpec() as x, TensorSpec() as w, _, stride, padding, *rest, _),
         ):
             if rest == _TWO_DIMENSIONS and _is_worth_unfolding(x, w, stride, padding):
-                yield from _gradients(call, results)
+                yield from _list_gradient_forms(call, results)
 
 
-def lies_as_bias(bias: SpecArgument) -> bool:
+def is_dense_bias(bias: SpecArgument) -> bool:
     """Return True for no bias and for one without gaps: oneDNN reads others as if they had none (torch 2.15)."""
     return bias is None or (isinstance(bias, TensorSpec) and bias.strides == (1,))
 
 
-def _lies_apart(w: TensorSpec) -> bool:
+def _is_non_overlapping(w: TensorSpec) -> bool:
     """Return False for a matrix whose rows or columns overlap, as sliding windows do: oneDNN does not take it as a
     weight. It does take an expanded one."""
     inner, outer = sorted((stride, size) for size, stride in zip(w.shape, w.strides, strict=True))
     return 1 in w.shape or inner[0] == 0 or outer[0] >= inner[0] * inner[1]
 
 
-def _product(x: TensorSpec, w: TensorSpec, bias: TensorSpec | None = None) -> OperatorSignature:
+def _make_product(x: TensorSpec, w: TensorSpec, bias: TensorSpec | None = None) -> OperatorSignature:
     return OperatorSignature(TARGET, (x, w, bias))
 
 
@@ -104,7 +108,7 @@ _TWO_DIMENSIONS = [(1, 1), False, (0, 0), 1]
 """Dilation, transposed, output padding and groups of the convolutions that can be unfolded."""
 
 
-def _gradients(call: OperatorSignature, results: Sequence[TensorSpec]) -> Iterator[Form]:
+def _list_gradient_forms(call: OperatorSignature, results: Sequence[TensorSpec]) -> Iterator[Form]:
     """Return the forms in which each gradient is computed by a product or by torch."""
     g, x, w, _, stride, padding, *_, mask = call.args
     assert isinstance(g, TensorSpec) and isinstance(x, TensorSpec) and isinstance(w, TensorSpec)
@@ -116,49 +120,53 @@ def _gradients(call: OperatorSignature, results: Sequence[TensorSpec]) -> Iterat
     if 1 not in found:
         return
 
-    def by_torch(*which: bool) -> Part:
+    def call_torch(*which: bool) -> FormPart:
         computed = tuple(index for index, wanted in enumerate(which) if wanted)
-        return Part(replace(call, args=(*call.args[:-1], which)), computed)
+        return FormPart(replace(call, args=(*call.args[:-1], which)), computed)
 
-    one_pixel = _sees_one_pixel(w, stride, padding)
+    one_pixel = _is_pointwise_kernel(w, stride, padding)
 
-    def to(index: int, name: str, operands: tuple[TensorSpec, ...], by_pixels: OperatorSignature) -> Part | None:
-        if one_pixel and _are_pixels(*operands, result=found[index]):
-            return Part(by_pixels, (index,), image=found[index])
-        order = _channels_last(found[index])
+    def compute_gradient(
+        index: int, name: str, operands: tuple[TensorSpec, ...], by_pixels: OperatorSignature
+    ) -> FormPart | None:
+        if one_pixel and _are_pixel_matrices(*operands, result=found[index]):
+            return FormPart(by_pixels, (index,), image=found[index])
+        order = _classify_channels_last(found[index])
         if order is None:
             return None
-        return Part(OperatorSignature(name, (*operands, found[index].shape, stride, padding, order)), (index,))
+        return FormPart(OperatorSignature(name, (*operands, found[index].shape, stride, padding, order)), (index,))
 
-    to_weight = to(1, WEIGHT_GRADIENT, (g, x), _product(turned(pixels_of(g)), pixels_of(x)))
-    biases = (Part(OperatorSignature("aten.sum.dim_IntList", (g, (0, 2, 3))), (2,)),) if asked[2] else ()
+    to_weight = compute_gradient(
+        1, WEIGHT_GRADIENT, (g, x), _make_product(transpose_spec(flatten_spec(g)), flatten_spec(x))
+    )
+    biases = (FormPart(OperatorSignature("aten.sum.dim_IntList", (g, (0, 2, 3))), (2,)),) if asked[2] else ()
     if to_weight is not None and not asked[0]:
         yield Form((to_weight, *biases))
     if to_weight is None or not asked[0]:
         return
-    to_input = to(0, INPUT_GRADIENT, (g, w), _product(pixels_of(g), pixels_of(w)))
+    to_input = compute_gradient(0, INPUT_GRADIENT, (g, w), _make_product(flatten_spec(g), flatten_spec(w)))
     if to_input is not None:
         yield Form((to_input, to_weight, *biases))
-        yield Form((by_torch(False, True, asked[2]), to_input))
-    yield Form((by_torch(True, False, asked[2]), to_weight))
+        yield Form((call_torch(False, True, asked[2]), to_input))
+    yield Form((call_torch(True, False, asked[2]), to_weight))
 
 
-def _sees_one_pixel(w: TensorSpec, stride: SpecArgument, padding: SpecArgument) -> bool:
-    return w.shape[2:] == (1, 1) and _pair(stride) == (1, 1) and _pair(padding) == (0, 0)
+def _is_pointwise_kernel(w: TensorSpec, stride: SpecArgument, padding: SpecArgument) -> bool:
+    return w.shape[2:] == (1, 1) and _match_pair(stride) == (1, 1) and _match_pair(padding) == (0, 0)
 
 
-def _are_pixels(*operands: TensorSpec, result: TensorSpec) -> bool:
-    return all(map(lies_by_pixels, (*operands, result))) and _channels_last(result) is not None
+def _are_pixel_matrices(*operands: TensorSpec, result: TensorSpec) -> bool:
+    return all(map(is_pixel_matrix, (*operands, result))) and _classify_channels_last(result) is not None
 
 
-def _fits(tensor: TensorSpec) -> bool:
+def _is_supported(tensor: TensorSpec) -> bool:
     return (tensor.dtype, tensor.device) == (torch.float32, "cpu") and 0 not in tensor.shape
 
 
 def _is_worth_unfolding(x: TensorSpec, w: TensorSpec, stride: SpecArgument, padding: SpecArgument) -> bool:
     """Return True if no pixel is seen twice, or if the weight is larger than the unfolded image: otherwise unfolding
     moves more than it can save, and takes unexpected memory."""
-    steps, margins = _pair(stride), _pair(padding)
+    steps, margins = _match_pair(stride), _match_pair(padding)
     if len(x.shape) != 4 or steps is None or margins is None:
         return False
     kernel = w.shape[2:]
@@ -167,17 +175,17 @@ def _is_worth_unfolding(x: TensorSpec, w: TensorSpec, stride: SpecArgument, padd
     return min(pixels) > 0 and (kernel == (1, 1) or unfolded <= math.prod(w.shape))
 
 
-def _pair(argument: SpecArgument) -> tuple[int, int] | None:
+def _match_pair(argument: SpecArgument) -> tuple[int, int] | None:
     match argument:
         case (int() as first, int() as second):
             return first, second
     return None
 
 
-def _channels_last(result: TensorSpec) -> bool | None:
+def _classify_channels_last(result: TensorSpec) -> bool | None:
     """Return True for channels-last, False for plain, None for other results than those of four dimensions."""
     if len(result.shape) != 4:
         return None
-    if result.strides == strides_for_order(result.shape, range(4)):
+    if result.strides == make_ordered_strides(result.shape, range(4)):
         return False
-    return True if result.strides == strides_for_order(result.shape, CHANNELS_LAST_ORDER[4]) else None
+    return True if result.strides == make_ordered_strides(result.shape, CHANNELS_LAST_ORDER[4]) else None

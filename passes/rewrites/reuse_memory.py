@@ -20,8 +20,8 @@ from torch.fx.experimental.symbolic_shapes import statically_known_true, sym_eq
 from frx_graph.facts.graph_facts import OpFacts, ValueFacts, ValueRef
 from frx_graph.facts.operator_families import CONVOLUTIONS, is_collective
 from frx_graph.facts.operator_overload import find_overload
-from frx_graph.passes.rewrites.meta_strides.fake_values import same_for_every_size
-from frx_graph.passes.rewrites.rewrite import Rewrite, RewriteSubject, same_layout
+from frx_graph.passes.rewrites.meta_strides.fake_values import have_equal_strides
+from frx_graph.passes.rewrites.rewrite import Rewrite, RewriteSubject, have_same_layout
 from frx_graph.records import Candidate, Refusal
 from frx_graph.support.torch_internals import OpOverload
 
@@ -46,10 +46,10 @@ def propose(subject: RewriteSubject) -> Iterator[Candidate | Refusal]:
     found: list[str] = []
     in_views: set[str] = set()
     for op in facts.ops:
-        if not _may_write(op, subject, position):
+        if not _can_write(op, subject, position):
             continue
         operand, result = op.inputs[0], op.outputs[0]
-        if operand in in_views or _is_view(facts.producer(operand)):
+        if operand in in_views or _is_view(facts.get_producer(operand)):
             # It would be returned as a view of memory that the program does not know. The program could see that, and
             # guards check the sizes of a view's base.
             if any(value.user_visible for value in facts.values_by_storage[facts.values[result].storage]):
@@ -67,11 +67,11 @@ def apply(_subject: RewriteSubject, module: fx.GraphModule, candidate: Candidate
         if node.name not in chosen:
             continue
         operand = node.args[0]
-        in_place = _in_place(str(node.target))
+        in_place = _find_in_place(str(node.target))
         assert isinstance(operand, fx.Node) and in_place is not None
         one, other = operand.meta["val"], node.meta["val"]
         same_shape = statically_known_true(sym_eq(tuple(one.shape), tuple(other.shape)))
-        if statically_known_true(one.numel() > 0) and same_shape and same_for_every_size(operand, node):
+        if statically_known_true(one.numel() > 0) and same_shape and have_equal_strides(operand, node):
             node.target = in_place
             # From now on both share memory, in the fakes, too.
             node.meta["val"] = operand.meta["val"]
@@ -81,16 +81,16 @@ def apply(_subject: RewriteSubject, module: fx.GraphModule, candidate: Candidate
 REWRITE = Rewrite(NAME, propose, apply)
 
 
-def _may_write(op: OpFacts, subject: RewriteSubject, position: Mapping[str, int]) -> bool:
+def _can_write(op: OpFacts, subject: RewriteSubject, position: Mapping[str, int]) -> bool:
     facts = subject.facts
-    if not op.pointwise or len(op.outputs) != 1 or op.view or op.mutates or _in_place(op.target) is None:
+    if not op.pointwise or len(op.outputs) != 1 or op.view or op.mutates or _find_in_place(op.target) is None:
         return False
     first = op.args[0] if op.args else None
     operand = facts.values.get(first.name) if isinstance(first, ValueRef) else None
     # A value computed from constants alone is computed once, and read in every call.
     if operand is None or operand.name in subject.constants or not operand.dense:
         return False
-    if not same_layout(operand, facts.values[op.outputs[0]]):
+    if not have_same_layout(operand, facts.values[op.outputs[0]]):
         return False
     if op.outputs[0] in subject.doubtful or _is_line(operand):
         return False
@@ -103,11 +103,11 @@ def _may_write(op: OpFacts, subject: RewriteSubject, position: Mapping[str, int]
         and all(value.producer is not None and not value.user_visible for value in sharing)
         # A result that is returned has no more memory than its elements need.
         and all(value.numel <= operand.numel for value in sharing)
-        and not any(_reads_bits_otherwise(facts.producer(value.name)) for value in sharing)
+        and not any(_is_lazy_view(facts.get_producer(value.name)) for value in sharing)
         and not others & set(op.inputs)
-        and _allocates(facts.producer(sharing[0].name))
+        and _is_allocation(facts.get_producer(sharing[0].name))
         and all(position[user] <= position[op.node] for value in sharing for user in value.users)
-        and not any(is_collective(user.operator) for value in sharing for user in facts.users(value.name))
+        and not any(is_collective(user.operator) for value in sharing for user in facts.get_users(value.name))
     )
 
 
@@ -120,7 +120,7 @@ def _is_line(value: ValueFacts) -> bool:
     return len(value.shape) <= 2 and 1 in value.shape
 
 
-def _reads_bits_otherwise(op: OpFacts | None) -> bool:
+def _is_lazy_view(op: OpFacts | None) -> bool:
     """Return True for conjugated and negated views. A result written into one keeps the mark, which a new tensor lacks,
     and which `view_as_real` refuses."""
     return op is not None and op.operator in ("aten._conj", "aten._neg_view")
@@ -130,11 +130,11 @@ def _is_view(op: OpFacts | None) -> bool:
     return op is not None and op.view
 
 
-def _allocates(op: OpFacts | None) -> bool:
+def _is_allocation(op: OpFacts | None) -> bool:
     return op is not None and not op.view and not op.mutates and (op.pointwise or op.operator in _ALLOCATE)
 
 
-def _in_place(target: str) -> OpOverload | None:
+def _find_in_place(target: str) -> OpOverload | None:
     """Return the overload of an ATen operator that writes its result into its first operand."""
     namespace, name, *overload = target.split(".")
     if namespace != "aten" or len(overload) != 1:

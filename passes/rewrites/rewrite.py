@@ -13,16 +13,19 @@ from frx_graph.capture.captured_graph import Phase
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts
 from frx_graph.facts.operator_signature import OperatorSignature
 from frx_graph.passes.rewrites.layout.costs import AnchorSeconds
-from frx_graph.passes.rewrites.layout.ops import Member, members_of
-from frx_graph.passes.rewrites.meta_strides.requires_contiguous_input import has_inexact_kernel, needs_plain_images
-from frx_graph.passes.rewrites.meta_strides.stride_sensitivity import (
-    gradient_lies_by_size,
-    has_one_channel,
-    is_told_places,
-    is_told_strides,
-    reads_ambiguous_image,
+from frx_graph.passes.rewrites.layout.ops import OrderedOp, list_members
+from frx_graph.passes.rewrites.meta_strides.requires_contiguous_input import (
+    has_inexact_kernel,
+    requires_contiguous_input,
 )
-from frx_graph.passes.rewrites.meta_strides.unreliable_values import doubtful_values
+from frx_graph.passes.rewrites.meta_strides.stride_sensitivity import (
+    has_one_channel,
+    has_size_dependent_gradient,
+    reads_ambiguous_image,
+    requires_traced_strides,
+    uses_storage_offsets,
+)
+from frx_graph.passes.rewrites.meta_strides.unreliable_values import find_unreliable_meta_strides
 from frx_graph.records import Candidate, Refusal
 
 
@@ -59,9 +62,9 @@ class RewriteSubject:
     unsure: frozenset[str] = frozenset()
 
     @cached_property
-    def members(self) -> tuple[Member, ...]:
+    def members(self) -> tuple[OrderedOp, ...]:
         """The operators that pass an order on."""
-        return members_of(self.facts, self.inner, self._may_change)
+        return list_members(self.facts, self.inner, self._can_change)
 
     @cached_property
     def _kept_memory(self) -> frozenset[int]:
@@ -70,8 +73,8 @@ class RewriteSubject:
         values, ops = self.facts.values, self.facts.ops
         returned = [values[name] for name in self.visible if name in values]
         counted = Counter(value.storage for value in returned)
-        told = [value for op in ops if is_told_strides(op) for value in self.facts.input_values(op)]
-        placed = [value for op in ops if is_told_places(op) for value in self.facts.input_values(op)]
+        told = [value for op in ops if requires_traced_strides(op) for value in self.facts.get_input_values(op)]
+        placed = [value for op in ops if uses_storage_offsets(op) for value in self.facts.get_input_values(op)]
         kept = (value for value in (*returned, *told) if counted[value.storage] > 1 or not value.dense)
         return frozenset(value.storage for value in (*kept, *placed))
 
@@ -82,19 +85,21 @@ class RewriteSubject:
         """
         values = self.facts.values
         return (
-            is_told_strides(op)
-            or any(value.data_dependent for value in (*self.facts.input_values(op), *self.facts.output_values(op)))
-            or needs_plain_images(op, self.facts)
-            or self.loses_digits(op)
-            or (not self.generates_loops and gradient_lies_by_size(op, self.facts))
+            requires_traced_strides(op)
+            or any(
+                value.data_dependent for value in (*self.facts.get_input_values(op), *self.facts.get_output_values(op))
+            )
+            or requires_contiguous_input(op, self.facts)
+            or self.is_less_exact(op)
+            or (not self.generates_loops and has_size_dependent_gradient(op, self.facts))
             or (op.view and any(values[name].storage in self._kept_memory for name in op.outputs))
         )
 
-    def loses_digits(self, op: OpFacts) -> bool:
+    def is_less_exact(self, op: OpFacts) -> bool:
         """Return True for a norm that torch itself computes, less exactly in channels-last."""
         return not self.generates_loops and has_inexact_kernel(op, self.facts)
 
-    def _may_change(self, op: OpFacts) -> bool:
+    def _can_change(self, op: OpFacts) -> bool:
         ambiguous = (
             op.node in self._around_ambiguous_images if self.generates_loops else reads_ambiguous_image(op, self.facts)
         )
@@ -112,17 +117,17 @@ class RewriteSubject:
             op = pending.pop()
             if op.node not in found:
                 found.add(op.node)
-                images = (value for value in self.facts.input_values(op) if has_one_channel(value))
-                pending.extend(maker for image in images if (maker := self.facts.producer(image.name)))
+                images = (value for value in self.facts.get_input_values(op) if has_one_channel(value))
+                pending.extend(maker for image in images if (maker := self.facts.get_producer(image.name)))
         return frozenset(found)
 
     @cached_property
-    def anchors(self) -> tuple[Member, ...]:
+    def anchors(self) -> tuple[OrderedOp, ...]:
         """The members whose kernels are faster in one order than in another."""
         return tuple(m for m in self.members if m.anchor and not (self.generates_loops and m.row.generated))
 
     @cached_property
-    def loops(self) -> tuple[Member, ...]:
+    def loops(self) -> tuple[OrderedOp, ...]:
         """The members that would be anchors if the compiler did not write their loops."""
         return tuple(m for m in self.members if m.anchor and self.generates_loops and m.row.generated)
 
@@ -139,7 +144,7 @@ class RewriteSubject:
     def doubtful(self) -> frozenset[str]:
         """Values whose strides may differ from their fakes' at run time; none under Inductor, whose code follows the
         fakes."""
-        return frozenset() if self.generates_loops else doubtful_values(self.facts, self.unsure)
+        return frozenset() if self.generates_loops else find_unreliable_meta_strides(self.facts, self.unsure)
 
     @property
     def generates_loops(self) -> bool:
@@ -148,7 +153,7 @@ class RewriteSubject:
         return self.inner == "inductor"
 
 
-def _asks_nothing(_subject: RewriteSubject) -> Iterator[tuple[OperatorSignature, ...]]:
+def _list_no_calls(_subject: RewriteSubject) -> Iterator[tuple[OperatorSignature, ...]]:
     return iter(())
 
 
@@ -164,9 +169,9 @@ class Rewrite:
     name: str
     propose: Callable[[RewriteSubject], Iterator[Candidate | Refusal]]
     apply: Callable[[RewriteSubject, fx.GraphModule, Candidate], tuple[str, ...]]
-    asks: Callable[[RewriteSubject], Iterator[tuple[OperatorSignature, ...]]] = _asks_nothing
+    asks: Callable[[RewriteSubject], Iterator[tuple[OperatorSignature, ...]]] = _list_no_calls
 
 
-def same_layout(*values: ValueFacts) -> bool:
+def have_same_layout(*values: ValueFacts) -> bool:
     """Return True if all have the same shape, strides, dtype and device."""
     return len({(value.shape, value.strides, value.dtype, value.device) for value in values}) == 1

@@ -17,8 +17,8 @@ from torch import Tensor, fx
 
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts, ValueRef
 from frx_graph.facts.operator_families import LAYOUT_COPIES
-from frx_graph.passes.attention_pattern import FALLBACK_SOFTMAX, Attention, attentions
-from frx_graph.passes.attention_walks import BIASES, MASKS, SCALES, number_in, source_of
+from frx_graph.passes.attention_pattern import FALLBACK_SOFTMAX, Attention, find_attentions
+from frx_graph.passes.attention_walks import BIASES, MASKS, SCALES, find_constant, trace_sources
 from frx_graph.passes.causal_mask import is_causal_bias
 from frx_graph.passes.copies.view_chain import is_view
 from frx_graph.records import Refusal
@@ -71,23 +71,23 @@ class WrittenAttention:
         return tuple(node.name for node in (*self.path, self.second))
 
 
-class _NotExactError(Exception):
+class _InexactAttentionError(Exception):
     """A reason for leaving a written attention alone."""
 
 
-def written_attentions(
+def find_written_attention(
     dynamo: fx.Graph, facts: GraphFacts, origins: Mapping[str, str]
 ) -> Iterator[WrittenAttention | Refusal]:
     """Yield every attention that can be one call, and a refusal for every other. `facts` are those of `dynamo`'s eager
     ATen graph; `origins` maps the names of its nodes to Dynamo's."""
     nodes = {node.name: node for node in dynamo.nodes}
-    for attention in attentions(facts):
+    for attention in find_attentions(facts):
         if attention.softmax.operator == FALLBACK_SOFTMAX:
             continue
         try:
-            yield _checked(attention, facts, lambda op: nodes[origins[op.node]])
-        except (_NotExactError, KeyError) as error:
-            reason = str(error) if isinstance(error, _NotExactError) else "it is not in Dynamo's graph itself"
+            yield _check_attention(attention, facts, lambda op: nodes[origins[op.node]])
+        except (_InexactAttentionError, KeyError) as error:
+            reason = str(error) if isinstance(error, _InexactAttentionError) else "it is not in Dynamo's graph itself"
             yield Refusal(
                 f"attention at {attention.softmax.site}",
                 reason,
@@ -96,42 +96,44 @@ def written_attentions(
             )
 
 
-def _checked(attention: Attention, facts: GraphFacts, origin: Callable[[OpFacts], fx.Node]) -> WrittenAttention:
+def _check_attention(attention: Attention, facts: GraphFacts, origin: Callable[[OpFacts], fx.Node]) -> WrittenAttention:
     _require(attention.dropout == 0.0, "it drops weights out, for which a fused kernel draws other random numbers")
     _require(not attention.unsupported, f"the scores go through {', '.join(attention.unsupported)}")
-    steps = _steps(attention, facts)
+    steps = _list_steps(attention, facts)
     _check_values(attention, steps, facts)
     first, second = origin(attention.first), origin(attention.second)
-    query, key_transposed = _operands(first)
-    weights, value = _operands(second)
-    path = _path(first, second, {origin(op) for op in steps})
+    query, key_transposed = _unpack_operands(first)
+    weights, value = _unpack_operands(second)
+    path = _trace_path(first, second, {origin(op) for op in steps})
     _require(weights in path and value not in path, "the weights are not the second product's first operand")
     _require(query not in path and key_transposed not in path, "a factor of the scores is made from them")
     given = {node.meta["example_value"].dtype for node in (query, key_transposed, value, second)}
     _require(given == {attention.query.dtype}, "autocast changes the dtype of its operands")
-    _require(shape_of(query)[:-2] == shape_of(key_transposed)[:-2], "queries are multiplied with keys of another batch")
-    _require(shape_of(weights)[:-2] == shape_of(value)[:-2], "weights are multiplied with values of another batch")
-    _check_meanwhile(attention, facts, first, second, path)
+    _require(
+        read_shape(query)[:-2] == read_shape(key_transposed)[:-2], "queries are multiplied with keys of another batch"
+    )
+    _require(read_shape(weights)[:-2] == read_shape(value)[:-2], "weights are multiplied with values of another batch")
+    _check_between(attention, facts, first, second, path)
     scale = 1.0 if attention.scale is None or attention.scale_on_query else attention.scale
     _require(0.0 < scale < math.inf, f"the scores are multiplied with {scale}")
     trains = any(node.meta["example_value"].requires_grad for node in (query, key_transposed, value))
     if trains:
         _check_afterwards(attention, facts)
-    causal, mask, batch = _mask(attention, steps, facts, origin, path, trains)
-    batch = shape_of(query)[:-2] if batch is None else batch
+    causal, mask, batch = _classify_mask(attention, steps, facts, origin, path, trains)
+    batch = read_shape(query)[:-2] if batch is None else batch
     _require(mask is None or len(batch) <= 2, "a mask is applied to scores of more than four dimensions")
     returned = trains and any(facts.values[name].user_visible for name in attention.second.outputs)
     return WrittenAttention(attention, query, key_transposed, value, path, second, scale, causal, mask, batch, returned)
 
 
-def _steps(attention: Attention, facts: GraphFacts) -> tuple[OpFacts, ...]:
+def _list_steps(attention: Attention, facts: GraphFacts) -> tuple[OpFacts, ...]:
     """Return the operators from the first product to the operand of the second one, views included, in order."""
-    made = _made_from(attention.first, facts)
+    made = _find_dependents(attention.first, facts)
     steps: list[OpFacts] = []
     value = attention.second.inputs[-2]
     _require(attention.second.inputs[-1] not in made, "the values are made from the weights")
     while True:
-        op = facts.producer(value)
+        op = facts.get_producer(value)
         _require(op is not None and len(op.outputs) == 1, "what the second product reads is not made from the first")
         assert op is not None
         steps.insert(0, op)
@@ -145,7 +147,7 @@ def _steps(attention: Attention, facts: GraphFacts) -> tuple[OpFacts, ...]:
     return tuple(steps)
 
 
-def _made_from(op: OpFacts, facts: GraphFacts) -> set[str]:
+def _find_dependents(op: OpFacts, facts: GraphFacts) -> set[str]:
     """Return all values that depend on the results of `op`."""
     made = set(op.outputs)
     for later in facts.ops:
@@ -175,14 +177,14 @@ def _check_values(attention: Attention, steps: tuple[OpFacts, ...], facts: Graph
         if op.operator in SCALES | BIASES:
             _require(not op.kwargs, f"{op.operator} takes {', '.join(op.kwargs)}")
         if op.operator in BIASES:
-            _require(_tensors(op) == 2, "a number is added to the scores")
+            _require(_count_tensors(op) == 2, "a number is added to the scores")
 
 
-def _tensors(op: OpFacts) -> int:
+def _count_tensors(op: OpFacts) -> int:
     return sum(isinstance(argument, ValueRef) for argument in op.args)
 
 
-def _operands(product: fx.Node) -> tuple[fx.Node, fx.Node]:
+def _unpack_operands(product: fx.Node) -> tuple[fx.Node, fx.Node]:
     _require(product.target in _PRODUCTS and not product.kwargs, f"its product is part of {product.target}")
     _require(len(product.args) == 2, f"{product.name} takes more than its factors")
     left, right = product.args
@@ -190,7 +192,7 @@ def _operands(product: fx.Node) -> tuple[fx.Node, fx.Node]:
     return left, right
 
 
-def _path(first: fx.Node, second: fx.Node, steps: set[fx.Node]) -> tuple[fx.Node, ...]:
+def _trace_path(first: fx.Node, second: fx.Node, steps: set[fx.Node]) -> tuple[fx.Node, ...]:
     """Return the Dynamo nodes that `steps` came from, and those between them without an operator."""
     after: set[fx.Node] = {first}
     node = first
@@ -210,7 +212,7 @@ def _path(first: fx.Node, second: fx.Node, steps: set[fx.Node]) -> tuple[fx.Node
     return tuple(path)
 
 
-def _check_meanwhile(
+def _check_between(
     attention: Attention, facts: GraphFacts, first: fx.Node, second: fx.Node, path: tuple[fx.Node, ...]
 ) -> None:
     """Check that the fused call, in the place of the second product, reads what the first one read before."""
@@ -218,7 +220,7 @@ def _check_meanwhile(
     while (node := node.next) is not second:
         plain = node in members or node.op in ("placeholder", "get_attr") or "example_value" in node.meta
         _require(plain, f"{node.name} is between its products, and changes how torch computes")
-    operands = {value.storage for value in _read(attention, facts)}
+    operands = {value.storage for value in _list_read_values(attention, facts)}
     own = {facts.values[name].storage for op in attention.between for name in op.outputs}
     _require(operands.isdisjoint(own), "its operands share memory with the scores")
     places = [op.node for op in facts.ops]
@@ -232,7 +234,7 @@ def _check_meanwhile(
 def _check_afterwards(attention: Attention, facts: GraphFacts) -> None:
     """Check that nothing writes into what the backward reads. Fused kernels save operands and result, where written
     attention saves its weights and copies of its operands."""
-    kept = {value.storage for value in _read(attention, facts)} | {
+    kept = {value.storage for value in _list_read_values(attention, facts)} | {
         facts.values[name].storage for name in attention.second.outputs
     }
     places = [op.node for op in facts.ops]
@@ -241,17 +243,17 @@ def _check_afterwards(attention: Attention, facts: GraphFacts) -> None:
         _require(kept.isdisjoint(written), f"{op.operator} writes later into what its backward reads")
 
 
-def _read(attention: Attention, facts: GraphFacts) -> list[ValueFacts]:
+def _list_read_values(attention: Attention, facts: GraphFacts) -> list[ValueFacts]:
     """Return all values that the operators between the products read, and the sources of their copies: a fused call
     reads these in place."""
     names = {name for op in (*attention.between, attention.second) for name in op.inputs}
     made = {name for op in attention.between for name in op.outputs}
-    read = [facts.values[source] for name in names - made for source in source_of(facts, name)]
+    read = [facts.values[source] for name in names - made for source in trace_sources(facts, name)]
     own = {facts.values[name].storage for name in made}
     return [value for value in read if value.storage not in own]
 
 
-def _mask(
+def _classify_mask(
     attention: Attention,
     steps: tuple[OpFacts, ...],
     facts: GraphFacts,
@@ -281,7 +283,7 @@ def _mask(
         return False, MaskUse(others[0]), result.shape[:-2]
     _require(len(attention.masks) == 1, "its mask is not a tensor")
     keeps = attention.masks[0].keeps
-    fill = _fill(op, facts, keeps)
+    fill = _read_fill(op, facts, keeps)
     _require(fill is not None and not math.isnan(fill), "what its mask fills in is not known")
     assert fill is not None
     _require(not scaled_later or fill == -math.inf, "scores are scaled after they are masked")
@@ -294,17 +296,17 @@ def _mask(
     return False, MaskUse(conditions[0], fill, keeps), result.shape[:-2]
 
 
-def _fill(op: OpFacts, facts: GraphFacts, keeps: bool) -> float | None:
+def _read_fill(op: OpFacts, facts: GraphFacts, keeps: bool) -> float | None:
     if op.operator == "aten.where":
-        return number_in(facts, op.args[2 if keeps else 1])
-    return number_in(facts, op.args[2])
+        return find_constant(facts, op.args[2 if keeps else 1])
+    return find_constant(facts, op.args[2])
 
 
 def _require(holds: bool, otherwise: str) -> None:
     if not holds:
-        raise _NotExactError(otherwise)
+        raise _InexactAttentionError(otherwise)
 
 
-def shape_of(node: fx.Node) -> tuple[int, ...]:
+def read_shape(node: fx.Node) -> tuple[int, ...]:
     """Return the shape of a Dynamo node's example."""
     return tuple(node.meta["example_value"].shape)

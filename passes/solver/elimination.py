@@ -27,16 +27,16 @@ _ALL_TABLES = 2**24
 """Entries of all tables together: about a second of numpy."""
 
 
-def least_by_elimination(instance: Instance) -> tuple[int, ...] | None:
+def solve_by_elimination(instance: Instance) -> tuple[int, ...] | None:
     """Return the choices of least ticks, None if tables would be too large.
 
     Raises `LabellingError` if all are infinite.
     """
     choices, tables = tabulate(instance)
-    order = elimination_order(choices, [table.scope for table in tables], _LARGEST_TABLE)
+    order = find_elimination_order(choices, [table.scope for table in tables], _LARGEST_TABLE)
     if order is None or order.entries > _ALL_TABLES:
         return None
-    return _eliminated(choices, tables, order.variables)[: len(instance.variables)]
+    return _eliminate(choices, tables, order.variables)[: len(instance.variables)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,9 @@ class EliminationOrder:
     entries: int
 
 
-def elimination_order(choices: Sequence[int], scopes: Iterable[Sequence[int]], largest: int) -> EliminationOrder | None:
+def find_elimination_order(
+    choices: Sequence[int], scopes: Iterable[Sequence[int]], largest: int
+) -> EliminationOrder | None:
     """Return the order that always takes the variable whose table is smallest next (the minimum-weight rule).
 
     `choices` counts those of each variable, and variables of one of `scopes` share costs. None if a table would have
@@ -86,22 +88,22 @@ def elimination_order(choices: Sequence[int], scopes: Iterable[Sequence[int]], l
     return EliminationOrder(tuple(order), total)
 
 
-def _eliminated(choices: Sequence[int], tables: Iterable[Table], order: Sequence[int]) -> tuple[int, ...]:
+def _eliminate(choices: Sequence[int], tables: Iterable[Table], order: Sequence[int]) -> tuple[int, ...]:
     """Go forward for each variable's best reply to the choices of later ones, then back for the choices."""
     rank = {variable: position for position, variable in enumerate(order)}
     # The axes of every table have the variable that goes first last, so that replies need no transposing.
     waiting: list[list[Table]] = [[] for _ in choices]
     for table in tables:
-        _wait(waiting, _by_rank(table, rank))
+        _enqueue_table(waiting, _sort_axes(table, rank))
     replies: list[tuple[tuple[int, ...], NDArray[np.uint16]]] = []
     for variable in order:
-        joint = _joint(waiting[variable], choices, rank)
+        joint = _sum_tables(waiting[variable], choices, rank)
         waiting[variable].clear()
         rest = joint.scope[:-1]
         least = joint.ticks.min(axis=-1)
         replies.append((rest, joint.ticks.argmin(axis=-1).astype(np.uint16)))
         if rest:
-            _wait(waiting, Table(rest, least))
+            _enqueue_table(waiting, Table(rest, least))
         elif least >= INFINITE:
             raise LabellingError("no labels satisfy all constraints", "some conversion that is impossible is needed")
     chosen = [0] * len(choices)
@@ -110,16 +112,16 @@ def _eliminated(choices: Sequence[int], tables: Iterable[Table], order: Sequence
     return tuple(chosen)
 
 
-def _wait(waiting: list[list[Table]], table: Table) -> None:
+def _enqueue_table(waiting: list[list[Table]], table: Table) -> None:
     waiting[table.scope[-1]].append(table)
 
 
-def _by_rank(table: Table, rank: dict[int, int]) -> Table:
+def _sort_axes(table: Table, rank: dict[int, int]) -> Table:
     axes = sorted(range(len(table.scope)), key=lambda axis: -rank[table.scope[axis]])
     return Table(tuple(table.scope[axis] for axis in axes), table.ticks.transpose(axes))
 
 
-def _joint(parts: Sequence[Table], choices: Sequence[int], rank: dict[int, int]) -> Table:
+def _sum_tables(parts: Sequence[Table], choices: Sequence[int], rank: dict[int, int]) -> Table:
     """Return the sum of tables that are ordered by rank."""
     if len(parts) == 1:
         return parts[0]

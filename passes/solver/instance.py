@@ -48,6 +48,6 @@ class Instance:
     variables: tuple[Variable, ...]
     charges: tuple[Charge, ...]
 
-    def labels(self) -> tuple[Label, ...]:
+    def list_labels(self) -> tuple[Label, ...]:
         """Return all labels in order of appearance."""
         return tuple(dict.fromkeys(label for variable in self.variables for label in variable.labels))

@@ -32,12 +32,12 @@ class Network:
     capacities: NDArray[np.int64]
 
 
-def source_side(network: Network, source: int, sink: int, *, exact: bool = True) -> NDArray[np.bool_]:
+def find_source_side(network: Network, source: int, sink: int, *, exact: bool = True) -> NDArray[np.bool_]:
     """Return for each vertex True if it is on the source's side of the minimum cut with the fewest vertices there.
 
     Not `exact`, the cut is that of the leading bits only, several times as fast.
     """
-    rows, columns, residual = _both_directions(network)
+    rows, columns, residual = _make_symmetric(network)
     starts = np.searchsorted(rows, np.arange(network.size + 1))
     structure = columns.astype(np.int32), starts.astype(np.int32)
     shape = (network.size, network.size)
@@ -58,7 +58,7 @@ def source_side(network: Network, source: int, sink: int, *, exact: bool = True)
     return reached
 
 
-def _both_directions(network: Network) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+def _make_symmetric(network: Network) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """Return rows, columns and capacities by row and column, one entry per edge and its reverse, with capacity 0 for a
     missing one: the flow that comes back has the same entries."""
     apart = (network.tails != network.heads) & (network.capacities > 0)

@@ -32,7 +32,7 @@ class Port:
     node: int
     labels: Mapping[Label, Label] = field(default_factory=dict)
 
-    def label(self, of_node: Label) -> Label:
+    def translate(self, of_node: Label) -> Label:
         """Return the value's label here, when the node has label `of_node`."""
         return self.labels.get(of_node, of_node)
 
@@ -54,7 +54,7 @@ class Value:
     wanted: tuple[Label, ...] = ()
     seconds: float = 0.0
 
-    def conversion_seconds(self, has: Label, needs: Label) -> float:
+    def price_conversion(self, has: Label, needs: Label) -> float:
         """Return the seconds from label `has` to label `needs`."""
         return 0.0 if has == needs else self.seconds
 
@@ -80,21 +80,21 @@ class Problem:
                 if not 0 <= port.node < len(self.nodes):
                     raise ValueError(f"there is no node {port.node} among {len(self.nodes)}")
 
-    def seconds(self, labels: Sequence[Label]) -> float:
+    def sum_seconds(self, labels: Sequence[Label]) -> float:
         """Return the cost of `labels`, one for each node; infinite if they are not allowed."""
         own = (node.seconds.get(label, math.inf) for node, label in zip(self.nodes, labels, strict=True))
-        return math.fsum((*own, *(_value_seconds(value, labels) for value in self.values)))
+        return math.fsum((*own, *(_price_value(value, labels) for value in self.values)))
 
-    def changes(self, labels: Sequence[Label]) -> int:
+    def count_changes(self, labels: Sequence[Label]) -> int:
         """Return the number of nodes that `labels` changes."""
         return sum(node.current != label for node, label in zip(self.nodes, labels, strict=True))
 
 
-def _value_seconds(value: Value, labels: Sequence[Label]) -> float:
+def _price_value(value: Value, labels: Sequence[Label]) -> float:
     source = value.source
-    has = source.label if isinstance(source, Given) else source.label(labels[source.node])
-    needed = dict.fromkeys((*value.wanted, *(port.label(labels[port.node]) for port in value.readers)))
-    return math.fsum(value.conversion_seconds(has, needs) for needs in needed)
+    has = source.label if isinstance(source, Given) else source.translate(labels[source.node])
+    needed = dict.fromkeys((*value.wanted, *(port.translate(labels[port.node]) for port in value.readers)))
+    return math.fsum(value.price_conversion(has, needs) for needs in needed)
 
 
 @dataclass(frozen=True, slots=True)

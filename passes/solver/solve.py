@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from frx_graph.passes.solver.elimination import least_by_elimination
-from frx_graph.passes.solver.expansion import low_by_expansion
+from frx_graph.passes.solver.elimination import solve_by_elimination
+from frx_graph.passes.solver.expansion import solve_by_expansion
 from frx_graph.passes.solver.instance import Instance
 from frx_graph.passes.solver.lowering import lower
 from frx_graph.passes.solver.problem import Labelling, Problem
-from frx_graph.passes.solver.splitting import split
-from frx_graph.passes.solver.two_labels import least_by_cut
+from frx_graph.passes.solver.splitting import split_instance
+from frx_graph.passes.solver.two_labels import solve_by_cut
 
 
 def solve(problem: Problem) -> Labelling:
@@ -22,19 +22,19 @@ def solve(problem: Problem) -> Labelling:
     instance = lower(problem)
     choices = [0] * len(instance.variables)
     exact = True
-    for part in split(instance):
-        least = _least_of_connected(part.instance)
+    for part in split_instance(instance):
+        least = _solve_connected(part.instance)
         exact = exact and least is not None
-        found = low_by_expansion(part.instance) if least is None else least
+        found = solve_by_expansion(part.instance) if least is None else least
         for variable, possible, choice in zip(part.variables, part.choices, found, strict=True):
             choices[variable] = possible[choice]
     chosen = [variable.labels[choice] for variable, choice in zip(instance.variables, choices, strict=True)]
     labels = tuple(chosen[: len(problem.nodes)])
-    return Labelling(labels, problem.seconds(labels), exact)
+    return Labelling(labels, problem.sum_seconds(labels), exact)
 
 
-def _least_of_connected(instance: Instance) -> tuple[int, ...] | None:
+def _solve_connected(instance: Instance) -> tuple[int, ...] | None:
     """Return the choices of least ticks by the quickest way that is possible; None if none is."""
     if not instance.charges:
         return tuple(variable.costs.index(min(variable.costs)) for variable in instance.variables)
-    return least_by_cut(instance) or least_by_elimination(instance)
+    return solve_by_cut(instance) or solve_by_elimination(instance)

@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class InstancePart:
     """A connected instance. Its variable i is `variables[i]` of the whole, its choice c `choices[i][c]` there."""
 
     instance: Instance
@@ -25,11 +25,11 @@ class Part:
     choices: tuple[tuple[int, ...], ...]
 
 
-def split(instance: Instance) -> tuple[Part, ...]:
+def split_instance(instance: Instance) -> tuple[InstancePart, ...]:
     """Return parts with every variable in exactly one. Raises `LabellingError` if decided costs are infinite."""
     kept = [tuple(range(len(variable.costs))) for variable in instance.variables]
     while True:
-        folded = _folded(restricted(instance, kept))
+        folded = _fold_decided(restrict_instance(instance, kept))
         possible = [
             tuple(choice for choice, cost in enumerate(variable.costs) if cost < INFINITE)
             for variable in folded.variables
@@ -37,11 +37,11 @@ def split(instance: Instance) -> tuple[Part, ...]:
         if not all(possible):
             raise LabellingError("no labels satisfy all constraints", "a value would need a conversion that cannot be")
         if all(len(some) == len(old) for some, old in zip(possible, kept, strict=True)):
-            return tuple(_parts(folded, kept))
+            return tuple(_list_parts(folded, kept))
         kept = [tuple(old[choice] for choice in some) for some, old in zip(possible, kept, strict=True)]
 
 
-def restricted(instance: Instance, kept: Sequence[tuple[int, ...]]) -> Instance:
+def restrict_instance(instance: Instance, kept: Sequence[tuple[int, ...]]) -> Instance:
     """Return the instance with only the choices `kept` of each variable."""
     fewer = [len(some) < len(variable.costs) for some, variable in zip(kept, instance.variables, strict=True)]
     if not any(fewer):
@@ -65,19 +65,19 @@ def restricted(instance: Instance, kept: Sequence[tuple[int, ...]]) -> Instance:
     return Instance(tuple(variables), tuple(charges))
 
 
-def _folded(instance: Instance) -> Instance:
+def _fold_decided(instance: Instance) -> Instance:
     """Return the same costs, up to a constant, with charges only between two or more undecided variables."""
     costs = [list(variable.costs) for variable in instance.variables]
     charges: list[Charge] = []
     for charge in instance.charges:
-        left = _undecided(charge)
+        left = _drop_decided_askers(charge)
         if left is None:
             continue
         if not left.askers:
-            _add(costs[left.payer], left.prices)
+            _add_prices(costs[left.payer], left.prices)
         elif all(asker.variable == left.payer for asker in left.askers):
             (asker,) = left.askers
-            _add(costs[left.payer], (price * asks for price, asks in zip(left.prices, asker.asks, strict=True)))
+            _add_prices(costs[left.payer], (price * asks for price, asks in zip(left.prices, asker.asks, strict=True)))
         else:
             charges.append(left)
     variables = tuple(
@@ -86,7 +86,7 @@ def _folded(instance: Instance) -> Instance:
     return Instance(variables, tuple(charges))
 
 
-def _undecided(charge: Charge) -> Charge | None:
+def _drop_decided_askers(charge: Charge) -> Charge | None:
     """Return the charge with the askers that may or may not ask; without any, it is paid for certain. None if it never
     is."""
     if not any(charge.prices):
@@ -102,37 +102,37 @@ def _undecided(charge: Charge) -> Charge | None:
     return charge if len(asking) == len(charge.askers) else Charge(charge.payer, charge.prices, asking)
 
 
-def _add(costs: list[int], prices: Iterable[int]) -> None:
+def _add_prices(costs: list[int], prices: Iterable[int]) -> None:
     for choice, price in enumerate(prices):
         costs[choice] = min(costs[choice] + price, INFINITE)
 
 
-def _parts(instance: Instance, kept: Sequence[tuple[int, ...]]) -> Iterable[Part]:
+def _list_parts(instance: Instance, kept: Sequence[tuple[int, ...]]) -> Iterable[InstancePart]:
     """Return the connected components, by their first variables."""
     pairs = [(charge.payer, asker.variable) for charge in instance.charges for asker in charge.askers]
-    components = connected_components(len(instance.variables), pairs)
+    components = find_connected_components(len(instance.variables), pairs)
     first_of = {variable: members[0] for members in components for variable in members}
     charges: dict[int, list[Charge]] = {members[0]: [] for members in components}
     for charge in instance.charges:
         charges[first_of[charge.payer]].append(charge)
     for variables in components:
         index = {variable: position for position, variable in enumerate(variables)}
-        yield Part(
+        yield InstancePart(
             instance=Instance(
                 variables=tuple(instance.variables[variable] for variable in variables),
-                charges=tuple(_renumbered(charge, index) for charge in charges[variables[0]]),
+                charges=tuple(_renumber_charge(charge, index) for charge in charges[variables[0]]),
             ),
             variables=tuple(variables),
             choices=tuple(kept[variable] for variable in variables),
         )
 
 
-def _renumbered(charge: Charge, index: dict[int, int]) -> Charge:
+def _renumber_charge(charge: Charge, index: dict[int, int]) -> Charge:
     askers = tuple(Asker(index[asker.variable], asker.asks) for asker in charge.askers)
     return Charge(index[charge.payer], charge.prices, askers)
 
 
-def connected_components(count: int, pairs: Iterable[tuple[int, int]]) -> list[list[int]]:
+def find_connected_components(count: int, pairs: Iterable[tuple[int, int]]) -> list[list[int]]:
     """Return the members of each component of a graph of `count` vertices, by their first members."""
     root = list(range(count))
 

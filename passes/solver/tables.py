@@ -36,9 +36,9 @@ def tabulate(instance: Instance) -> tuple[list[int], list[Table]]:
     for charge in instance.charges:
         scope = tuple(sorted({charge.payer, *(asker.variable for asker in charge.askers)}))
         if math.prod(choices[variable] for variable in scope) <= _LARGEST_CHARGE:
-            addends.append(_whole(charge, scope, choices))
+            addends.append(_tabulate_whole(charge, scope, choices))
         else:
-            addends.extend(_apart(charge, helper=len(choices)))
+            addends.extend(_tabulate_split(charge, helper=len(choices)))
             choices.append(2)
     sums: dict[Scope, NDArray[np.int64]] = {}
     for table in addends:
@@ -47,14 +47,14 @@ def tabulate(instance: Instance) -> tuple[list[int], list[Table]]:
     return choices, [Table(scope, ticks) for scope, ticks in sums.items()]
 
 
-def _whole(charge: Charge, scope: Scope, choices: list[int]) -> Table:
+def _tabulate_whole(charge: Charge, scope: Scope, choices: list[int]) -> Table:
     asked = np.zeros([choices[variable] for variable in scope], dtype=np.int64)
     for asker in charge.askers:
-        asked |= _along(asker.asks, scope, asker.variable)
-    return Table(scope, asked * _along(charge.prices, scope, charge.payer))
+        asked |= _broadcast_along(asker.asks, scope, asker.variable)
+    return Table(scope, asked * _broadcast_along(charge.prices, scope, charge.payer))
 
 
-def _apart(charge: Charge, helper: int) -> Iterator[Table]:
+def _tabulate_split(charge: Charge, helper: int) -> Iterator[Table]:
     """Yield the tables of a split charge. The helper's second choice is to pay; if a variable asks, the first is not
     allowed."""
     yield Table((charge.payer, helper), np.array([(0, price) for price in charge.prices], dtype=np.int64))
@@ -63,6 +63,6 @@ def _apart(charge: Charge, helper: int) -> Iterator[Table]:
         yield Table((asker.variable, helper), refused)
 
 
-def _along(values: tuple[int, ...], scope: Scope, variable: int) -> NDArray[np.int64]:
+def _broadcast_along(values: tuple[int, ...], scope: Scope, variable: int) -> NDArray[np.int64]:
     """Return `values` on the axis of `variable`, the same along all others."""
     return np.array(values, dtype=np.int64).reshape([-1 if other == variable else 1 for other in scope])

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from frx_graph.errors import LabellingError
 from frx_graph.passes.solver.arrays import Choices, InstanceArrays
 from frx_graph.passes.solver.instance import Charge, Instance
-from frx_graph.passes.solver.moves import best_move
+from frx_graph.passes.solver.moves import find_best_move
 
 
-def least_by_cut(instance: Instance) -> tuple[int, ...] | None:
+def solve_by_cut(instance: Instance) -> tuple[int, ...] | None:
     """Return the choices of least ticks by a cut.
 
     None if a variable has more than two, or if no two sides fit: with an odd number of translations around a cycle.
@@ -25,23 +25,23 @@ def least_by_cut(instance: Instance) -> tuple[int, ...] | None:
     """
     if any(len(variable.costs) > 2 for variable in instance.variables):
         return None
-    keep = _first_side(instance)
+    keep = _find_first_side(instance)
     several = np.array([len(variable.costs) for variable in instance.variables], dtype=np.int64) > 1
-    arrays = InstanceArrays.of(instance)
-    move = best_move(arrays, keep, np.where(several, 1 - keep, keep))
+    arrays = InstanceArrays.from_instance(instance)
+    move = find_best_move(arrays, keep, np.where(several, 1 - keep, keep))
     if not move.tight:
         return None
-    infinite, _ = arrays.ticks(move.choices)
+    infinite, _ = arrays.sum_ticks(move.choices)
     if infinite:
         raise LabellingError("no labels satisfy all constraints", "some conversion that is impossible is needed")
     return tuple(move.choices.tolist())
 
 
-def _first_side(instance: Instance) -> Choices:
+def _find_first_side(instance: Instance) -> Choices:
     """Return each variable's choice on one side, spread from its neighbours; contradictions are found later."""
     neighbours: list[list[tuple[int, int, int]]] = [[] for _ in instance.variables]
     for charge in instance.charges:
-        for first, second in pairwise(_fitting(charge)):
+        for first, second in pairwise(_list_fitting_choices(charge)):
             neighbours[first[0]].append((first[1], *second))
             neighbours[second[0]].append((second[1], *first))
     side: NDArray[np.int64] = np.full(len(instance.variables), -1, dtype=np.int64)
@@ -58,7 +58,7 @@ def _first_side(instance: Instance) -> Choices:
     return side
 
 
-def _fitting(charge: Charge) -> list[tuple[int, int]]:
+def _list_fitting_choices(charge: Charge) -> list[tuple[int, int]]:
     """Return the variables with the choice that fits the charge's label: that asks for it, or makes it cheap."""
     pairs = [
         (asker.variable, asker.asks.index(True))

@@ -16,14 +16,14 @@ from hypothesis import strategies as st
 from written_runs import WrittenRun, waiting_run
 
 from frx_graph.analyze.layers import analyze_run
-from frx_graph.analyze.run import analyse_files, analyze_bundle
+from frx_graph.analyze.run import analyze_bundle, analyze_files
 from frx_graph.analyzers.run.steps import Scope
 from frx_graph.errors import EvidenceError
 from frx_graph.evidence.run.bundle import open_bundle
 from frx_graph.reports.render.document import to_json
-from frx_graph.reports.runs.run_document import summary_text
+from frx_graph.reports.runs.run_document import format_summary
 from frx_graph.reports.runs.run_parts import RunResult
-from frx_graph.runs.smoke_test import synthetic_trace
+from frx_graph.runs.smoke_test import make_synthetic_trace
 
 RESNET = Path(__file__).parents[1] / "data" / "traces" / "kineto_resnet50_two_steps.pt.trace.json.gz"
 SUMMARY = Path("derived") / "summary.json"
@@ -42,7 +42,7 @@ def with_trace(folder: Path, source: Path = RESNET) -> Path:
 def summarised(folder: Path) -> Path:
     (folder / "derived").mkdir(exist_ok=True)
     with open_bundle(folder) as bundle:
-        (folder / SUMMARY).write_text(summary_text(analyse_files(bundle)))
+        (folder / SUMMARY).write_text(format_summary(analyze_files(bundle)))
     return folder
 
 
@@ -95,7 +95,7 @@ def test_documents_are_what_the_published_schema_says(tmp_path: Path) -> None:
 def waiting(tmp_path: Path) -> Path:
     """A trace of steps that wait for their input."""
     path = tmp_path / "waiting.json"
-    path.write_text(json.dumps(synthetic_trace()))
+    path.write_text(json.dumps(make_synthetic_trace()))
     return path
 
 

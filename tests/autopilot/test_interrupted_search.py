@@ -13,8 +13,8 @@ from pretended_search import HERE, SIGNATURE, PretendedSearch, Rewrites
 
 from frx_graph.errors import LedgerError
 from frx_graph.ledger.database.opening import open_ledger
-from frx_graph.ledger.decision import Decision, Kind, Recorded
-from frx_graph.ledger.fast_path import append
+from frx_graph.ledger.decision import Decision, Kind, RecordedEvent
+from frx_graph.ledger.fast_path import append_decisions
 from frx_graph.ledger.location import parse_location
 from frx_graph.ledger.store import Ledger
 from frx_graph.ledger.verification import verify
@@ -78,7 +78,7 @@ def ending(moment: int, how: Callable[[], None]) -> Callable[[], None]:
 
 
 def run(search: PretendedSearch, subject: Subject) -> None:
-    search.try_graph(find_rejected(subject), record=lambda decisions: append(subject.place, decisions))
+    search.try_graph(find_rejected(subject), record=lambda decisions: append_decisions(subject.place, decisions))
 
 
 def interrupted(search: PretendedSearch, subject: Subject) -> bool:
@@ -106,7 +106,7 @@ def rewrites_of(decision: Decision) -> Rewrites:
 
 
 def trials_of(ledger: Ledger) -> list[Rewrites]:
-    return [rewrites_of(event.decision) for event in ledger.events() if event.decision.kind is Kind.TRIED]
+    return [rewrites_of(event.decision) for event in ledger.read_events() if event.decision.kind is Kind.TRIED]
 
 
 @pytest.mark.integration
@@ -128,7 +128,7 @@ def test_wherever_a_search_ends_what_is_proved_stands_and_the_rest_is_tried(
         if not end(search, subject):
             break
         proved = {rewrites: ratios[rewrites] for rewrites in trials_of(ledger) if ratios.get(rewrites, 0) > 1}
-        standing = ledger.promotions(SIGNATURE, HERE)
+        standing = ledger.read_promotions(SIGNATURE, HERE)
         assert [rewrites_of(one.decision) for one in standing[:1]] == sorted(proved, key=ratios.__getitem__)[-1:]
         # Only the last moment is after the end.
         assert is_settled(subject) is (trials_of(ledger)[-1:] == [()])
@@ -154,12 +154,12 @@ def test_a_ledger_that_fails_in_the_middle_leaves_the_rest_to_the_next_process(t
     place = parse_location(str(tmp_path / "ledger.sqlite3"))
     subject = Subject(place, SIGNATURE, HERE, POLICY)
     ratios = RATIOS["the last"]
-    appended: list[Recorded] = []
+    appended: list[RecordedEvent] = []
 
     def record(decisions: Sequence[Decision]) -> None:
         if appended:
             raise LedgerError("the disk is full")
-        appended.extend(append(place, decisions))
+        appended.extend(append_decisions(place, decisions))
 
     with pytest.raises(LedgerError, match="disk is full"):
         searching(ratios).try_graph(record=record)

@@ -24,7 +24,7 @@ from frx_graph.ledger.decision import Decision, Kind
 from frx_graph.ledger.location import parse_location
 from frx_graph.ledger.verification import Verification, verify
 from frx_graph.promotion.lookup import PromotedPlans
-from frx_graph.support.supervisor.process import package_pythonpath
+from frx_graph.support.supervisor.process import extend_pythonpath
 
 MODEL = """
 import torch
@@ -72,7 +72,7 @@ def started(tmp_path: Path) -> Callable[..., subprocess.Popen[str]]:
     open_ledger(parse_location(str(tmp_path / "ledger.sqlite3"))).append([first])
     environment = {
         **os.environ,
-        **package_pythonpath(),
+        **extend_pythonpath(),
         MARK: str(tmp_path),
         "FRX_LEDGER": str(tmp_path / "ledger.sqlite3"),
         "TMPDIR": str(tmp_path / "temporary"),
@@ -219,6 +219,6 @@ except BaseException:
 
 
 def test_who_handles_sigterm_goes_on_doing_so_and_others_end_by_it() -> None:
-    environment = {**os.environ, **package_pythonpath()}
+    environment = {**os.environ, **extend_pythonpath()}
     ran = subprocess.run([sys.executable, "-c", HANDLED], capture_output=True, text=True, env=environment)
     assert (ran.returncode, ran.stdout) == (-signal.SIGTERM, "cleaned up\n"), ran.stderr

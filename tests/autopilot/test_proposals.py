@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from frx_graph.autopilot.proposals import known_alone, portions, rewrites_of
+from frx_graph.autopilot.proposals import find_known_portion, group_by_portion, list_rewrites
 from frx_graph.records import Candidate
 
 ATTENTION = Candidate("attention_from_views", "a", ("mm",), predicted_seconds=1e-3)
@@ -15,25 +15,25 @@ PRODUCTS = Candidate("onednn_products", "a", ("addmm",), ("dot",), 1e-4)
 
 
 def test_portions_are_ranked_by_what_they_are_predicted_to_save() -> None:
-    found = portions((HOIST, ATTENTION, FORWARD, BACKWARD, ATTENTION))
+    found = group_by_portion((HOIST, ATTENTION, FORWARD, BACKWARD, ATTENTION))
     assert list(found) == ["propagate_layout", "attention_from_views", "hoist_copy"]
     assert found == pytest.approx({"propagate_layout": 5e-3, "attention_from_views": 2e-3, "hoist_copy": 0.0})
 
 
 def test_what_is_made_first_is_the_same_alone() -> None:
     together = (ATTENTION, FORWARD, PRODUCTS)
-    assert known_alone(together, "attention_from_views") == (ATTENTION,)
-    assert known_alone(together, "propagate_layout") is None
-    assert known_alone(together, "onednn_products") is None
+    assert find_known_portion(together, "attention_from_views") == (ATTENTION,)
+    assert find_known_portion(together, "propagate_layout") is None
+    assert find_known_portion(together, "onednn_products") is None
 
 
 def test_all_rewrites_of_a_portion_have_to_come_first() -> None:
-    assert known_alone((FORWARD, BACKWARD, PRODUCTS), "propagate_layout") == (FORWARD, BACKWARD)
+    assert find_known_portion((FORWARD, BACKWARD, PRODUCTS), "propagate_layout") == (FORWARD, BACKWARD)
     # The backward's layout is chosen after the copy was hoisted.
-    assert known_alone((HOIST, BACKWARD), "propagate_layout") is None
-    assert known_alone((HOIST, BACKWARD), "hoist_copy") == (HOIST,)
+    assert find_known_portion((HOIST, BACKWARD), "propagate_layout") is None
+    assert find_known_portion((HOIST, BACKWARD), "hoist_copy") == (HOIST,)
 
 
 def test_a_layout_is_one_portion() -> None:
-    assert rewrites_of("propagate_layout") == ("propagate_layout", "backward_layout")
-    assert rewrites_of("hoist_copy") == ("hoist_copy",)
+    assert list_rewrites("propagate_layout") == ("propagate_layout", "backward_layout")
+    assert list_rewrites("hoist_copy") == ("hoist_copy",)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 from pretended_search import HERE, PretendedSearch
 
-from frx_graph.compiler.plans import ALL_REWRITES, recorded_plan
+from frx_graph.compiler.plans import ALL_REWRITES, make_recorded_plan
 from frx_graph.errors import LedgerRefusedError, TrialError
 from frx_graph.ledger.decision import Decision, Kind
 from frx_graph.records import Candidate
@@ -121,8 +121,8 @@ def test_what_was_proved_stays_proved_where_a_later_trial_cannot_be_run(world: P
 
 def test_what_was_rejected_is_not_tried_again(world: PretendedSearch) -> None:
     world.ratios = {("propagate_layout",): 1.3, ("hoist_copy",): 1.1}
-    together = recorded_plan((HOIST, LAYOUT)).hash
-    assert world.try_graph(rejected=frozenset({recorded_plan((LAYOUT,)).hash, together})) == (HOIST,)
+    together = make_recorded_plan((HOIST, LAYOUT)).hash
+    assert world.try_graph(rejected=frozenset({make_recorded_plan((LAYOUT,)).hash, together})) == (HOIST,)
     assert world.tried == [("hoist_copy",)]
 
 
@@ -140,7 +140,7 @@ def test_a_budget_that_ends_before_anything_is_known_is_not_spent_again_at_once(
     world.slow = ALL_REWRITES
     assert world.try_graph() == ()
     assert [(one.kind, one.plan) for one in world.recorded] == [
-        (kind, recorded_plan(()).hash) for kind in (Kind.PROPOSED, Kind.TRIED, Kind.INCONCLUSIVE)
+        (kind, make_recorded_plan(()).hash) for kind in (Kind.PROPOSED, Kind.TRIED, Kind.INCONCLUSIVE)
     ]
     assert "budget" in world.recorded[-1].reason
 
@@ -151,7 +151,7 @@ def test_what_there_was_no_time_for_is_not_rejected_with_what_there_was(world: P
     world.slow = ("onednn_products",)
     assert world.try_graph() == ()
     last = {one.plan: one.kind for one in world.recorded}
-    assert last == {recorded_plan((LAYOUT,)).hash: Kind.REJECTED, recorded_plan(()).hash: Kind.INCONCLUSIVE}
+    assert last == {make_recorded_plan((LAYOUT,)).hash: Kind.REJECTED, make_recorded_plan(()).hash: Kind.INCONCLUSIVE}
 
 
 def test_a_program_that_does_not_run_is_no_matter_of_time(world: PretendedSearch) -> None:
@@ -166,7 +166,7 @@ def test_that_all_was_tried_is_a_decision(world: PretendedSearch) -> None:
     world.ratios = {("propagate_layout",): 0.9, ("hoist_copy",): 0.9}
     assert world.try_graph() == ()
     assert [(one.kind, one.plan, one.environment) for one in world.recorded[-3:]] == [
-        (kind, recorded_plan(()).hash, HERE) for kind in (Kind.PROPOSED, Kind.TRIED, Kind.REJECTED)
+        (kind, make_recorded_plan(()).hash, HERE) for kind in (Kind.PROPOSED, Kind.TRIED, Kind.REJECTED)
     ]
 
 

@@ -14,15 +14,15 @@ import pytest
 import torch
 
 from frx_graph.autopilot import target_trial
-from frx_graph.autopilot.target_trial import Asked, Tried, decisions, try_target
-from frx_graph.compiler.code_fingerprint import environment_key
+from frx_graph.autopilot.target_trial import TargetTrial, TrialRequest, make_decisions, try_target
+from frx_graph.compiler.code_fingerprint import compute_environment_key
 from frx_graph.errors import OptionError, TrialError
 from frx_graph.ledger.database.opening import open_ledger
-from frx_graph.ledger.decision import Kind, this_process
+from frx_graph.ledger.decision import Kind, make_process_author
 from frx_graph.ledger.location import parse_location
 from frx_graph.records import Candidate, Risk
 from frx_graph.trials.arm_messages import Load, MadeGraph, TargetWorkload
-from frx_graph.trials.environment import trial_environment
+from frx_graph.trials.environment import read_trial_environment
 from frx_graph.trials.policy import TrialPolicy
 from frx_graph.trials.trial_run import TrialRun
 from frx_graph.trials.verdict import Outcome, Verdict
@@ -31,13 +31,13 @@ FORWARD = Candidate("propagate_layout", "a" * 16, ("convolution",), ("0,2,3,1",)
 BACKWARD = Candidate("backward_layout", "b" * 16, ("convolution_backward",), ("0,2,3,1",))
 OTHER = Candidate("onednn_products", "c" * 16, ("mm",), ("dot",))
 GRAPHS = (MadeGraph("1" * 16, (FORWARD, BACKWARD)), MadeGraph("2" * 16, (OTHER,)))
-ENVIRONMENT = trial_environment(torch.device("cpu"))
+ENVIRONMENT = read_trial_environment(torch.device("cpu"))
 DOCUMENT = json.dumps({"schema": "frx_trial_v1", "verdict": "promote"})
 
 
-def tried(outcome: Outcome, graphs: tuple[MadeGraph, ...] = GRAPHS[:1]) -> Tried:
+def tried(outcome: Outcome, graphs: tuple[MadeGraph, ...] = GRAPHS[:1]) -> TargetTrial:
     verdict = Verdict(outcome, "because it was measured", None, early=False)
-    return Tried(TrialRun((), verdict, (), ENVIRONMENT, ("1" * 16, "2" * 16)), graphs)
+    return TargetTrial(TrialRun((), verdict, (), ENVIRONMENT, ("1" * 16, "2" * 16)), graphs)
 
 
 @pytest.mark.parametrize(
@@ -50,35 +50,35 @@ def tried(outcome: Outcome, graphs: tuple[MadeGraph, ...] = GRAPHS[:1]) -> Tried
     ],
 )
 def test_the_one_graph_gets_its_decision_and_a_ledger_takes_it(tmp_path: Path, outcome: Outcome, kind: Kind) -> None:
-    found = decisions(tried(outcome), TrialPolicy(), DOCUMENT, this_process("frx trial"))
+    found = make_decisions(tried(outcome), TrialPolicy(), DOCUMENT, make_process_author("frx trial"))
     assert [(one.signature, one.kind) for one in found] == [
         ("1" * 16, each) for each in (Kind.PROPOSED, Kind.TRIED, kind)
     ]
     assert [one.trial is not None for one in found] == [False, True, False]
     ledger = open_ledger(parse_location(str(tmp_path / "ledger.sqlite3")))
     ledger.append(found)
-    promoted = ledger.promotions("1" * 16, environment_key(ENVIRONMENT.setup))
+    promoted = ledger.read_promotions("1" * 16, compute_environment_key(ENVIRONMENT.setup))
     assert [one.decision.candidates for one in promoted] == [(FORWARD, BACKWARD)] * (kind is Kind.PROMOTED)
     # Once more, also after it was rolled back: somebody has asked for it.
-    ledger.append(decisions(tried(outcome), TrialPolicy(), DOCUMENT, this_process("frx trial")))
+    ledger.append(make_decisions(tried(outcome), TrialPolicy(), DOCUMENT, make_process_author("frx trial")))
 
 
 @pytest.mark.parametrize("outcome", Outcome)
 def test_a_trial_of_several_graphs_decides_about_none_of_them(tmp_path: Path, outcome: Outcome) -> None:
     several = tried(outcome, GRAPHS)
     assert not several.promotes
-    found = decisions(several, TrialPolicy(), DOCUMENT, this_process("frx trial"))
+    found = make_decisions(several, TrialPolicy(), DOCUMENT, make_process_author("frx trial"))
     assert [(one.signature, one.kind) for one in found] == [
         (graph.signature, each) for graph in GRAPHS for each in (Kind.PROPOSED, Kind.TRIED)
     ]
     ledger = open_ledger(parse_location(str(tmp_path / "ledger.sqlite3")))
     ledger.append(found)
-    here = environment_key(ENVIRONMENT.setup)
-    assert all(ledger.promotions(graph.signature, here) == () for graph in GRAPHS)
+    here = compute_environment_key(ENVIRONMENT.setup)
+    assert all(ledger.read_promotions(graph.signature, here) == () for graph in GRAPHS)
     # What one of them was promoted for by itself stays.
-    alone = decisions(tried(Outcome.PROMOTE), TrialPolicy(), DOCUMENT, this_process("frx trial"))
+    alone = make_decisions(tried(Outcome.PROMOTE), TrialPolicy(), DOCUMENT, make_process_author("frx trial"))
     ledger.append([*alone, *found])
-    assert len(ledger.promotions("1" * 16, here)) == 1
+    assert len(ledger.read_promotions("1" * 16, here)) == 1
 
 
 def test_a_graph_that_occurs_twice_is_one() -> None:
@@ -98,7 +98,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Candidate | str, ...]]:
         found.append((*load.candidates, *rewrites))
         return GRAPHS
 
-    monkeypatch.setattr(target_trial, "proposed", proposed)
+    monkeypatch.setattr(target_trial, "propose_rewrites", proposed)
     return found
 
 
@@ -106,8 +106,8 @@ BASE = Load(TargetWorkload("model.py:build"), False, "inductor", 0)
 
 
 def alone(name: str, graphs: tuple[MadeGraph, ...], risk: Risk = Risk.MEDIUM) -> tuple[MadeGraph, ...]:
-    propose = functools.partial(target_trial._proposed, time.monotonic() + 600)
-    return target_trial._alone(name, BASE, graphs, ("hoist_copy", "onednn_products"), risk, propose)
+    propose = functools.partial(target_trial._propose, time.monotonic() + 600)
+    return target_trial._select_candidate(name, BASE, graphs, ("hoist_copy", "onednn_products"), risk, propose)
 
 
 def test_a_layout_is_one_decision_forward_and_backward(asked) -> None:
@@ -170,20 +170,20 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
         now.append(policy.time_budget_seconds)
         return tried(Outcome.REJECT).run
 
-    monkeypatch.setattr(target_trial, "proposed", proposed)
+    monkeypatch.setattr(target_trial, "propose_rewrites", proposed)
     monkeypatch.setattr(target_trial, "run_trial", run_trial)
     return now
 
 
 @pytest.mark.parametrize(("candidate", "left"), [(None, 130.0), ("onednn_products", 60.0)])
 def test_all_of_it_has_one_time_budget(clock: list[float], candidate: str | None, left: float) -> None:
-    asked = Asked(TargetWorkload("model.py:build"), False, "inductor", candidate, against_itself=False)
+    asked = TrialRequest(TargetWorkload("model.py:build"), False, "inductor", candidate, against_itself=False)
     assert try_target(asked, TrialPolicy(time_budget_seconds=200), lambda _: None) is not None
     assert clock[1:] == [left]
 
 
 def test_a_budget_that_ends_while_candidates_are_asked_for_is_named(clock: list[float]) -> None:
-    asked = Asked(TargetWorkload("model.py:build"), False, "inductor", None, against_itself=False)
+    asked = TrialRequest(TargetWorkload("model.py:build"), False, "inductor", None, against_itself=False)
     with pytest.raises(TrialError, match=r"time budget ended .*raise time_budget_seconds"):
         try_target(asked, TrialPolicy(time_budget_seconds=30), lambda _: None)
     assert len(clock) == 1

@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from frx_graph.autopilot.trial_decisions import decisions_about
-from frx_graph.errors import first_line
+from frx_graph.autopilot.trial_decisions import decide_graph
+from frx_graph.errors import summarize_error
 from frx_graph.ledger.database.opening import open_ledger
-from frx_graph.ledger.decision import Decision, Kind, this_process
+from frx_graph.ledger.decision import Decision, Kind, make_process_author
 from frx_graph.ledger.location import parse_location
 from frx_graph.records import Candidate
 from frx_graph.trial_worker.launch import start_arm
 from frx_graph.trials.arm_messages import Load, TargetWorkload
-from frx_graph.trials.environment import trial_environment
+from frx_graph.trials.environment import read_trial_environment
 from frx_graph.trials.environment_record import TrialEnvironment
 from frx_graph.trials.executor import Programs, run_trial
 from frx_graph.trials.policy import TrialPolicy
@@ -30,20 +30,20 @@ HOSTILE = f"what was raised\0{BREAKS.join('abc')}\u202e\x1b[31m"
 
 
 def decided(verdict: Verdict, environment: TrialEnvironment, others: int = 0) -> tuple[Decision, ...]:
-    return decisions_about(
+    return decide_graph(
         "1" * 16,
         (CANDIDATE,),
         verdict,
         environment=environment,
         policy=POLICY,
         document=json.dumps({"schema": "frx_trial_v1"}),
-        by=this_process("frx trial"),
+        by=make_process_author("frx trial"),
         others=others,
     )
 
 
 def here() -> TrialEnvironment:
-    return trial_environment(torch.device("cpu"))
+    return read_trial_environment(torch.device("cpu"))
 
 
 @pytest.mark.integration
@@ -77,7 +77,7 @@ def test_a_reason_that_goes_on_and_on_is_cut() -> None:
 
 def test_the_first_line_of_an_error_ends_at_any_break() -> None:
     for line_break in BREAKS:
-        assert first_line(ValueError(f"first{line_break}second")) == "ValueError: first"
+        assert summarize_error(ValueError(f"first{line_break}second")) == "ValueError: first"
 
 
 def test_a_trial_of_several_plans_together_decides_about_none_of_them() -> None:

@@ -15,7 +15,7 @@ from step_noise import HOSTILE, SHARED, Noise, recorded
 
 from frx_graph.trials.executor import Programs
 from frx_graph.trials.policy import TUNE_POLICY, TrialPolicy
-from frx_graph.trials.protocol import protocol
+from frx_graph.trials.protocol import make_protocol
 from frx_graph.trials.trial_run import TrialRun
 from frx_graph.trials.verdict import Outcome, TrialStatistics, Verdict
 
@@ -42,13 +42,13 @@ def test_large_gains_are_found(case: Case, noise: Noise) -> None:
 
 def test_without_process_bias_in_mind_one_pair_would_promote_equal_arms() -> None:
     # The near miss: the same quads in one pair of processes, under the default minimum.
-    single = replace(protocol(TrialPolicy(), in_process=True), minimum=protocol(TrialPolicy()).minimum)
+    single = replace(make_protocol(TrialPolicy(), in_process=True), minimum=make_protocol(TrialPolicy()).minimum)
     single = replace(single, agreement=single.minimum)
     assert rates(Case("one process", single, 0.0), SHARED, TRIALS).promoted > 0
 
 
 def test_a_trial_without_noise_is_exact() -> None:
-    rule = protocol(TUNE_POLICY)
+    rule = make_protocol(TUNE_POLICY)
     verdict, steps = simulated_trial(rule, iter([1.0] * rule.steps), [0.0] * 12, 0.30)
     assert verdict.outcome is Outcome.PROMOTE
     assert verdict.statistics is not None
@@ -75,7 +75,7 @@ def seen(promoted: int) -> Rates:
     ],
 )
 def test_bounds_break_where_they_should(at_least: float, at_most: float, promoted: int, line: str | None) -> None:
-    case = Case("8 %", protocol(TUNE_POLICY), 0.04, at_most=at_most, at_least=at_least)
+    case = Case("8 %", make_protocol(TUNE_POLICY), 0.04, at_most=at_most, at_least=at_least)
     assert broken_bounds([(case, seen(promoted))]) == ([line] if line else [])
 
 
@@ -93,7 +93,7 @@ def test_the_table_fits_a_terminal() -> None:
 def test_a_broken_bound_is_printed_and_the_exit_code(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    impossible = Case("8 %", protocol(TUNE_POLICY), 0.0, at_least=0.95)
+    impossible = Case("8 %", make_protocol(TUNE_POLICY), 0.0, at_least=0.95)
     monkeypatch.setattr(false_promotions, "cases", lambda: (impossible,))
     assert main(["--trials", "2", "--json", str(tmp_path / "rates.json")]) == 1
     printed = capsys.readouterr().out
@@ -104,7 +104,7 @@ def test_a_broken_bound_is_printed_and_the_exit_code(
 
 
 def test_bounds_that_hold_exit_with_0(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(false_promotions, "cases", lambda: (Case("8 %", protocol(TUNE_POLICY), 0.0, at_most=0.0),))
+    monkeypatch.setattr(false_promotions, "cases", lambda: (Case("8 %", make_protocol(TUNE_POLICY), 0.0, at_most=0.0),))
     assert main(["--trials", "2"]) == 0
 
 

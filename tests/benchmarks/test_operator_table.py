@@ -2,7 +2,7 @@ import operator_table
 import pytest
 from operator_samples.observation import sample_calls
 
-from frx_graph.rules.layout_operator import layout_operators
+from frx_graph.rules.layout_operator import load_layout_operators
 
 
 def test_rows_that_hold_are_counted_and_the_exit_status_is_good(capsys: pytest.CaptureFixture[str]) -> None:
@@ -11,7 +11,7 @@ def test_rows_that_hold_are_counted_and_the_exit_status_is_good(capsys: pytest.C
 
 
 def test_a_row_that_does_not_hold_is_told_apart_by_what_it_claims() -> None:
-    right = layout_operators()["aten.roll"]
+    right = load_layout_operators()["aten.roll"]
     wrong = right.model_copy(update={"keeps": "any"})
     elsewhere = wrong.model_copy(update={"devices": frozenset({"cuda"})})
     unknown = right.model_copy(update={"operator": "aten.nothing"})

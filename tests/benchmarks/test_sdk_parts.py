@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import sdk_parts
 
-from frx_graph.runs.sdk.recording_settings import settings_from
+from frx_graph.runs.sdk.recording_settings import read_settings
 from frx_graph.runs.sdk.session import AutopilotSession
 
 
@@ -27,7 +27,7 @@ from frx_graph.runs.sdk.session import AutopilotSession
 )
 def test_parts(tmp_path: Path, part: str, wanted: dict[str, int]) -> None:
     trace = tmp_path / "trace.jsonl"
-    session = AutopilotSession(settings_from({"FRX_RAW_TRACE_PATH": str(trace)}))
+    session = AutopilotSession(read_settings({"FRX_RAW_TRACE_PATH": str(trace)}))
     calls = sdk_parts.parts(session)
     session.flush()
     before = kinds(trace)

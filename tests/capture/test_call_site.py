@@ -12,14 +12,14 @@ import torch
 from frx_graph.capture.call_site import (
     UNKNOWN_SITE,
     CallSite,
-    class_name,
-    common_module_path,
+    find_user_frame,
+    get_class_name,
     is_foreign,
-    module_path_from_stack,
-    plain_function,
-    site_from_frame,
-    site_from_stack_trace,
-    site_in_module,
+    merge_module_paths,
+    parse_module_path,
+    parse_stack_trace,
+    resolve_module_site,
+    strip_resume_name,
 )
 
 _TORCH_FILE = Path(torch.__file__).parent / "nn" / "modules" / "conv.py"
@@ -31,26 +31,26 @@ def test_the_innermost_user_frame_is_the_site() -> None:
         '  File "/home/me/net.py", line 42, in forward\n    return self.conv(x)\n'
         f'  File "{_TORCH_FILE}", line 5, in forward\n    return F.conv2d(x)\n'
     )
-    site = site_from_stack_trace(trace, "model.conv")
+    site = parse_stack_trace(trace, "model.conv")
     assert (site.file, site.line, site.function, site.module_path) == ("/home/me/net.py", 42, "forward", "model.conv")
 
 
 @pytest.mark.parametrize("trace", [None, "", f'  File "{_TORCH_FILE}", line 5, in forward\n    x\n', "no frame here"])
 def test_without_a_user_frame_the_site_is_unknown(trace: str | None) -> None:
-    site = site_from_stack_trace(trace, "model.x")
+    site = parse_stack_trace(trace, "model.x")
     assert site.line == 0
     assert site.module_path == "model.x"
 
 
 def test_a_live_frame_gives_this_line() -> None:
-    site = site_from_frame(sys._getframe())
+    site = find_user_frame(sys._getframe())
     assert site.file == __file__
     assert site.function == "test_a_live_frame_gives_this_line"
 
 
 def test_a_resumed_function_goes_by_its_own_name() -> None:
-    assert plain_function("torch_dynamo_resume_in_forward_at_12") == "forward"
-    assert plain_function("forward") == "forward"
+    assert strip_resume_name("torch_dynamo_resume_in_forward_at_12") == "forward"
+    assert strip_resume_name("forward") == "forward"
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_a_resumed_function_goes_by_its_own_name() -> None:
     ],
 )
 def test_module_paths(sources: list[str], path: str) -> None:
-    assert module_path_from_stack(sources) == path
+    assert parse_module_path(sources) == path
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_module_paths(sources: list[str], path: str) -> None:
     ],
 )
 def test_common_module_path(paths: list[str], common: str) -> None:
-    assert common_module_path(paths) == common
+    assert merge_module_paths(paths) == common
 
 
 def test_frames_of_python_s_library_are_not_the_user_s_but_installed_packages_are() -> None:
@@ -95,12 +95,12 @@ def test_frames_of_python_s_library_are_not_the_user_s_but_installed_packages_ar
 def test_without_a_line_the_caller_stands_for_it_then_the_class() -> None:
     known, lost = CallSite("net.py", 3, "forward", "model.0"), CallSite("<unknown>", 0, "<unknown>", "model.0")
     caller = CallSite("train.py", 9, "step")
-    assert site_in_module(known, "Conv2d", caller) == known
-    assert site_in_module(lost, "Conv2d", caller) == CallSite("train.py", 9, "step", "model.0")
-    assert site_in_module(lost, "Conv2d") == CallSite("<unknown>", 0, "Conv2d.forward", "model.0")
-    assert site_in_module(UNKNOWN_SITE, "") == UNKNOWN_SITE
+    assert resolve_module_site(known, "Conv2d", caller) == known
+    assert resolve_module_site(lost, "Conv2d", caller) == CallSite("train.py", 9, "step", "model.0")
+    assert resolve_module_site(lost, "Conv2d") == CallSite("<unknown>", 0, "Conv2d.forward", "model.0")
+    assert resolve_module_site(UNKNOWN_SITE, "") == UNKNOWN_SITE
 
 
 @pytest.mark.parametrize("kind", [torch.nn.Conv2d, "torch.nn.modules.conv.Conv2d", "Conv2d"])
 def test_a_class_goes_by_its_short_name(kind: object) -> None:
-    assert class_name(kind) == "Conv2d"
+    assert get_class_name(kind) == "Conv2d"

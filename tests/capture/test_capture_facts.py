@@ -18,8 +18,8 @@ from torch._dynamo import utils as dynamo_utils
 from torch._inductor import cudagraph_utils
 
 from frx_graph.capture import capture_facts
-from frx_graph.capture.capture_changes import CaptureChange, worse_capture
-from frx_graph.capture.capture_facts import CaptureFacts, normalised_guard, observe_capture
+from frx_graph.capture.capture_changes import CaptureChange, find_regressions
+from frx_graph.capture.capture_facts import CaptureFacts, normalize_guard, observe_capture
 
 BACKENDS = ("eager", pytest.param("inductor", marks=pytest.mark.integration))
 FACTS = TypeAdapter(CaptureFacts)
@@ -75,7 +75,7 @@ def captured(
 
 
 def kinds(baseline: CaptureFacts, candidate: CaptureFacts) -> list[CaptureChange]:
-    return [found.kind for found in worse_capture(baseline, candidate)]
+    return [found.kind for found in find_regressions(baseline, candidate)]
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -84,7 +84,7 @@ def test_the_same_program_twice_has_the_same_facts(backend: str, nothing_compile
     assert (first.graphs, first.breaks, first.recompiles, first.untold) == (1, (), (), ())
     assert [len(frame.guards) > 10 for frame in first.frames] == [True]
     assert first == second
-    assert worse_capture(first, second) == ()
+    assert find_regressions(first, second) == ()
     assert FACTS.validate_json(FACTS.dump_json(first)) == first
 
 
@@ -98,7 +98,7 @@ class AsksForType(nn.Module):
 def test_globals_that_are_named_by_an_id_are_the_same_guards() -> None:
     first, second = captured(AsksForType()), captured(AsksForType())
     assert any("G['_#']" in guard for frame in first.frames for guard in frame.guards)
-    assert worse_capture(first, second) == ()
+    assert find_regressions(first, second) == ()
 
 
 @pytest.mark.integration
@@ -128,7 +128,7 @@ def test_a_graph_break_is_told_with_its_place(backend: str, nothing_compiled: No
     whole, broken = captured(Net(), backend), captured(Net(broken=True), backend)
     assert broken.graphs == 2
     assert kinds(broken, whole) == [CaptureChange.GUARD]  # `self.broken` is another constant: that guard is all
-    found = {worse.kind: worse.detail for worse in worse_capture(whole, broken)}
+    found = {worse.kind: worse.detail for worse in find_regressions(whole, broken)}
     assert found.keys() >= {CaptureChange.GRAPH_BREAK, CaptureChange.MORE_GRAPHS}
     assert __file__ in found[CaptureChange.GRAPH_BREAK]
     assert found[CaptureChange.MORE_GRAPHS] == "2 instead of 1"
@@ -139,7 +139,7 @@ def test_a_recompile_in_every_step_is_told_with_its_reason() -> None:
     baseline = captured(steady)
     candidate = captured(restless, before=lambda number: setattr(restless, "name", str(number)))
     assert [recompile.step for recompile in candidate.recompiles] == [1, 2]
-    found = [w for w in worse_capture(baseline, candidate) if w.kind is CaptureChange.RECOMPILE]
+    found = [w for w in find_regressions(baseline, candidate) if w.kind is CaptureChange.RECOMPILE]
     assert len(found) == 2
     assert "name" in found[0].detail
     assert CaptureChange.RECOMPILE not in kinds(candidate, candidate)
@@ -153,7 +153,7 @@ def test_the_reason_of_a_recompile_ends_before_the_users_stack() -> None:
         co_filename="model.py",
         co_firstlineno=1,
     )
-    (found,) = capture_facts._recompiles([told], [1])
+    (found,) = capture_facts._read_recompiles([told], [1])
     assert found.reason == "tensor 'x' size mismatch at index 0"
 
 
@@ -173,7 +173,7 @@ def test_recompiles_that_the_baseline_has_too_are_no_change() -> None:
 def test_other_strides_are_new_guards() -> None:
     baseline = captured(Net())
     candidate = captured(Net().to(memory_format=torch.channels_last))
-    found = worse_capture(baseline, candidate)
+    found = find_regressions(baseline, candidate)
     assert [worse.kind for worse in found] == [CaptureChange.GUARD]
     assert "_parameters['weight']" in found[0].detail
 
@@ -237,13 +237,13 @@ def test_what_torch_does_not_tell_is_not_compared(missing: str) -> None:
     whole = captured(Net())
     broken = captured(Net(broken=True))
     quiet = dataclasses.replace(broken, untold=(missing,))
-    assert len(worse_capture(whole, quiet)) < len(worse_capture(whole, broken))
+    assert len(find_regressions(whole, quiet)) < len(find_regressions(whole, broken))
 
 
 def test_facts_of_other_numbers_of_steps_are_not_compared() -> None:
     facts = captured(Net())
     with pytest.raises(ValueError, match="2 steps of the baseline, 3"):
-        worse_capture(dataclasses.replace(facts, steps=2), facts)
+        find_regressions(dataclasses.replace(facts, steps=2), facts)
     with pytest.raises(ValueError, match="0 steps"):
         observe_capture(lambda _: None, 0)
 
@@ -271,4 +271,4 @@ def test_facts_of_other_numbers_of_steps_are_not_compared() -> None:
     ],
 )
 def test_ids_and_addresses_are_taken_out_of_guards(expression: str, normalised: str) -> None:
-    assert normalised_guard(expression) == normalised
+    assert normalize_guard(expression) == normalised

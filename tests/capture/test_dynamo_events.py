@@ -12,7 +12,7 @@ from torch._dynamo import utils as dynamo_utils
 
 import frx_graph
 from frx_graph.capture import dynamo_events
-from frx_graph.capture.dynamo_events import short_reason
+from frx_graph.capture.dynamo_events import shorten_reason
 from frx_graph.capture.model import capture_model
 
 
@@ -51,11 +51,11 @@ def test_each_place_is_named_once_with_its_line_and_one_short_reason() -> None:
 
 
 def test_a_program_without_breaks_has_none() -> None:
-    mark = dynamo_events.bookmark()
+    mark = dynamo_events.record_position()
     capture = capture_model(nn.Linear(3, 3), (torch.randn(2, 3),))
     assert capture.breaks == ()
-    assert dynamo_events.breaks_since(mark) == ()
-    assert list(dynamo_events.untold()) == []
+    assert dynamo_events.list_breaks_since(mark) == ()
+    assert list(dynamo_events.list_unreported()) == []
 
 
 @pytest.mark.parametrize(
@@ -83,8 +83,8 @@ def test_what_torch_does_not_tell_is_a_refusal(monkeypatch: pytest.MonkeyPatch, 
 
 def test_metrics_without_their_private_part_are_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dynamo_events.dynamo_utils, "get_metrics_context", lambda: object())
-    assert "recompiles" in dict(dynamo_events.untold())
-    assert dynamo_events.recompile_reason() is None
+    assert "recompiles" in dict(dynamo_events.list_unreported())
+    assert dynamo_events.get_recompile_reason() is None
 
 
 _PRINT = """Failed to trace builtin operator
@@ -127,15 +127,15 @@ _UNSUPPORTED = """Operator does not support running with fake tensors
     ],
 )
 def test_one_short_line(text: str, short: str) -> None:
-    assert short_reason(text) == short
+    assert shorten_reason(text) == short
 
 
 @pytest.mark.parametrize(("text", "operator"), [(_NO_FAKE, "mylib::op"), (_UNSUPPORTED, "mylib.op.default")])
 def test_an_operator_without_fake_implementation_is_named(text: str, operator: str) -> None:
-    assert short_reason(text).startswith(f"the operator {operator} has no fake implementation")
+    assert shorten_reason(text).startswith(f"the operator {operator} has no fake implementation")
 
 
 def test_a_long_reason_is_cut() -> None:
-    short = short_reason(f"head\n  Explanation: {'word ' * 100}")
+    short = shorten_reason(f"head\n  Explanation: {'word ' * 100}")
     assert len(short) == 200
     assert short.endswith("…")

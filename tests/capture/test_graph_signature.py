@@ -11,14 +11,14 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.testing._internal.two_tensor import TwoTensor
 from torch.utils.checkpoint import checkpoint
 
-from frx_graph.capture.graph_signature import graph_signature
+from frx_graph.capture.graph_signature import hash_graph
 
 
 def signature_on(value: Tensor) -> str:
     graph = fx.symbolic_trace(nn.ReLU()).graph
     for node in graph.nodes:
         node.meta["example_value"] = value
-    return graph_signature(graph)
+    return hash_graph(graph)
 
 
 def test_tensors_of_another_kind_are_another_graph() -> None:
@@ -33,7 +33,7 @@ def signatures(programs: Sequence[Callable[[Tensor], Tensor]]) -> list[str]:
     found: list[str] = []
 
     def backend(dynamo: fx.GraphModule, _: object) -> Callable[..., object]:
-        found.append(graph_signature(dynamo.graph))
+        found.append(hash_graph(dynamo.graph))
         return dynamo.forward
 
     for program in programs:

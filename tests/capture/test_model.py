@@ -11,7 +11,7 @@ from torch._dynamo.variables import torch as dynamo_torch
 from torch.nn.modules import activation
 
 from frx_graph.capture.captured_graph import CapturedGraph, InputKind, Phase
-from frx_graph.capture.model import capture_model, eager_paths
+from frx_graph.capture.model import capture_model, use_eager_paths
 from frx_graph.errors import CaptureError, TargetError
 from frx_graph.facts.build import build_graph_facts
 
@@ -287,7 +287,7 @@ def eager_answers() -> tuple[object, object]:
 
 def test_dynamos_answers_are_put_back_also_after_an_error() -> None:
     before = eager_answers()
-    with pytest.raises(ZeroDivisionError), eager_paths():
+    with pytest.raises(ZeroDivisionError), use_eager_paths():
         assert eager_answers() == (False, True)
         raise ZeroDivisionError
     assert eager_answers() == before
@@ -297,6 +297,6 @@ def test_a_torch_without_the_table_is_left_as_it_is(monkeypatch: pytest.MonkeyPa
     before = eager_answers()
     with monkeypatch.context() as patched:
         patched.delattr(dynamo_torch, "tracing_state_functions")
-        with eager_paths():
+        with use_eager_paths():
             assert torch._dynamo.config.allow_rnn
     assert eager_answers() == before

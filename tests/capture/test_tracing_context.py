@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from frx_graph.capture.tracing_context import modes_put_back
+from frx_graph.capture.tracing_context import restore_modes
 
 
 def modes() -> tuple[object, ...]:
@@ -28,7 +28,7 @@ SWITCHES: dict[str, Callable[[], object]] = {
 def test_what_was_switched_is_switched_back(switch: str, autocast: bool) -> None:
     with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
         before = modes()
-        with pytest.raises(ZeroDivisionError), modes_put_back():
+        with pytest.raises(ZeroDivisionError), restore_modes():
             SWITCHES[switch]()
             assert modes() != before
             raise ZeroDivisionError

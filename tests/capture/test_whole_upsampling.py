@@ -7,7 +7,7 @@ from torch import Tensor, fx, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from frx_graph.capture.whole_upsampling import may_upsample_whole, whole_upsampling
+from frx_graph.capture.whole_upsampling import can_upsample_whole, keep_upsampling_whole
 
 pytestmark = pytest.mark.filterwarnings("ignore:frx applies rewrites")
 
@@ -56,7 +56,7 @@ def test_sizes_that_change_stay_free() -> None:
 def test_what_is_taken_away_is_put_back() -> None:
     operator = torch.ops.aten.upsample_bilinear2d.vec
     before = dict(operator.py_kernels)
-    with pytest.raises(ZeroDivisionError), whole_upsampling():
+    with pytest.raises(ZeroDivisionError), keep_upsampling_whole():
         assert before.keys() > operator.py_kernels.keys()
         raise ZeroDivisionError
     assert operator.py_kernels == before
@@ -166,7 +166,7 @@ def test_what_is_kept_whole(upsample: Callable[[Tensor], Tensor], whole: bool) -
     found: list[bool] = []
 
     def compiled(dynamo: fx.GraphModule, _inputs: object) -> Callable[..., object]:
-        found.append(may_upsample_whole(dynamo))
+        found.append(can_upsample_whole(dynamo))
         return dynamo.forward
 
     torch._dynamo.reset()
@@ -177,7 +177,7 @@ def test_what_is_kept_whole(upsample: Callable[[Tensor], Tensor], whole: bool) -
 def test_a_module_may_upsample_where_nobody_sees_it() -> None:
     graph = fx.Graph()
     graph.output(graph.call_module("0", (graph.placeholder("image"),)))
-    assert not may_upsample_whole(fx.GraphModule(nn.Sequential(nn.Upsample(scale_factor=2)), graph))
+    assert not can_upsample_whole(fx.GraphModule(nn.Sequential(nn.Upsample(scale_factor=2)), graph))
 
 
 def test_nothing_is_said_that_the_program_does_not_say() -> None:
@@ -186,7 +186,7 @@ def test_nothing_is_said_that_the_program_does_not_say() -> None:
     def compiled(dynamo: fx.GraphModule, _inputs: object) -> Callable[..., object]:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            found.append(may_upsample_whole(dynamo))
+            found.append(can_upsample_whole(dynamo))
         return dynamo.forward
 
     torch._dynamo.reset()

@@ -25,7 +25,7 @@ from trial_writer import MARK, marked, seconds_until_gone
 from frx_graph.cli import bench as module
 from frx_graph.cli.bench import bench
 from frx_graph.errors import EvidenceError, OptionError
-from frx_graph.support.supervisor.process import package_pythonpath
+from frx_graph.support.supervisor.process import extend_pythonpath
 from frx_graph.support.supervisor.run import ProgramRun, run_program
 from frx_graph.trials import program_bench
 
@@ -44,12 +44,12 @@ def run(*arguments: object) -> int:
 
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "gpu_names", lambda: ("Made up",))
+    monkeypatch.setattr(module, "list_gpu_names", lambda: ("Made up",))
 
 
 @pytest.fixture
 def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "gpu_names", lambda: ())
+    monkeypatch.setattr(module, "list_gpu_names", lambda: ())
 
 
 @pytest.mark.integration
@@ -170,7 +170,7 @@ def test_what_is_ended_leaves_nothing(
     for name in ("a.cu", "b.cu"):
         source(tmp_path / name, SLEEPS)
     (tmp_path / "temporary").mkdir()
-    environment = {**os.environ, **package_pythonpath(), MARK: str(tmp_path), "TMPDIR": str(tmp_path / "temporary")}
+    environment = {**os.environ, **extend_pythonpath(), MARK: str(tmp_path), "TMPDIR": str(tmp_path / "temporary")}
     pipe = subprocess.PIPE
     with subprocess.Popen(
         [sys.executable, "-c", PROGRAM],

@@ -201,7 +201,7 @@ class OneDevice:
 
 
 def test_devices_are_sampled(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(collection, "loaded_nvml", OneDevice)
+    monkeypatch.setattr(collection, "load_nvml", OneDevice)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     assert run(["collect", "--sample-interval-ms", "10", *python("import time; time.sleep(0.2)")]) == 0
     samples = read_device_samples(bundle() / bundle_layout.GPU_METRICS)
@@ -225,7 +225,7 @@ def test_an_analysis_that_fails_is_a_warning(
     def fail(_: object) -> None:
         raise ZeroDivisionError("no steps")
 
-    monkeypatch.setattr(collection, "analyse_files", fail)
+    monkeypatch.setattr(collection, "analyze_files", fail)
     assert run(["collect", *python("raise SystemExit(4)")]) == 4
     assert "Warning: the run could not be analysed: ZeroDivisionError: no steps" in capfd.readouterr().out
     assert not (bundle() / "derived" / "summary.json").exists()
@@ -274,7 +274,7 @@ for name in ("profiler/profiler_trace.json", "profiler_trace.json", "host_1.pt.t
     assert not any(file["imported"] for file in traces)
     assert not any("torch.profiler" in missing for missing in told("manifest.json")["missing"])
     with open_bundle(Path(f"{bundle()}.zip")) as opened:
-        assert sorted(path.name for path in opened.traces()) == sorted(names)
+        assert sorted(path.name for path in opened.find_traces()) == sorted(names)
 
 
 def test_arguments_and_names_that_are_no_text(capfd: pytest.CaptureFixture[str]) -> None:
@@ -294,7 +294,7 @@ for path in (b"art\\xff/n\\xff_trace.json", folder + b"/profiler/\\xff\\x1b.json
     assert collected["result"]["sources"]
     assert json.loads(Path("runs\udcff/odd/metadata.json").read_text())["command"][-1] == "\\udcfe"
     with open_bundle(Path("runs\udcff/odd.zip")) as opened:
-        assert [path.name for path in opened.traces()] == ["__.json", "__trace.json", "n__trace.json"]
+        assert [path.name for path in opened.find_traces()] == ["__.json", "__trace.json", "n__trace.json"]
 
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
@@ -336,7 +336,9 @@ with frx_graph.profile_kernels(output_dir=os.environ["FRX_OUTPUT_DIR"], steps=1)
     lines = (bundle() / "raw" / "trace.jsonl").read_text().splitlines()
     (window,) = (event for event in map(json.loads, lines) if event["event_type"] == "profiler_window")
     with open_bundle(Path(f"{bundle()}.zip")) as opened:
-        assert [path.relative_to(opened.root).as_posix() for path in opened.traces()] == [window["payload"]["trace"]]
+        assert [path.relative_to(opened.root).as_posix() for path in opened.find_traces()] == [
+            window["payload"]["trace"]
+        ]
 
 
 def test_folders_may_be_named_and_names_may_meet() -> None:
@@ -364,7 +366,7 @@ def test_traces_of_another_run_and_links_are_not_imported(tmp_path: Path) -> Non
     assert [path.name for path in (bundle() / "profiler").iterdir()] == ["new__trace.json"]
     assert "1 older trace not imported, of before the run" in told("metadata.json")["warnings"]
     with open_bundle(Path(f"{bundle()}.zip")) as opened:
-        assert len(opened.traces()) == 1
+        assert len(opened.find_traces()) == 1
 
 
 def test_traces_have_a_largest_size(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from frx_graph.cli.command_tree import command_tree
+from frx_graph.cli.command_tree import describe_commands
 from frx_graph.cli.commands import COMMANDS
 from frx_graph.cli.main import run
 
 ROOT = Path(__file__).parent.parent.parent
-TREE = {" ".join(each.path): each for each in command_tree()}
+TREE = {" ".join(each.path): each for each in describe_commands()}
 LEAVES = {name: command for name, command in TREE.items() if not command.below}
 NO_JSON = {"serve", "completion", "explain", "ledger export", "ledger rollback", "ledger upgrade", "ledger verify"}
 """A service; a script for a shell; files, of which one is JSON; JSON Lines; and two that say one line."""

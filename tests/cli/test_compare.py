@@ -112,7 +112,7 @@ def profiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., N
     (folder / "ncu").write_text(f"#!{sys.executable} -I\n{FAKE_NCU.read_text()}")
     (folder / "ncu").chmod(0o755)
     monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.setattr(module, "gpu_names", lambda: ("Made up",))
+    monkeypatch.setattr(module, "list_gpu_names", lambda: ("Made up",))
 
     def say(*kernels: str, wrong: str = "") -> None:
         monkeypatch.setenv("FAKE_NCU", json.dumps({"launches": kernels, "wrong": wrong, "dram": 90}))
@@ -163,7 +163,7 @@ def test_without_ncu_or_a_gpu_it_is_said_what_to_do(
     assert run(["compare", *sources, "--with-ncu"]) == 2
     assert "ncu was not found on the PATH" in capsys.readouterr().err
     monkeypatch.setattr(module, "find_ncu", lambda: "ncu")
-    monkeypatch.setattr(module, "gpu_names", lambda: ())
+    monkeypatch.setattr(module, "list_gpu_names", lambda: ())
     assert run(["compare", *sources, "--with-ncu"]) == 2
     assert "no NVIDIA GPU here" in (err := capsys.readouterr().err)
     assert "--ncu-a a.csv --ncu-b b.csv" in err

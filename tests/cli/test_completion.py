@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from frx_graph.cli.command_tree import DescribedCommand, command_tree
-from frx_graph.cli.completion_script import Shell, completion_script
+from frx_graph.cli.command_tree import DescribedCommand, describe_commands
+from frx_graph.cli.completion_script import Shell, write_completion_script
 from frx_graph.cli.main import run
 
 
 @pytest.fixture(scope="module")
 def commands() -> list[DescribedCommand]:
-    return list(command_tree())
+    return list(describe_commands())
 
 
 CASES = [
@@ -63,7 +63,7 @@ def test_what_is_offered(
     if shell is Shell.FISH and " -- " in typed:
         pytest.skip("fish goes on completing the options of frx behind --")
     script = tmp_path / "completion"
-    script.write_text(completion_script(shell, commands))
+    script.write_text(write_completion_script(shell, commands))
     assert offered(shell, script, typed) == expected
 
 
@@ -71,7 +71,7 @@ def test_zsh_takes_its_script(commands: list[DescribedCommand], tmp_path: Path) 
     if shutil.which("zsh") is None:
         pytest.skip("no zsh here")
     script = tmp_path / "_frx"
-    script.write_text(completion_script(Shell.ZSH, commands))
+    script.write_text(write_completion_script(Shell.ZSH, commands))
     program = (
         f"compdef() {{ }}; source {script}; compadd() {{ print -r -- $@ }}; _files() {{ }};"
         "words=(frx advise --format ''); CURRENT=4; _frx"

@@ -58,7 +58,7 @@ def test_json(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_devices_are_measured_again_only_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
     measured: list[str] = []
     monkeypatch.setattr(command, "check_installation", lambda: (FINE,))
-    monkeypatch.setattr(command, "usable_devices", lambda: ("cpu", "cuda"))
+    monkeypatch.setattr(command, "list_usable_devices", lambda: ("cpu", "cuda"))
     monkeypatch.setattr(command, "measure_again", measured.append)
     assert CliRunner().invoke(app, []).exit_code == 0
     assert measured == []

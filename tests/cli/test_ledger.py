@@ -159,7 +159,7 @@ def test_list_as_json(frx: Frx, ledger: Ledger) -> None:
 
 @pytest.mark.parametrize("name", ["3", "#3", "hash", "prefix"])
 def test_show_by_any_name(frx: Frx, ledger: Ledger, name: str) -> None:
-    event = ledger.events()[2]
+    event = ledger.read_events()[2]
     given = {"hash": event.hash, "prefix": event.hash[:8]}.get(name, name)
     code, out, _ = frx("show", given)
     assert code == 0
@@ -174,7 +174,7 @@ def test_rollback_of_a_graph_everywhere(frx: Frx, ledger: Ledger) -> None:
     code, out, _ = frx("rollback", GRAPH, "--reason", "wrong\n colours")
     assert code == 0
     assert out.splitlines() == [f"#{n} rolled back plan {p * 16} of {GRAPH}" for n, p in ((7, "1"), (8, "2"))]
-    for event in ledger.events()[-2:]:
+    for event in ledger.read_events()[-2:]:
         assert event.decision.kind is Kind.ROLLED_BACK
         assert event.decision.reason == "wrong colours"
         assert event.decision.policy is None
@@ -189,15 +189,15 @@ def test_rollback_of_a_graph_everywhere(frx: Frx, ledger: Ledger) -> None:
 def test_rollback_in_one_environment_or_of_one_event(frx: Frx, ledger: Ledger) -> None:
     assert frx("rollback", GRAPH, "--environment", "d" * 16)[0] == 2
     assert frx("rollback", GRAPH, "--environment", HERE)[0] == 0
-    assert ledger.promotions(GRAPH, HERE) == ()
-    assert len(ledger.promotions(GRAPH, THERE)) == 1
+    assert ledger.read_promotions(GRAPH, HERE) == ()
+    assert len(ledger.read_promotions(GRAPH, THERE)) == 1
     code, _, err = frx("rollback", "3")
     assert code == 2
     assert f"plan {'1' * 16} does not stand" in err
     assert frx("rollback", "4", "--environment", HERE)[0] == 2
     assert frx("rollback", "4")[0] == 0
-    assert ledger.promotions(GRAPH, THERE) == ()
-    assert ledger.count() == 8
+    assert ledger.read_promotions(GRAPH, THERE) == ()
+    assert ledger.count_events() == 8
 
 
 def test_export_to_the_terminal_and_to_a_file(frx: Frx, ledger: Ledger, home: Path) -> None:
@@ -205,7 +205,7 @@ def test_export_to_the_terminal_and_to_a_file(frx: Frx, ledger: Ledger, home: Pa
     assert code == 0
     lines = [json.loads(line) for line in out.splitlines()]
     assert [line["position"] for line in lines] == [1, 2, 3, 4, 5, 6]
-    assert [line["hash"] for line in lines] == [event.hash for event in ledger.events()]
+    assert [line["hash"] for line in lines] == [event.hash for event in ledger.read_events()]
     for line in lines:
         stated = line.pop("hash")
         text = json.dumps(line, sort_keys=True, separators=(",", ":"))
@@ -262,14 +262,14 @@ def test_mistakes_are_one_clear_line(frx: Frx, ledger: Ledger, arguments: list[s
     assert "geheim" not in err
     assert "\x1b" not in err
     assert err.count("\n") == 1
-    assert ledger.count() == 6
+    assert ledger.count_events() == 6
 
 
 @pytest.mark.parametrize("kind", ["rolled-back", "rolled back", "Rolled_Back"])
 def test_a_kind_of_two_words(frx: Frx, ledger: Ledger, kind: str) -> None:
     frx("rollback", "1")
     assert frx("list", "--kind", kind)[1].startswith("#7 rolled back ")
-    assert open_to_read(ledger.location).count() == 7
+    assert open_to_read(ledger.location).count_events() == 7
 
 
 def test_upgrade_says_what_it_did(frx: Frx, home: Path) -> None:
@@ -282,4 +282,4 @@ def test_upgrade_says_what_it_did(frx: Frx, home: Path) -> None:
     empty = home / "empty"
     empty.touch()
     assert frx("upgrade", "--ledger", str(empty)) == (0, f"{empty}: tables of version 1; it had none\n", "")
-    assert open_to_read(parse_location(str(empty))).count() == 0
+    assert open_to_read(parse_location(str(empty))).count_events() == 0

@@ -12,7 +12,7 @@ import pytest
 import typer
 
 from frx_graph.cli import commands
-from frx_graph.cli.interrupt import EXIT_INTERRUPTED, Interrupts, ended_at_once, interrupts
+from frx_graph.cli.interrupt import EXIT_INTERRUPTED, SigintHandler, exit_on_interrupt, watch_interrupts
 from frx_graph.cli.main import EXIT_BROKEN_PIPE, run
 from frx_graph.errors import TargetError
 
@@ -166,7 +166,7 @@ def test_a_handler_of_somebody_elses_stays() -> None:
     came = []
     before = signal.signal(signal.SIGINT, lambda *_: came.append(1))
     try:
-        with interrupts() as ours, ended_at_once():
+        with watch_interrupts() as ours, exit_on_interrupt():
             signal.raise_signal(signal.SIGINT)
     finally:
         signal.signal(signal.SIGINT, before)
@@ -174,10 +174,10 @@ def test_a_handler_of_somebody_elses_stays() -> None:
 
 
 def test_after_the_imports_an_interrupt_is_an_exception_again() -> None:
-    with interrupts():
-        with ended_at_once():
+    with watch_interrupts():
+        with exit_on_interrupt():
             pass
-        assert isinstance(signal.getsignal(signal.SIGINT), Interrupts)
+        assert isinstance(signal.getsignal(signal.SIGINT), SigintHandler)
 
 
 def test_outside_the_main_thread_nothing_is_handled() -> None:

@@ -11,11 +11,16 @@ from frx_graph.cli.probe import probe, select_cases
 from frx_graph.errors import OptionError
 from frx_graph.measure.operators.contract_cases import Case, Operand
 from frx_graph.measure.operators.contract_table import CASES
-from frx_graph.measure.operators.operator_contract import contract_name, load_contract, own_contracts, read_contract
+from frx_graph.measure.operators.operator_contract import (
+    get_own_contracts,
+    load_contract,
+    make_contract_name,
+    read_contract,
+)
 
 app = typer.Typer()
 app.command()(probe)
-NAME = contract_name("cpu", torch.__version__)
+NAME = make_contract_name("cpu", torch.__version__)
 
 
 @pytest.fixture(autouse=True)
@@ -58,7 +63,7 @@ def test_a_whole_contract_goes_where_advice_looks_for_it(monkeypatch: pytest.Mon
     assert result.exit_code == 0, result.output
     found = load_contract("cpu", torch.__version__)
     assert found is not None
-    assert found.path == own_contracts() / f"{NAME}.yaml"
+    assert found.path == get_own_contracts() / f"{NAME}.yaml"
     assert {row.target for row in found.rows} == {"aten.flip.default"}
 
 

@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from frx_graph.cli.rules import print_card, rules
 from frx_graph.errors import OptionError
-from frx_graph.rules.rule_card import RuleCard, all_cards, load_card
+from frx_graph.rules.rule_card import RuleCard, load_all_cards, load_card
 
 
 @pytest.fixture
@@ -21,10 +21,10 @@ def test_the_list_has_every_rule(app: typer.Typer) -> None:
     result = CliRunner().invoke(app, [])
     assert result.exit_code == 0
     listed = [line.split()[:2] for line in result.output.splitlines() if line.startswith("FRX")]
-    assert listed == [[card.code, card.name] for card in all_cards()]
+    assert listed == [[card.code, card.name] for card in load_all_cards()]
 
 
-@pytest.mark.parametrize("card", all_cards(), ids=lambda card: card.code)
+@pytest.mark.parametrize("card", load_all_cards(), ids=lambda card: card.code)
 def test_a_card_reads_at_80_columns_without_colour(app: typer.Typer, card: RuleCard) -> None:
     result = CliRunner(env={"COLUMNS": "80", "NO_COLOR": "1"}).invoke(app, [card.code])
     assert result.exit_code == 0
@@ -53,7 +53,7 @@ def test_json_of_one_card_and_of_all(app: typer.Typer) -> None:
     one = json.loads(CliRunner().invoke(app, ["FRX007", "--format", "json"]).output)
     assert RuleCard.model_validate(one) == load_card("FRX007")
     every = json.loads(CliRunner().invoke(app, ["--format", "json"]).output)
-    assert [RuleCard.model_validate(each) for each in every] == list(all_cards())
+    assert [RuleCard.model_validate(each) for each in every] == list(load_all_cards())
 
 
 def test_an_unknown_code_is_the_users_error(app: typer.Typer) -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from frx_graph.autopilot import target_trial
-from frx_graph.autopilot.target_trial import Tried
+from frx_graph.autopilot.target_trial import TargetTrial
 from frx_graph.cli.main import run
 from frx_graph.ledger.database.opening import open_ledger
 from frx_graph.ledger.location import parse_location
@@ -17,7 +17,7 @@ from frx_graph.ledger.verification import verify
 from frx_graph.records import Candidate
 from frx_graph.reports.trials.trial_document import TrialDocument
 from frx_graph.trials.arm_messages import MadeGraph
-from frx_graph.trials.environment import trial_environment
+from frx_graph.trials.environment import read_trial_environment
 from frx_graph.trials.trial_run import Gate, TrialRun
 from frx_graph.trials.verdict import Outcome, Verdict
 
@@ -69,7 +69,7 @@ def test_what_is_tried_is_recorded(workplace: Path, capsys: pytest.CaptureFixtur
         assert code == 0
         assert not (workplace / "ledger.sqlite3").exists()
         return
-    events = ledger(workplace).events()
+    events = ledger(workplace).read_events()
     kinds = [event.decision.kind.value for event in events]
     assert kinds[:2] == ["proposed", "tried"]
     assert code == (0 if kinds[2] == "promoted" else 1)
@@ -128,7 +128,7 @@ def test_what_ended_before_anything_was_known_is_not_recorded(
 ) -> None:
     made = (MadeGraph("1" * 16, (Candidate("hoist_copy", "a" * 16, ("clone",)),)),)
     verdict = Verdict(Outcome.INCONCLUSIVE, "the time budget ended", None, early=True)
-    monkeypatch.setattr(target_trial, "try_target", lambda *_: Tried(TrialRun((), verdict, (), None, ()), made))
+    monkeypatch.setattr(target_trial, "try_target", lambda *_: TargetTrial(TrialRun((), verdict, (), None, ()), made))
     assert run(["trial", "model.py:build"]) == 1
     printed = capsys.readouterr().out
     assert "not recorded: it ended before" in printed
@@ -143,10 +143,10 @@ def test_the_gain_of_several_graphs_is_no_promotion(
     candidate = Candidate("hoist_copy", "a" * 16, ("clone",))
     made = tuple(MadeGraph(str(number) * 16, (candidate,)) for number in range(count))
     verdict = Verdict(Outcome.PROMOTE, "10 % faster", None, early=False)
-    here = trial_environment(torch.device("cpu"))
-    monkeypatch.setattr(target_trial, "try_target", lambda *_: Tried(TrialRun((), verdict, (), here, ()), made))
+    here = read_trial_environment(torch.device("cpu"))
+    monkeypatch.setattr(target_trial, "try_target", lambda *_: TargetTrial(TrialRun((), verdict, (), here, ()), made))
     assert run(["trial", "model.py:build"]) == code
     printed = " ".join(capsys.readouterr().out.split())
     assert ("#2 tried, #4 tried. Nothing is decided: the verdict is that of several graphs" in printed) is (count > 1)
     assert ("#3 promoted" in printed) is (count == 1)
-    assert len(ledger(workplace).events()) == (3 if count == 1 else 4)
+    assert len(ledger(workplace).read_events()) == (3 if count == 1 else 4)

@@ -15,11 +15,11 @@ import pytest
 import torch
 from pydantic import TypeAdapter
 
-from frx_graph.autopilot.target_trial import TrialJob, Tried, matrix
+from frx_graph.autopilot.target_trial import TargetTrial, TrialJob, build_matrix
 from frx_graph.cli import trial
 from frx_graph.cli.main import run
-from frx_graph.compiler.code_fingerprint import environment_key
-from frx_graph.engines.engine import Finished, Holding, Placed
+from frx_graph.compiler.code_fingerprint import compute_environment_key
+from frx_graph.engines.engine import Holding, JobResult, Placement
 from frx_graph.errors import FrxError, TrialError
 from frx_graph.ledger.database.opening import open_ledger
 from frx_graph.ledger.decision import Kind
@@ -28,20 +28,20 @@ from frx_graph.records import Candidate
 from frx_graph.reports.trials.trial_document import TrialDocument, TrialMatrixDocument
 from frx_graph.trial_worker.workload import load_workload
 from frx_graph.trials.arm_messages import MadeGraph, TargetWorkload
-from frx_graph.trials.environment import trial_environment
+from frx_graph.trials.environment import read_trial_environment
 from frx_graph.trials.policy import TrialPolicy
 from frx_graph.trials.trial_run import TrialRun
 from frx_graph.trials.verdict import Outcome, TrialStatistics, Verdict
 
 PUBLISHED = resources.files("frx_graph.reports").joinpath("frx_trial_matrix_v1.schema.json").read_text("utf-8")
-ENVIRONMENT = trial_environment(torch.device("cpu"))
+ENVIRONMENT = read_trial_environment(torch.device("cpu"))
 HOSTILE = "\x1b[31mred\nsecond"
 
 
-def tried(outcome: Outcome, signature: str, *, rewrite: str = "hoist_copy", ratio: float = 1.1) -> Tried:
+def tried(outcome: Outcome, signature: str, *, rewrite: str = "hoist_copy", ratio: float = 1.1) -> TargetTrial:
     made = (MadeGraph(signature * 16, (Candidate(rewrite, signature * 16, ("clone",)),)),)
     measured = TrialStatistics(ratio, 1.0, 2.0, 9, 3, (ratio,) * 3, 0)
-    return Tried(TrialRun((), Verdict(outcome, "as measured", measured, early=False), (), ENVIRONMENT, ()), made)
+    return TargetTrial(TrialRun((), Verdict(outcome, "as measured", measured, early=False), (), ENVIRONMENT, ()), made)
 
 
 class Scripted:
@@ -49,7 +49,7 @@ class Scripted:
 
     def __init__(
         self,
-        results: Sequence[Tried | FrxError | None],
+        results: Sequence[TargetTrial | FrxError | None],
         *,
         placed: bool = True,
         order: Sequence[int] | None = None,
@@ -59,13 +59,13 @@ class Scripted:
         self.order = order if order is not None else range(len(results))[::-1]
         self.closed = False
 
-    def run(self, jobs: Sequence[TrialJob], progress: object) -> Generator[Finished[Any]]:
+    def run(self, jobs: Sequence[TrialJob], progress: object) -> Generator[JobResult[Any]]:
         assert len(jobs) == len(self.results)
         try:
             for number in self.order:
                 result = self.results[number]
-                place = Placed(f"attempt{number}", "node", "10.0.0.1", ("attempt9 on 10.0.0.2: the node died",))
-                yield Finished(number, result, place if self.placed else None)
+                place = Placement(f"attempt{number}", "node", "10.0.0.1", ("attempt9 on 10.0.0.2: the node died",))
+                yield JobResult(number, result, place if self.placed else None)
         finally:
             self.closed = True
 
@@ -86,7 +86,7 @@ def use(monkeypatch: pytest.MonkeyPatch, engine: Scripted) -> list[Holding]:
         yield engine
         assert engine.closed
 
-    monkeypatch.setattr(trial, "opened_engine", opened)
+    monkeypatch.setattr(trial, "open_engine", opened)
     return asked
 
 
@@ -95,7 +95,7 @@ def matrix_of(capsys: pytest.CaptureFixture[str]) -> TrialMatrixDocument:
 
 
 def kinds(workplace: Path) -> list[str]:
-    return [e.decision.kind.value for e in open_ledger(parse_location(str(workplace / "ledger.sqlite3"))).events()]
+    return [e.decision.kind.value for e in open_ledger(parse_location(str(workplace / "ledger.sqlite3"))).read_events()]
 
 
 def test_each_trial_is_recorded_once_and_printed_in_the_order_of_the_matrix(
@@ -179,11 +179,11 @@ def test_of_several_promoted_candidates_the_fastest_stands_whatever_ended_last(
     wanted = [text for name in ratios for text in ("--candidate", name)]
     assert run(["trial", "a.py:build", *wanted, "--json"]) == 0
     ledger = open_ledger(parse_location(str(workplace / "ledger.sqlite3")))
-    promotions = ledger.promotions("1" * 16, environment_key(ENVIRONMENT.setup))
+    promotions = ledger.read_promotions("1" * 16, compute_environment_key(ENVIRONMENT.setup))
     assert len(promotions) == 3
     (candidate,) = promotions[0].decision.candidates
     assert candidate.rewrite == "propagate_layout"
-    assert ledger.evidence(promotions[0]) is not None
+    assert ledger.read_evidence(promotions[0]) is not None
     last_was_best = order[-1] == 1
     assert kinds(workplace).count(Kind.PROMOTED) == (3 if last_was_best else 4)
     said = [one.trial.decision for one in matrix_of(capsys).trials if one.trial is not None]
@@ -200,7 +200,7 @@ def test_the_fastest_so_far_stands_also_where_somebody_ends_it(
     results = [tried(Outcome.PROMOTE, "1", rewrite=name, ratio=ratio) for name, ratio in ratios.items()]
 
     class Interrupted(Scripted):
-        def run(self, jobs: Sequence[TrialJob], progress: object) -> Generator[Finished[Any]]:
+        def run(self, jobs: Sequence[TrialJob], progress: object) -> Generator[JobResult[Any]]:
             yield from super().run(jobs[:2], progress)
             raise KeyboardInterrupt
 
@@ -208,7 +208,7 @@ def test_the_fastest_so_far_stands_also_where_somebody_ends_it(
     wanted = [text for name in (*ratios, "freezing") for text in ("--candidate", name)]
     assert run(["trial", "a.py:build", *wanted]) == 130
     ledger = open_ledger(parse_location(str(workplace / "ledger.sqlite3")))
-    promotions = ledger.promotions("1" * 16, environment_key(ENVIRONMENT.setup))
+    promotions = ledger.read_promotions("1" * 16, compute_environment_key(ENVIRONMENT.setup))
     assert [one.rewrite for one in promotions[0].decision.candidates] == [rewrite]
     assert len(promotions) == 2
 
@@ -267,7 +267,7 @@ def test_a_cluster_that_nobody_answers_at_is_an_error(workplace: Path, capsys: p
 
 
 def test_alpha_is_divided_among_the_candidates_of_one_program() -> None:
-    jobs = matrix(
+    jobs = build_matrix(
         ["a.py:build", "b.py:build", "a.py:build"],
         [(("batch", 8),)],
         ["float32"],
@@ -299,7 +299,7 @@ def test_each_shape_is_a_trial_of_its_own(
 def test_an_arm_calls_the_target_with_its_shape(workplace: Path) -> None:
     program = workplace / "shaped.py"
     program.write_text("import torch\ndef build(batch):\n    return torch.nn.Linear(3, 2), (torch.randn(batch, 3),)\n")
-    (job,) = matrix(
+    (job,) = build_matrix(
         [f"{program}:build"],
         [(("batch", 8),)],
         [],

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from frx_graph.cli.trial_record import Promoted, fastest_promoted_again
+from frx_graph.cli.trial_record import PromotedTrial, promote_fastest_again
 from frx_graph.ledger.database.opening import open_ledger
 from frx_graph.ledger.decision import Decision, Kind
 from frx_graph.ledger.location import Location, parse_location
@@ -41,51 +41,51 @@ def decided(place: Location, plan: str, *kinds: Kind) -> Decision:
     return open_ledger(place).append(decisions)[-1].decision
 
 
-def promoted(place: Location, number: int, plan: str, ratio: float) -> Promoted:
-    return Promoted(number, decided(place, plan, Kind.PROPOSED, Kind.TRIED, Kind.PROMOTED), ratio)
+def promoted(place: Location, number: int, plan: str, ratio: float) -> PromotedTrial:
+    return PromotedTrial(number, decided(place, plan, Kind.PROPOSED, Kind.TRIED, Kind.PROMOTED), ratio)
 
 
 def stands(place: Location) -> str | None:
-    current = open_ledger(place).standing(*HERE).current
+    current = open_ledger(place).read_standing(*HERE).current
     return None if current is None else current.plan
 
 
 def test_the_fastest_is_promoted_once_more_by_the_same_rules(place: Location) -> None:
     those = [promoted(place, 0, FAST, 1.3), promoted(place, 1, SLOW, 1.1)]
-    (again,) = fastest_promoted_again(those, place)
+    (again,) = promote_fastest_again(those, place)
     assert (again.number, again.position, again.plans) == (0, 7, 2)
     assert stands(place) == FAST
-    event = open_ledger(place).at(7)
+    event = open_ledger(place).read_at(7)
     assert event is not None
     assert event.decision.policy == "f" * 16
-    assert not list(fastest_promoted_again(those, place)), "once is enough"
+    assert not list(promote_fastest_again(those, place)), "once is enough"
 
 
 def test_of_two_that_are_as_fast_the_first_that_was_asked_for_stands(place: Location) -> None:
     those = [promoted(place, 1, SLOW, 1.2), promoted(place, 0, FAST, 1.2)]
-    assert not list(fastest_promoted_again(those, place))
+    assert not list(promote_fastest_again(those, place))
     assert stands(place) == FAST
     those = [promoted(place, 0, FAST, 1.2), promoted(place, 1, SLOW, 1.2)]
-    assert [again.number for again in fastest_promoted_again(reversed(those), place)] == [0]
+    assert [again.number for again in promote_fastest_again(reversed(those), place)] == [0]
 
 
 def test_a_plan_that_was_promoted_by_two_trials_is_one(place: Location) -> None:
     those = [promoted(place, 0, FAST, 1.3), promoted(place, 1, FAST, 1.1)]
-    assert not list(fastest_promoted_again(those, place))
+    assert not list(promote_fastest_again(those, place))
 
 
 def test_what_was_rejected_since_is_not_promoted_again(place: Location) -> None:
     those = [promoted(place, 0, FAST, 1.3), promoted(place, 1, SLOW, 1.1)]
     decided(place, FAST, Kind.TRIED, Kind.REJECTED)
-    assert not list(fastest_promoted_again(those, place))
+    assert not list(promote_fastest_again(those, place))
     assert stands(place) == SLOW
 
 
 def test_what_somebody_else_has_decided_since_holds(place: Location) -> None:
     those = [promoted(place, 0, FAST, 1.3), promoted(place, 1, SLOW, 1.1)]
     promoted(place, 0, OTHERS, 1.0)
-    assert not list(fastest_promoted_again(those, place))
+    assert not list(promote_fastest_again(those, place))
     assert stands(place) == OTHERS
     decided(place, OTHERS, Kind.ROLLED_BACK)
-    assert not list(fastest_promoted_again(those, place))
+    assert not list(promote_fastest_again(those, place))
     assert stands(place) is None

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from frx_graph.cli.main import run
-from frx_graph.cli.tune import _variables
+from frx_graph.cli.tune import _parse_variables
 
 TINY = str(Path(__file__).parent.parent / "runs" / "tune" / "tiny_workload.py")
 SCHEMA = Path(__file__).parents[2] / "frx_graph" / "reports" / "frx_tune_v1.schema.json"
@@ -131,7 +131,7 @@ def test_a_candidate_that_fails_is_rejected_and_a_program_that_fails_is_an_error
     ],
 )
 def test_a_value_may_have_commas(text, variables):
-    assert _variables(text) == tuple(variables)
+    assert _parse_variables(text) == tuple(variables)
 
 
 @pytest.mark.parametrize(

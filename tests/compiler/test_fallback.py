@@ -18,8 +18,8 @@ from frx_graph.capture.captured_graph import Phase
 from frx_graph.compiler import eager, fallback
 from frx_graph.compiler.eager import EagerPlan
 from frx_graph.compiler.fallback import FallbackState, GuardedGraph, can_rerun
-from frx_graph.compiler.plans import current_plan
-from frx_graph.freezing.constant_folding import FrozenWeights, bind
+from frx_graph.compiler.plans import make_current_plan
+from frx_graph.freezing.constant_folding import FrozenWeights, bind_constants
 from frx_graph.passes.rewrites.rewrite import Rewrite, RewriteSubject
 from frx_graph.records import Candidate
 
@@ -439,7 +439,7 @@ def test_a_graph_with_the_number_of_one_that_gave_way_has_a_way_back_of_its_own(
 ) -> None:
     plant(Phase.FORWARD, fail)
     failed: list[Exception] = []
-    plan = EagerPlan(current_plan("all"), lambda _done: None, failed.append)
+    plan = EagerPlan(make_current_plan("all"), lambda _done: None, failed.append)
     for made in (1, 2):
         torch._dynamo.reset()
         with torch.no_grad():
@@ -455,10 +455,10 @@ def test_constants_of_a_graph_that_has_given_way_are_not_kept(
     made: list[weakref.ref[fx.GraphModule]] = []
 
     def noted(module: fx.GraphModule, frozen: FrozenWeights) -> None:
-        bind(module, frozen)
+        bind_constants(module, frozen)
         made.append(weakref.ref(module))
 
-    monkeypatch.setattr(eager, "bind", noted)
+    monkeypatch.setattr(eager, "bind_constants", noted)
     torch._dynamo.reset()
     model, x = Net().eval(), torch.randn(3, 5)
     program = frx_graph.compile(model, options={"inner": "eager", "plan": "all", "freeze": True})

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor, fx, nn
 
-from frx_graph.compiler.inner_compiler import planned_backend
-from frx_graph.compiler.plans import current_plan, proposing_plan, recorded_plan
+from frx_graph.compiler.inner_compiler import make_planned_backend
+from frx_graph.compiler.plans import make_current_plan, make_proposing_plan, make_recorded_plan
 from frx_graph.compiler.rewrite_log import LOG
 from frx_graph.options import BackendOptions
 from frx_graph.records import Candidate
@@ -36,9 +36,9 @@ class Compiler:
     def __init__(self, name: str) -> None:
         self.frozen = self.calls = 0
         self.failures: list[Exception] = []
-        plan = proposing_plan(current_plan("all").rewrites, (CHOICES[name],)) if "eager" in name else None
-        plan = plan or recorded_plan((CHOICES[name],))
-        self._backend = planned_backend(BackendOptions(), plan, self.failures.append)
+        plan = make_proposing_plan(make_current_plan("all").rewrites, (CHOICES[name],)) if "eager" in name else None
+        plan = plan or make_recorded_plan((CHOICES[name],))
+        self._backend = make_planned_backend(BackendOptions(), plan, self.failures.append)
 
     def __call__(self, dynamo: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         program = self._backend(dynamo, inputs)
@@ -97,9 +97,9 @@ def test_the_constants_are_the_weights_and_that_is_told(compiler: Compiler) -> N
     for _ in range(3):
         same(compiled, program)
     assert (compiler.frozen, compiler.calls, compiler.failures) == (3, 3, [])
-    assert LOG.all()[-1].applied[0].rewrite == "inner_choice"
+    assert LOG.read_all()[-1].applied[0].rewrite == "inner_choice"
     # Packed, or folded, or computed as they are: nothing reads the parameters any more.
-    assert all(choice.choices[0] in CHOICES for choice in LOG.all()[-1].applied)
+    assert all(choice.choices[0] in CHOICES for choice in LOG.read_all()[-1].applied)
 
 
 def write(program: Net) -> None:

@@ -190,7 +190,7 @@ def test_what_cannot_be_compiled_at_all_is_the_programs_own_error(monkeypatch: p
         raise IndexError("the program's")
 
     monkeypatch.setattr(EagerPlan, "__call__", broken)
-    monkeypatch.setattr("frx_graph.compiler.inner_compiler._baseline_compiler", lambda _options: own)
+    monkeypatch.setattr("frx_graph.compiler.inner_compiler._make_baseline_compiler", lambda _options: own)
     with warnings.catch_warnings(record=True) as caught, pytest.raises(Exception, match="the program's") as raised:
         warnings.simplefilter("always")
         planned(nn.Conv2d(3, 3, 1).eval(), "eager")(torch.randn(1, 3, 4, 4))

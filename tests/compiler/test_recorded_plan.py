@@ -14,8 +14,8 @@ from torch._inductor.utils import fresh_cache
 from torch.nn import functional
 
 from frx_graph.compiler import rewrite_pipeline
-from frx_graph.compiler.inner_compiler import planned_backend
-from frx_graph.compiler.plans import current_plan, proposing_plan, recorded_plan
+from frx_graph.compiler.inner_compiler import make_planned_backend
+from frx_graph.compiler.plans import make_current_plan, make_proposing_plan, make_recorded_plan
 from frx_graph.compiler.rewrite_log import LOG
 from frx_graph.compiler.rewrite_pipeline import RewrittenGraph
 from frx_graph.options import BackendOptions
@@ -84,13 +84,13 @@ def compiled_with(
 
     torch._dynamo.reset()
     LOG.clear()
-    compiled = torch.compile(model, backend=planned_backend(BackendOptions(inner=inner), plan, failed))
+    compiled = torch.compile(model, backend=make_planned_backend(BackendOptions(inner=inner), plan, failed))
     # What comes out of a cache is not rewritten again.
     with fresh_cache(), torch.set_grad_enabled(train):
         result = compiled(x)
         if train:
             result.sum().backward()
-    return list(LOG.all()), graphs, result.detach()
+    return list(LOG.read_all()), graphs, result.detach()
 
 
 def named(done: list[RewrittenGraph]) -> tuple[Candidate, ...]:
@@ -106,27 +106,27 @@ def named(done: list[RewrittenGraph]) -> tuple[Candidate, ...]:
 def test_the_same_graphs_come_out(
     name: str, policy: str, inner: str, train: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    done, graphs, result = compiled_with(current_plan(policy), name, inner, train, monkeypatch)
+    done, graphs, result = compiled_with(make_current_plan(policy), name, inner, train, monkeypatch)
     candidates = named(done)
     assert candidates or policy == "solved"
-    again, graphs_again, result_again = compiled_with(recorded_plan(candidates), name, inner, train, monkeypatch)
+    again, graphs_again, result_again = compiled_with(make_recorded_plan(candidates), name, inner, train, monkeypatch)
     assert named(again) == candidates
     assert graphs_again == graphs
     assert torch.equal(result_again, result)
 
 
 def test_nothing_is_made_of_other_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
-    done, _, _ = compiled_with(current_plan("all"), "convolutions", "eager", False, monkeypatch)
+    done, _, _ = compiled_with(make_current_plan("all"), "convolutions", "eager", False, monkeypatch)
     others = tuple(replace(candidate, graph_id="0" * 16) for candidate in named(done))
-    again, _, _ = compiled_with(recorded_plan(others), "convolutions", "eager", False, monkeypatch)
+    again, _, _ = compiled_with(make_recorded_plan(others), "convolutions", "eager", False, monkeypatch)
     assert named(again) == ()
 
 
 @pytest.mark.integration
 def test_only_what_a_plan_allows_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    done, _, _ = compiled_with(current_plan("all"), "convolutions", "eager", True, monkeypatch)
+    done, _, _ = compiled_with(make_current_plan("all"), "convolutions", "eager", True, monkeypatch)
     assert {candidate.rewrite for candidate in named(done)} > {"propagate_layout"}
-    plan = current_plan("all", only={"propagate_layout"})
+    plan = make_current_plan("all", only={"propagate_layout"})
     alone, _, _ = compiled_with(plan, "convolutions", "eager", True, monkeypatch)
     assert {candidate.rewrite for candidate in named(alone)} == {"propagate_layout"}
 
@@ -141,11 +141,11 @@ def not_called(*_: object, **__: object) -> None:
 
 def test_another_compiler_has_the_graph_and_its_rewrites(monkeypatch: pytest.MonkeyPatch) -> None:
     """Chosen instead of Inductor, eager makes what a program that asks for eager gets."""
-    plan = proposing_plan(current_plan("all").rewrites, ())
+    plan = make_proposing_plan(make_current_plan("all").rewrites, ())
     expected, graphs, result = compiled_with(replace(plan, policy="all"), "convolutions", "eager", False, monkeypatch)
     assert expected
     monkeypatch.setattr(torch._TorchCompileInductorWrapper, "__call__", not_called)
-    recorded = recorded_plan((chosen("eager"), *named(expected)))
+    recorded = make_recorded_plan((chosen("eager"), *named(expected)))
     done, graphs_again, result_again = compiled_with(recorded, "convolutions", "inductor", False, monkeypatch)
     assert named(done) == (*named(expected), chosen("eager"))
     assert graphs_again == graphs
@@ -154,7 +154,9 @@ def test_another_compiler_has_the_graph_and_its_rewrites(monkeypatch: pytest.Mon
 
 def test_another_compiler_alone_is_that_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch._TorchCompileInductorWrapper, "__call__", not_called)
-    done, graphs, result = compiled_with(recorded_plan((chosen("eager"),)), "attention", "inductor", True, monkeypatch)
+    done, graphs, result = compiled_with(
+        make_recorded_plan((chosen("eager"),)), "attention", "inductor", True, monkeypatch
+    )
     assert (named(done), graphs) == ((chosen("eager"),), [])
     torch.manual_seed(0)
     made, shape = MODELS["attention"]
@@ -172,12 +174,12 @@ def test_inductor_is_given_the_options(name: str, monkeypatch: pytest.MonkeyPatc
         return decide(*args, **how)
 
     monkeypatch.setattr(GraphLowering, "decide_layout_opt", staticmethod(noted))
-    done, _, _ = compiled_with(recorded_plan((chosen(name),)), "convolutions", "inductor", False, monkeypatch)
+    done, _, _ = compiled_with(make_recorded_plan((chosen(name),)), "convolutions", "inductor", False, monkeypatch)
     assert named(done) == (chosen(name),)
     assert set(given) == {(name.endswith("forced"), name.endswith("forced"))}
 
 
 def test_what_pays_is_proposed_under_the_other_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    plan = proposing_plan(current_plan("all").rewrites, (chosen("eager"),))
+    plan = make_proposing_plan(make_current_plan("all").rewrites, (chosen("eager"),))
     done, _, _ = compiled_with(replace(plan, policy="all"), "attention", "inductor", False, monkeypatch)
     assert {candidate.rewrite for candidate in named(done)} >= {"inner_choice", "attention_from_views"}

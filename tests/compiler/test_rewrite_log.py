@@ -42,15 +42,15 @@ def test_what_this_process_did_is_told_once() -> None:
     log = RewriteLog()
     compiled(log, DONE)
     log.collect("0/0")
-    assert log.all() == (DONE,)
-    assert log.all() == (DONE,)
+    assert log.read_all() == (DONE,)
+    assert log.read_all() == (DONE,)
 
 
 def test_what_comes_from_a_cache_is_told_as_it_was_first() -> None:
     kept = compiled(RewriteLog(), DONE)
     log = RewriteLog()
     counters["inductor"] += kept
-    assert log.all() == (DONE,)
+    assert log.read_all() == (DONE,)
 
 
 def test_it_is_told_under_the_number_that_it_has_here_and_as_often_as_it_came() -> None:
@@ -59,9 +59,9 @@ def test_it_is_told_under_the_number_that_it_has_here_and_as_often_as_it_came() 
     for graph_id in ("3/0", "4/0"):
         counters["inductor"] += kept
         log.collect(graph_id)
-    assert [done.graph_id for done in log.all()] == ["3/0", "4/0"]
-    assert [done.applied[0].graph_id for done in log.all()] == ["3/0", "4/0"]
-    assert replace(log.all()[0], graph_id="0/0", applied=DONE.applied) == DONE
+    assert [done.graph_id for done in log.read_all()] == ["3/0", "4/0"]
+    assert [done.applied[0].graph_id for done in log.read_all()] == ["3/0", "4/0"]
+    assert replace(log.read_all()[0], graph_id="0/0", applied=DONE.applied) == DONE
 
 
 def test_counters_that_somebody_sets_back_tell_nothing_twice() -> None:
@@ -69,13 +69,13 @@ def test_counters_that_somebody_sets_back_tell_nothing_twice() -> None:
     kept = compiled(log, DONE)
     counters.clear()
     log.collect("0/0")
-    assert log.all() == (DONE,)
+    assert log.read_all() == (DONE,)
     counters["inductor"] += kept
-    assert log.all() == (DONE, DONE)
+    assert log.read_all() == (DONE, DONE)
 
 
 def test_other_counters_are_nobody_s_report() -> None:
     log = RewriteLog()
     counters["inductor"]["fxgraph_cache_hit"] += 1
     counters["inductor"]["frx_rewritten not ours"] += 1
-    assert log.all() == ()
+    assert log.read_all() == ()

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import fx
 
-from frx_graph.compiler.rewrite_pipeline import as_it_was_on_failure
+from frx_graph.compiler.rewrite_pipeline import rollback_on_error
 
 
 def module() -> fx.GraphModule:
@@ -18,7 +18,7 @@ def spoilt(traced: fx.GraphModule) -> None:
 def test_a_change_that_fails_leaves_no_trace() -> None:
     traced = module()
     names = [node.name for node in traced.graph.nodes]
-    with pytest.raises(ZeroDivisionError), as_it_was_on_failure(traced):
+    with pytest.raises(ZeroDivisionError), rollback_on_error(traced):
         spoilt(traced)
         raise ZeroDivisionError
     assert [node.name for node in traced.graph.nodes] == names
@@ -29,7 +29,7 @@ def test_a_change_that_fails_leaves_no_trace() -> None:
 
 def test_a_change_that_does_not_fail_stays() -> None:
     traced = module()
-    with as_it_was_on_failure(traced):
+    with rollback_on_error(traced):
         spoilt(traced)
     x = torch.randn(3)
     assert torch.equal(traced(x), torch.tanh(x + 1))

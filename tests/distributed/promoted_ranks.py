@@ -34,7 +34,7 @@ from frx_graph.distributed.consensus import agree
 from frx_graph.distributed.plan_offer import PlanOffer
 from frx_graph.errors import TravelError
 from frx_graph.ledger.database.opening import open_ledger, open_to_read
-from frx_graph.ledger.decision import AUTOPILOT, Decision, Kind, this_process
+from frx_graph.ledger.decision import AUTOPILOT, Decision, Kind, make_process_author
 from frx_graph.ledger.location import parse_location
 from frx_graph.monitor import canary
 
@@ -155,7 +155,7 @@ def run(name: str, turn: Turn, rank: int, decisions: list[Decision]) -> Seen:
         right.append(bool(torch.allclose(found, network()(x), rtol=1e-4, atol=1e-5)))
         counts.append(len(asked))
     file = next(iter(sorted(folder.glob("**/*.sqlite3"))), None)
-    events = open_to_read(parse_location(str(file))).events() if file is not None else ()
+    events = open_to_read(parse_location(str(file))).read_events() if file is not None else ()
     kinds = [event.decision.kind.value for event in events]
     os.chdir(before)
     os.environ.clear()
@@ -187,8 +187,8 @@ def last(rank: int) -> bool:
 
 def rolled_back(rank: int, decisions: list[Decision]) -> dict[str, Any]:
     if last(rank):
-        author = this_process("somebody")
-        keep(rank, [*decisions, decisions[-1].followed_by(Kind.ROLLED_BACK, reason="no", by=author, at=now())])
+        author = make_process_author("somebody")
+        keep(rank, [*decisions, decisions[-1].make_follow_up(Kind.ROLLED_BACK, reason="no", by=author, at=now())])
     return {}
 
 
@@ -248,7 +248,7 @@ def proving_too_long(rank: int, decisions: list[Decision]) -> dict[str, Any]:
 
 def harmed(rank: int, _decisions: list[Decision]) -> dict[str, Any]:
     """On the last rank every plan makes NaN from now on."""
-    real = backend.planned_backend
+    real = backend.make_planned_backend
 
     def compiling(options: Any, plan: Any, failed: Any) -> Callable[..., Any]:
         compile_graph = real(options, plan, failed)
@@ -262,7 +262,7 @@ def harmed(rank: int, _decisions: list[Decision]) -> dict[str, Any]:
         return compile_and_spoil
 
     if last(rank):
-        backend.planned_backend = compiling  # type: ignore[assignment]
+        backend.make_planned_backend = compiling  # type: ignore[assignment]
     return {}
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from frx_graph.compiler.plans import recorded_plan
+from frx_graph.compiler.plans import make_recorded_plan
 from frx_graph.distributed.plan_offer import PlanOffer, describe_options, find_difference
-from frx_graph.options import BackendOptions, backend_options
+from frx_graph.options import BackendOptions, parse_backend_options
 from frx_graph.records import Candidate
 from frx_graph.trials.policy import TrialPolicy
 
@@ -22,8 +22,8 @@ POLICY = TrialPolicy()
 
 def offered(given: dict[str, Any] = OPTIONS, **changes: Any) -> PlanOffer:
     made = PlanOffer.make(
-        recorded_plan(CANDIDATES),
-        options=backend_options(given, None),
+        make_recorded_plan(CANDIDATES),
+        options=parse_backend_options(given, None),
         policy=POLICY,
         signature="0" * 16,
         environment="1" * 16,
@@ -34,7 +34,7 @@ def offered(given: dict[str, Any] = OPTIONS, **changes: Any) -> PlanOffer:
 def test_an_offer_arrives_as_the_plan_that_it_is() -> None:
     arrived = PlanOffer.model_validate_json(offered().encode())
     assert arrived == offered()
-    assert arrived.make_plan() == recorded_plan(CANDIDATES)
+    assert arrived.make_plan() == make_recorded_plan(CANDIDATES)
     assert arrived.find_objection(offered()) is None
 
 
@@ -78,7 +78,8 @@ def test_what_is_about_to_be_tried_has_no_plan_yet() -> None:
 )
 def test_options_that_differ(given: dict[str, Any], name: str) -> None:
     found = find_difference(
-        describe_options(backend_options(OPTIONS, None), POLICY), describe_options(backend_options(given, None), POLICY)
+        describe_options(parse_backend_options(OPTIONS, None), POLICY),
+        describe_options(parse_backend_options(given, None), POLICY),
     )
     assert found is not None
     assert found.startswith(f"its option {name!r} is ")

@@ -9,7 +9,7 @@ from frx_graph.doctor import installation, machine
 from frx_graph.doctor.installation import check_installation
 from frx_graph.errors import ContractError, EvidenceError
 from frx_graph.measure.operators.operator_contract import load_contract
-from frx_graph.support.check import Check, Status, worst
+from frx_graph.support.check import Check, Status, find_worst
 
 
 @pytest.fixture(autouse=True)
@@ -52,10 +52,10 @@ def test_every_question_is_answered() -> None:
 
 def test_the_worst_status_counts() -> None:
     fine, warned, failed = Check("a", ""), Check("b", "", Status.WARNING), Check("c", "", Status.ERROR)
-    assert worst(()) is Status.OK
-    assert worst((fine,)) is Status.OK
-    assert worst((warned, fine)) is Status.WARNING
-    assert worst((warned, failed, fine)) is Status.ERROR
+    assert find_worst(()) is Status.OK
+    assert find_worst((fine,)) is Status.OK
+    assert find_worst((warned, fine)) is Status.WARNING
+    assert find_worst((warned, failed, fine)) is Status.ERROR
 
 
 def run(look: str) -> Check:
@@ -108,7 +108,7 @@ def test_the_size_of_the_cache(tmp_path: Path) -> None:
 def test_no_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CXX", raising=False)
-    found = next(iter(installation._compilers()))
+    found = next(iter(installation._check_compilers()))
     assert (found.name, found.status) == ("C++ compiler", Status.WARNING)
 
 
@@ -135,7 +135,7 @@ def test_the_compiler_is_the_one_that_inductor_takes(
         monkeypatch.delenv("CXX", raising=False)
     else:
         monkeypatch.setenv("CXX", cxx)
-    assert installation._cpp_compiler() == (None if expected is None else str(program))
+    assert installation._find_cpp_compiler() == (None if expected is None else str(program))
 
 
 def test_a_backend_that_is_not_registered(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,7 +167,7 @@ def test_onednn_switched_off() -> None:
 
 def test_a_torch_that_is_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "__version__", "2.10.1")
-    (found,) = machine.torch_check()
+    (found,) = machine.check_torch()
     assert found.status is Status.ERROR
 
 
@@ -179,28 +179,28 @@ def of_gpus(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
 
 def test_gpus_are_counted_by_name_and_recognised(monkeypatch: pytest.MonkeyPatch) -> None:
     of_gpus(monkeypatch, "NVIDIA H100 80GB HBM3", "NVIDIA H100 80GB HBM3", "Made up 9000")
-    (available,) = machine.cuda_check()
+    (available,) = machine.check_cuda()
     assert available.value == "NVIDIA H100 80GB HBM3 x2, Made up 9000 x1"
-    known, unknown = machine.gpu_model_check()
+    known, unknown = machine.check_gpu_model()
     assert "sm_90" in known.value
     assert (known.status, unknown.status) == (Status.OK, Status.WARNING)
     of_gpus(monkeypatch)
-    assert list(machine.gpu_model_check()) == []
+    assert list(machine.check_gpu_model()) == []
 
 
 def test_a_gpu_whose_driver_cannot_be_asked_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "loaded_nvml", lambda: None)
+    monkeypatch.setattr(machine, "load_nvml", lambda: None)
     of_gpus(monkeypatch)
-    (without,) = machine.driver_check()
+    (without,) = machine.check_driver()
     assert without.status is Status.OK
     of_gpus(monkeypatch, "NVIDIA H100 80GB HBM3")
     monkeypatch.setattr(torch.version, "cuda", "13.2")
-    (missing,) = machine.driver_check()
+    (missing,) = machine.check_driver()
     assert missing.status is Status.WARNING
 
 
 def test_a_part_that_cannot_be_imported_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(machine._PARTS, "SDK", ("frx_graph.no_such_part",))
-    broken, whole = machine.parts_check()
+    broken, whole = machine.check_parts()
     assert (broken.name, broken.status, whole.status) == ("SDK", Status.ERROR, Status.OK)
     assert "no_such_part" in broken.value

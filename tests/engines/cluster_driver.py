@@ -10,16 +10,16 @@ from cluster_jobs import WithArm
 
 from frx_graph.cli.interrupt import EXIT_INTERRUPTED
 from frx_graph.engines.engine import Holding
-from frx_graph.engines.ray_cluster import ray_cluster
+from frx_graph.engines.ray_cluster import connect_ray
 from frx_graph.engines.ray_engine import RayEngine
-from frx_graph.support.supervisor.process import cleaned_up_when_terminated
+from frx_graph.support.supervisor.process import unwind_on_termination
 
 if __name__ == "__main__":
     address, folder = sys.argv[1:]
     jobs = [WithArm(folder, number, str(Path(folder) / "gate")) for number in range(2)]
     with (
-        cleaned_up_when_terminated(),
-        ray_cluster(address) as cluster,
+        unwind_on_termination(),
+        connect_ray(address) as cluster,
         contextlib.closing(RayEngine(cluster, Holding.CORES).run(jobs, lambda _: None)) as finished,
     ):
         try:

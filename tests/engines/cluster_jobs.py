@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from frx_graph.errors import TrialError
-from frx_graph.support.supervisor.process import package_pythonpath
+from frx_graph.support.supervisor.process import extend_pythonpath
 from frx_graph.trials.arm_process import ArmProcess
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ class WithArm:
         sleeping = "from frx_graph.trials.arm_connection import connection; next(iter(connection()))"
         with (
             tempfile.TemporaryDirectory(prefix="frx-trial-", dir=self.folder),
-            ArmProcess([sys.executable, "-c", sleeping], environment=package_pythonpath()) as arm,
+            ArmProcess([sys.executable, "-c", sleeping], environment=extend_pythonpath()) as arm,
         ):
             note = Path(self.folder) / f"started-{self.number}-{os.getpid()}"
             note.with_suffix(".part").write_text(f"{os.getpid()} {arm.pid}")

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frx_graph.engines import attempt as attempts
-from frx_graph.engines.attempt import Ending, ProcessorPart, Task, attempt, trying_code_hash
+from frx_graph.engines.attempt import Ending, ProcessorPart, Task, hash_trial_code, run_attempt
 
 HERE = Path(__file__).parent
 sys.path.append(str(HERE))
@@ -30,11 +30,11 @@ def _jobs_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def task(job: object, **given: Any) -> Task:
-    return replace(Task("a1", pickle.dumps(job), trying_code_hash(), None, ()), **given)
+    return replace(Task("a1", pickle.dumps(job), hash_trial_code(), None, ()), **given)
 
 
 def surroundings(**given: Any) -> tuple[frozenset[int], str | None, str]:
-    answer = attempt(task(Surroundings(), **given))
+    answer = run_attempt(task(Surroundings(), **given))
     assert (answer.attempt, answer.ending) == ("a1", Ending.RETURNED), answer.text
     found: tuple[frozenset[int], str | None, str] = pickle.loads(answer.value)
     return found
@@ -44,7 +44,7 @@ def test_it_uses_its_part_of_the_processors_and_its_children_do() -> None:
     usable = os.sched_getaffinity(0)
     for number in range(2):
         part = ProcessorPart(number, 2)
-        assert surroundings(part=part)[0] == part.of(usable)
+        assert surroundings(part=part)[0] == part.select_processors(usable)
     assert surroundings()[0] == usable
 
 
@@ -63,32 +63,32 @@ def test_it_runs_in_the_folder(tmp_path: Path) -> None:
     [({"folder": "/no/such/folder"}, "it has no folder /no/such/folder"), ({"code": "0" * 16}, "it has other code")],
 )
 def test_a_node_that_is_not_like_the_others_is_unfit(given: dict[str, str], said: str) -> None:
-    answer = attempt(task(Surroundings(), **given))
+    answer = run_attempt(task(Surroundings(), **given))
     assert answer.ending is Ending.UNFIT
     assert answer.text.startswith(said)
     assert answer.hint
 
 
 def test_what_a_job_says_is_its_answer() -> None:
-    answer = attempt(task(Failing()))
+    answer = run_attempt(task(Failing()))
     assert (answer.ending, answer.text) == (Ending.FAILED, "the program does not run")
 
 
 def test_a_process_that_is_killed_is_lost(tmp_path: Path) -> None:
-    answer = attempt(task(Dying(str(tmp_path), 1)))
+    answer = run_attempt(task(Dying(str(tmp_path), 1)))
     assert (answer.ending, answer.text) == (Ending.LOST, "its process was ended by signal 9")
 
 
 @pytest.mark.parametrize("piece", [b"\x80", b"\x80\x05\x95\x10", b"no pickle", pickle.dumps("no answer")])
 def test_an_answer_that_is_not_whole_is_lost(piece: bytes) -> None:
-    answer = attempt(task(Torn(piece)))
+    answer = run_attempt(task(Torn(piece)))
     assert (answer.attempt, answer.ending) == ("a1", Ending.LOST)
     assert answer.text == "its process ended with exit code 0"
 
 
 def test_who_has_answered_and_does_not_end_has_answered(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(attempts, "_UNWINDING_SECONDS", 0.5)
-    answer = attempt(task(Staying(str(tmp_path))))
+    answer = run_attempt(task(Staying(str(tmp_path))))
     assert (answer.ending, pickle.loads(answer.value)) == (Ending.RETURNED, "said")
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "pid").read_text()), 0)
@@ -99,7 +99,7 @@ def test_what_a_node_is_short_of_at_a_moment_loses_the_attempt(monkeypatch: pyte
         raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
 
     monkeypatch.setattr(subprocess, "Popen", no_more)
-    answer = attempt(task(Surroundings()))
+    answer = run_attempt(task(Surroundings()))
     assert answer.ending is Ending.LOST
     assert answer.text.startswith("its process cannot be started: BlockingIOError")
 
@@ -107,7 +107,7 @@ def test_what_a_node_is_short_of_at_a_moment_loses_the_attempt(monkeypatch: pyte
 def test_a_node_that_may_not_start_a_process_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/no/such/python")
     with pytest.raises(FileNotFoundError):
-        attempt(task(Surroundings()))
+        run_attempt(task(Surroundings()))
 
 
 def alone(processor: int) -> set[int]:
@@ -117,7 +117,7 @@ def alone(processor: int) -> set[int]:
 
 @given(usable=st.sets(st.integers(0, 500), min_size=1, max_size=60), parts=st.integers(1, 16))
 def test_parts_are_alike_and_share_nothing(usable: set[int], parts: int) -> None:
-    found = [ProcessorPart(number, parts).of(usable, alone) for number in range(parts)]
+    found = [ProcessorPart(number, parts).select_processors(usable, alone) for number in range(parts)]
     assert {len(part) for part in found} == {max(1, len(usable) // parts)}
     assert all(part <= usable for part in found)
     if len(usable) >= parts:
@@ -125,7 +125,7 @@ def test_parts_are_alike_and_share_nothing(usable: set[int], parts: int) -> None
 
 
 def test_the_only_part_is_all_of_them() -> None:
-    assert ProcessorPart(0, 1).of({4, 5, 9}, alone) == {4, 5, 9}
+    assert ProcessorPart(0, 1).select_processors({4, 5, 9}, alone) == {4, 5, 9}
 
 
 def test_processors_of_one_core_stay_together() -> None:
@@ -134,9 +134,9 @@ def test_processors_of_one_core_stay_together() -> None:
     def core(processor: int) -> set[int]:
         return {processor % 4, processor % 4 + 4}
 
-    assert ProcessorPart(0, 2).of(range(8), core) == {0, 1, 4, 5}
-    assert ProcessorPart(1, 2).of(range(8), core) == {2, 3, 6, 7}
+    assert ProcessorPart(0, 2).select_processors(range(8), core) == {0, 1, 4, 5}
+    assert ProcessorPart(1, 2).select_processors(range(8), core) == {2, 3, 6, 7}
 
 
 def test_where_nobody_tells_of_cores_neighbours_are_taken() -> None:
-    assert ProcessorPart(1, 2).of({0, 1, 6, 7}, alone) == {6, 7}
+    assert ProcessorPart(1, 2).select_processors({0, 1, 6, 7}, alone) == {6, 7}

@@ -37,7 +37,7 @@ def task_error(cause: Exception) -> Exception:
 
 def test_a_node_that_cannot_be_set_up_is_unfit_and_others_may_do() -> None:
     said = "No space left\non device"
-    answer = cluster(ray.exceptions.RuntimeEnvSetupError(said)).answer(Running(PLACE, None, "a1"))
+    answer = cluster(ray.exceptions.RuntimeEnvSetupError(said)).get_answer(Running(PLACE, None, "a1"))
     assert (answer.attempt, answer.ending, answer.hint) == ("a1", Ending.UNFIT, "see --working-dir")
     assert answer.text.startswith("it cannot be set up: ")
     assert "No space left on device" in answer.text
@@ -45,11 +45,11 @@ def test_a_node_that_cannot_be_set_up_is_unfit_and_others_may_do() -> None:
 
 @pytest.mark.parametrize("cause", [ModuleNotFoundError("No module named 'frx_graph'"), PermissionError("python")])
 def test_a_node_that_cannot_run_it_is_unfit(cause: Exception) -> None:
-    answer = cluster(task_error(cause)).answer(Running(PLACE, None, "a1"))
+    answer = cluster(task_error(cause)).get_answer(Running(PLACE, None, "a1"))
     assert (answer.ending, answer.hint) == (Ending.UNFIT, "install frx-graph on all nodes")
     assert answer.text.startswith(f"it cannot run it: {type(cause).__name__}")
 
 
 def test_what_was_cancelled_or_has_died_is_lost() -> None:
     for error in ray.exceptions.TaskCancelledError(), ray.exceptions.WorkerCrashedError():
-        assert cluster(error).answer(Running(PLACE, None, "a1")).ending is Ending.LOST
+        assert cluster(error).get_answer(Running(PLACE, None, "a1")).ending is Ending.LOST

@@ -23,10 +23,10 @@ from frx_graph.cli.interrupt import EXIT_INTERRUPTED
 from frx_graph.cli.main import run
 from frx_graph.engines.attempt import ProcessorPart
 from frx_graph.engines.cluster import Cluster, Reservation, Running
-from frx_graph.engines.engine import Finished, Holding, Job, LocalEngine
+from frx_graph.engines.engine import Holding, Job, JobResult, LocalEngine
 from frx_graph.errors import FrxError
 from frx_graph.reports.trials.trial_document import TrialMatrixDocument
-from frx_graph.trials.environment import trial_environment
+from frx_graph.trials.environment import read_trial_environment
 from frx_graph.trials.trial_run import Gate
 
 pytest.importorskip("ray", reason="needs the [ray] extra")
@@ -65,12 +65,12 @@ def ran(
     *,
     holding: Holding = Holding.CORES,
     silent_about: str = "",
-) -> list[Finished[Any]]:
-    from frx_graph.engines.ray_cluster import ray_cluster
+) -> list[JobResult[Any]]:
+    from frx_graph.engines.ray_cluster import connect_ray
     from frx_graph.engines.ray_engine import RayEngine
 
     with (
-        ray_cluster(cluster.address) as connected,
+        connect_ray(cluster.address) as connected,
         contextlib.closing(
             RayEngine(Silent(connected, silent_about), holding, folder=folder).run(jobs, lambda _: None)
         ) as finished,
@@ -186,7 +186,7 @@ def test_a_trial_sees_the_gpu_that_it_has_and_uses_its_part_of_the_processors(
     try:
         found = [one.result for one in ran(cluster, jobs, holding=Holding.GPU)]
         assert {gpus for _, gpus, _ in found} <= {"4", "5"}
-        parts = [ProcessorPart(number, 2).of(os.sched_getaffinity(0)) for number in range(2)]
+        parts = [ProcessorPart(number, 2).select_processors(os.sched_getaffinity(0)) for number in range(2)]
         assert all(processors in parts for processors, _, _ in found)
         found = [one.result for one in ran(cluster, jobs)]
         assert {gpus for _, gpus, _ in found} == {""}
@@ -253,7 +253,7 @@ def test_a_real_trial_runs_on_a_node_beside_one_that_comes_to_nothing(
     assert real.trial.place.node in {one.node_id for one in cluster.list_all_nodes()}
     assert real.trial.environment is not None
     # The environment of the node, which is this machine's, without what Ray sets.
-    assert real.trial.environment.setup == trial_environment(torch.device("cpu")).setup
+    assert real.trial.environment.setup == read_trial_environment(torch.device("cpu")).setup
     assert not (tmp_path / "ledger.sqlite3").exists()
 
 

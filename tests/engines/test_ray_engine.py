@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frx_graph.engines.attempt import Answer, Ending, ProcessorPart, Task, trying_code_hash
+from frx_graph.engines.attempt import Answer, Ending, ProcessorPart, Task, hash_trial_code
 from frx_graph.engines.cluster import Node, Reservation, Running, Share
-from frx_graph.engines.engine import Finished, Holding, LocalEngine, NowhereError
-from frx_graph.engines.measuring_slots import MeasuringSlots, shares
+from frx_graph.engines.engine import Holding, JobResult, LocalEngine, NowhereError
+from frx_graph.engines.measuring_slots import MeasuringSlots, divide_node
 from frx_graph.engines.ray_engine import GONE_SECONDS, MOST_ATTEMPTS, GoneNodes, RayEngine
 from frx_graph.errors import FrxError, TrialError
-from frx_graph.trials.decisive_variables import decisive_variables
+from frx_graph.trials.decisive_variables import select_decisive_variables
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class FakeCluster:
     cancelled: list[Running] = field(default_factory=list)
     waited: int = 0
 
-    def nodes(self) -> tuple[Node, ...]:
+    def list_nodes(self) -> tuple[Node, ...]:
         return tuple(self.alive)
 
     def reserve(self, node: Node, share: Share) -> Reservation:
@@ -77,7 +77,7 @@ class FakeCluster:
         assert len(busy) == len(set(busy)), "two trials beside each other"
         return tuple(one for one in reservations if one.node.id not in self.others), tuple(running)
 
-    def answer(self, running: Running) -> Answer:
+    def get_answer(self, running: Running) -> Answer:
         node, task = self.started[running.handle]
         ending = self.fate(running.handle, node)
         if ending is Ending.LOST:
@@ -105,7 +105,7 @@ class Clock:
 
 def ran(
     cluster: FakeCluster, jobs: Sequence[Double] = JOBS, holding: Holding = Holding.CORES, **given: object
-) -> list[Finished[int]]:
+) -> list[JobResult[int]]:
     engine = RayEngine(cluster, holding, **given)  # type: ignore[arg-type]
     with contextlib.closing(engine.run(jobs, lambda _: None)) as finished:
         found = list(finished)
@@ -153,9 +153,9 @@ def test_a_lost_attempt_is_made_again_elsewhere_and_counts_once() -> None:
 
 def places_of(cluster: FakeCluster) -> MeasuringSlots:
     slots = MeasuringSlots(cluster, Holding.CORES)
-    slots.look(cluster.nodes())
+    slots.reserve_nodes(cluster.list_nodes())
     for place in tuple(slots.asked):
-        slots.ours_now(place)
+        slots.note_granted(place)
     return slots
 
 
@@ -169,12 +169,12 @@ def test_whoever_avoids_a_node_waits_for_another_and_takes_it_where_there_is_non
     slots.put_back(on_a, lost=False)
     assert slots.take(frozenset({"a"})) is None, "b is busy, and will be free"
     slots.put_back(on_b, lost=True)
-    slots.look(cluster.nodes())
+    slots.reserve_nodes(cluster.list_nodes())
     assert slots.take(frozenset({"a"})) is None, "b is asked for, and will be there"
     assert slots.take(frozenset({"a", "b"})) is on_a
     slots.put_back(on_a, lost=False)
     slots.unfit["b"] = "it has other code"
-    slots.look(cluster.nodes())
+    slots.reserve_nodes(cluster.list_nodes())
     assert slots.take(frozenset({"a"})) is on_a
 
 
@@ -201,7 +201,7 @@ class Departing(FakeCluster):
     clock: Clock
     between: tuple[float, float]
 
-    def nodes(self) -> tuple[Node, ...]:
+    def list_nodes(self) -> tuple[Node, ...]:
         begin, end = self.between
         return tuple(node for node in self.alive if node is not A or not begin <= self.clock.seconds < end)
 
@@ -246,8 +246,8 @@ def test_how_long_a_node_has_been_gone_is_counted_from_its_last_going() -> None:
         (2 * GONE_SECONDS + 1, ["b"], ["a"]),
     ):
         clock.seconds = seconds
-        assert gone.among(["a", "b"], alive) == frozenset(expected)
-    assert gone.among(["c"], []) == frozenset()
+        assert gone.find_gone(["a", "b"], alive) == frozenset(expected)
+    assert gone.find_gone(["c"], []) == frozenset()
 
 
 def test_what_is_lost_every_time_is_void_after_a_bounded_number_of_attempts() -> None:
@@ -290,7 +290,7 @@ class Shrinking(FakeCluster):
     clock: Clock
     comes: float
 
-    def nodes(self) -> tuple[Node, ...]:
+    def list_nodes(self) -> tuple[Node, ...]:
         left = [node for node in self.alive if node is not B or self.clock.seconds < 10]
         return (*left, C) if self.clock.seconds >= self.comes else tuple(left)
 
@@ -406,18 +406,18 @@ def test_a_task_has_what_decides_here_and_the_folder(monkeypatch: pytest.MonkeyP
     task = cluster.started[0][1]
     assert dict(task.variables)["OMP_NUM_THREADS"] == "3"
     assert "UNRELATED" not in dict(task.variables)
-    assert task.variables == decisive_variables(dict(task.variables))
-    assert (task.code, task.environment, task.folder) == (trying_code_hash(), "f" * 16, None)
+    assert task.variables == select_decisive_variables(dict(task.variables))
+    assert (task.code, task.environment, task.folder) == (hash_trial_code(), "f" * 16, None)
 
 
 def test_a_place_is_all_processors_or_a_gpu_with_its_share_of_them() -> None:
-    assert list(shares(A, Holding.CORES)) == [Share(4.0, 0.0, 1.0)]
-    assert list(shares(B, Holding.CORES)) == [Share(8.0, 0.0, 1.0)]
-    assert list(shares(B, Holding.NODE)) == [Share(8.0, 2.0, 1.0)]
-    assert list(shares(B, Holding.GPU)) == [Share(4.0, 1.0, 0.5, ProcessorPart(number, 2)) for number in range(2)]
-    assert list(shares(A, Holding.GPU)) == []
-    assert list(shares(replace(A, cpus=0.0), Holding.CORES)) == []
-    three = list(shares(Node("c", "10.0.0.3", 8.0, 3.0), Holding.GPU))
+    assert list(divide_node(A, Holding.CORES)) == [Share(4.0, 0.0, 1.0)]
+    assert list(divide_node(B, Holding.CORES)) == [Share(8.0, 0.0, 1.0)]
+    assert list(divide_node(B, Holding.NODE)) == [Share(8.0, 2.0, 1.0)]
+    assert list(divide_node(B, Holding.GPU)) == [Share(4.0, 1.0, 0.5, ProcessorPart(number, 2)) for number in range(2)]
+    assert list(divide_node(A, Holding.GPU)) == []
+    assert list(divide_node(replace(A, cpus=0.0), Holding.CORES)) == []
+    three = list(divide_node(Node("c", "10.0.0.3", 8.0, 3.0), Holding.GPU))
     assert three == [Share(2.0, 1.0, 0.3333, ProcessorPart(number, 3)) for number in range(3)]
     assert sum(share.slot for share in three) <= 1
 
@@ -425,7 +425,7 @@ def test_a_place_is_all_processors_or_a_gpu_with_its_share_of_them() -> None:
 def test_each_gpu_of_a_node_has_processors_of_its_own_and_a_lost_place_is_asked_for_anew() -> None:
     cluster = FakeCluster([B], lambda number, _: Ending.LOST if number == 0 else Ending.RETURNED)
     assert [one.result for one in ran(cluster, holding=Holding.GPU)] == [0, 2, 4, 6]
-    first, second = shares(B, Holding.GPU)
+    first, second = divide_node(B, Holding.GPU)
     assert cluster.asked == [("b", first), ("b", second), ("b", first)]
     assert [task.part for _, task in cluster.started[:2]] == [ProcessorPart(0, 2), ProcessorPart(1, 2)]
     assert all(task.gpus for _, task in cluster.started)

@@ -8,7 +8,7 @@ import pytest
 from ncu_exports import SOL, Launch, long_export, metric
 
 from frx_graph.errors import EvidenceError
-from frx_graph.evidence.file_kind import FileKind, file_kind
+from frx_graph.evidence.file_kind import FileKind, detect_file_kind
 
 TABLE = long_export(metric(Launch(), SOL, "Duration", "us", "1.00"))
 SOURCE = "__global__ void k() {}\n"
@@ -37,7 +37,7 @@ PTX = ".version 8.0\n.target sm_80\n"
 def test_what_it_is(tmp_path: Path, name: str, content: str, kind: FileKind, encoding: str) -> None:
     path = tmp_path / name
     path.write_text(content, encoding=encoding)
-    assert file_kind(path) is kind
+    assert detect_file_kind(path) is kind
 
 
 @pytest.mark.parametrize("content", ["[1, 2]\n", "{no json}", "hello"])
@@ -45,4 +45,4 @@ def test_what_it_is_not(tmp_path: Path, content: str) -> None:
     path = tmp_path / "a"
     path.write_text(content)
     with pytest.raises(EvidenceError, match="neither its name nor its content"):
-        file_kind(path)
+        detect_file_kind(path)

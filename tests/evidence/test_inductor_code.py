@@ -39,7 +39,7 @@ def test_a_loop_that_only_copies_is_told_with_what_it_writes() -> None:
 
 
 def test_a_copy_is_a_measurement_with_its_line() -> None:
-    (fact,) = read(CODE).copies[0].measurements("code.py")
+    (fact,) = read(CODE).copies[0].list_measurements("code.py")
     size = 4.0 * 4 * 32 * 16
     assert fact == Measurement(
         "bytes_written", size, "byte", "cpp_fused_clone_transpose_0", Provenance("code.py", 5, "buf0")
@@ -65,7 +65,7 @@ def test_symbolic_sizes_are_not_known() -> None:
 def test_sizes_that_no_memory_holds_are_no_bytes() -> None:
     size = "9" * 18
     code = CODE.replace("(4, 32, 16), (512, 16, 1)", f"({size}, {size}, {size}), (1, 1, 1)")
-    assert [list(copy.measurements("code.py")) for copy in read(code).copies[:1]] == [[]]
+    assert [list(copy.list_measurements("code.py")) for copy in read(code).copies[:1]] == [[]]
 
 
 @given(st.lists(st.sampled_from(CODE.splitlines()), max_size=20), st.text(max_size=30), st.integers(0, 200))

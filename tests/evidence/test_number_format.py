@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from frx_graph.evidence.number_format import (
     NumberFormat,
-    format_told_by,
+    detect_common_format,
+    detect_format,
     is_missing,
     parse_number,
-    told_format,
 )
 
 POINT, COMMA = NumberFormat.POINT, NumberFormat.COMMA
@@ -38,12 +38,12 @@ POINT, COMMA = NumberFormat.POINT, NumberFormat.COMMA
     ],
 )
 def test_what_a_number_tells(text: str, told: NumberFormat | None) -> None:
-    assert format_told_by(text) is told
+    assert detect_format(text) is told
 
 
 def test_the_first_number_that_tells_decides() -> None:
-    assert told_format(["1,234", "128", "65,77", "19.66"]) is COMMA
-    assert told_format(["1,234", "128"]) is POINT
+    assert detect_common_format(["1,234", "128", "65,77", "19.66"]) is COMMA
+    assert detect_common_format(["1,234", "128"]) is POINT
 
 
 @pytest.mark.parametrize(

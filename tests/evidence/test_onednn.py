@@ -3,7 +3,7 @@ from pathlib import Path
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from frx_graph.evidence.onednn import implementations, is_log_line, parse_log
+from frx_graph.evidence.onednn import is_log_line, list_implementations, parse_log
 
 LOGS = Path(__file__).parent.parent / "data" / "onednn"
 """Verbose logs of torch 2.15 (oneDNN 3.13.3) and 2.13 (3.12.0), single operators on an AVX-512 processor; lines that
@@ -29,9 +29,9 @@ def test_a_line_becomes_a_record() -> None:
 
 
 def test_a_real_log_names_the_implementation_of_each_convolution() -> None:
-    assert implementations(parse_log(section("onednn-3.13.3.log", "depthwise"))) == ("jit_dw:avx512_core",)
-    assert implementations(parse_log(section("onednn-3.13.3.log", "bfloat16"))) == ("jit_bf16:avx512_core_bf16",)
-    assert implementations(parse_log(section("onednn-3.12.0.log", "first layer"))) == ("jit:avx512_core",)
+    assert list_implementations(parse_log(section("onednn-3.13.3.log", "depthwise"))) == ("jit_dw:avx512_core",)
+    assert list_implementations(parse_log(section("onednn-3.13.3.log", "bfloat16"))) == ("jit_bf16:avx512_core_bf16",)
+    assert list_implementations(parse_log(section("onednn-3.12.0.log", "first layer"))) == ("jit:avx512_core",)
 
 
 def test_header_creation_and_graph_lines_are_no_primitives() -> None:
@@ -43,10 +43,10 @@ def test_header_creation_and_graph_lines_are_no_primitives() -> None:
 
 def test_dimensions_come_from_the_problem() -> None:
     convolution = next(p for p in parse_log(section("onednn-3.13.3.log", "grouped volume")) if p.kind == "convolution")
-    shapes = {name: convolution.argument(name).dims for name in ("src", "wei", "dst")}
+    shapes = {name: convolution.get_argument(name).dims for name in ("src", "wei", "dst")}
     assert shapes == {"src": (2, 16, 8, 8, 8), "wei": (2, 16, 8, 3, 3, 3), "dst": (2, 32, 6, 6, 6)}
     product = next(p for p in parse_log(section("onednn-3.13.3.log", "matrix product")))
-    assert [product.argument(name).dims for name in ("src", "wei")] == [(8, 64), (64, 128)]
+    assert [product.get_argument(name).dims for name in ("src", "wei")] == [(8, 64), (64, 128)]
 
 
 def test_what_a_primitive_writes_depends_on_its_direction() -> None:
@@ -103,13 +103,13 @@ def test_lines_of_older_versions() -> None:
         )
         (primitive,) = parse_log(log)
         assert [(d.argument, d.tag) for d in primitive.inputs] == [("src", "abcd"), ("wei", "Acdb8a")]
-        assert primitive.argument("wei").dims == (16, 3, 3, 3)
+        assert primitive.get_argument("wei").dims == (16, 3, 3, 3)
 
 
 def test_strides_belong_to_the_format() -> None:
     line = LINE.replace("src:f32::blocked:abcd::f0", "src:f32::blocked:abcd:32768x512x32x2:f0")
     (primitive,) = parse_log(line)
-    assert primitive.argument("src").format == "abcd:32768x512x32x2"
+    assert primitive.get_argument("src").format == "abcd:32768x512x32x2"
 
 
 def test_whose_line_it_is() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from frx_graph.errors import EvidenceError
-from frx_graph.evidence.run_log import LogKind, log_kind, read_inductor_file, read_onednn_log
+from frx_graph.evidence.run_log import LogKind, detect_log_kind, read_inductor_file, read_onednn_log
 
 LOG = Path(__file__).parent.parent / "data" / "onednn" / "onednn-3.13.3.log"
 IMPORTS = "from torch._inductor.async_compile import AsyncCompile\nx = async_compile.cpp_pybinding()\n"
@@ -19,20 +19,20 @@ def write(path: Path, content: str | bytes) -> Path:
 
 
 def test_a_log_is_known_by_its_content(tmp_path: Path) -> None:
-    assert log_kind(write(tmp_path / "a.json", "loss 0.5\n" * 100 + LOG.read_text())) is LogKind.ONEDNN
-    assert log_kind(write(tmp_path / "b.csv", IMPORTS)) is LogKind.INDUCTOR
+    assert detect_log_kind(write(tmp_path / "a.json", "loss 0.5\n" * 100 + LOG.read_text())) is LogKind.ONEDNN
+    assert detect_log_kind(write(tmp_path / "b.csv", IMPORTS)) is LogKind.INDUCTOR
 
     printed = "[W init.cpp:1] Warning\n" + LOG.read_text()
-    assert log_kind(write(tmp_path / "c.log", printed)) is LogKind.ONEDNN
-    assert log_kind(write(tmp_path / "d.log", '{"step": 1}\n' + LOG.read_text())) is LogKind.ONEDNN
-    assert log_kind(write(tmp_path / "e.py", "[rank0]: compiled\n" + IMPORTS)) is LogKind.INDUCTOR
+    assert detect_log_kind(write(tmp_path / "c.log", printed)) is LogKind.ONEDNN
+    assert detect_log_kind(write(tmp_path / "d.log", '{"step": 1}\n' + LOG.read_text())) is LogKind.ONEDNN
+    assert detect_log_kind(write(tmp_path / "e.py", "[rank0]: compiled\n" + IMPORTS)) is LogKind.INDUCTOR
 
 
 @pytest.mark.parametrize("content", [b"", b'{"traceEvents": []}', b"import torch", b"\x1f\x8b\x08onednn_verbose,"])
 def test_other_files_are_none(tmp_path: Path, content: bytes) -> None:
-    assert log_kind(write(tmp_path / "file", content)) is None
-    assert log_kind(tmp_path / "missing") is None
-    assert log_kind(tmp_path) is None
+    assert detect_log_kind(write(tmp_path / "file", content)) is None
+    assert detect_log_kind(tmp_path / "missing") is None
+    assert detect_log_kind(tmp_path) is None
 
 
 def test_primitives_have_the_lines_of_the_file(tmp_path: Path) -> None:

@@ -10,16 +10,16 @@ from hypothesis import strategies as st
 from frx_graph.facts.layout import (
     Layout,
     StridePattern,
-    contiguous_strides,
-    dimension_order,
+    classify_layout,
+    classify_strides,
+    compute_storage_extent,
+    get_dimension_order,
     is_channels_last,
     is_contiguous,
     is_dense,
     is_expanded,
-    layout_of,
-    storage_extent,
-    stride_pattern,
-    strides_for_order,
+    make_contiguous_strides,
+    make_ordered_strides,
 )
 
 
@@ -68,7 +68,7 @@ def test_density_agrees_with_torch(tensor: torch.Tensor) -> None:
 @given(views())
 def test_every_layout_is_what_its_predicate_says(tensor: torch.Tensor) -> None:
     shape, strides = tuple(tensor.shape), tensor.stride()
-    layout = layout_of(shape, strides)
+    layout = classify_layout(shape, strides)
     assert (layout is Layout.PLAIN) == is_contiguous(shape, strides)
     if layout is Layout.EXPANDED:
         assert is_expanded(shape, strides)
@@ -83,14 +83,14 @@ def test_every_layout_is_what_its_predicate_says(tensor: torch.Tensor) -> None:
 def test_order_is_recovered_from_strides(shape: list[int], random: object) -> None:
     order = list(range(len(shape)))
     random.shuffle(order)  # type: ignore[attr-defined]
-    strides = strides_for_order(shape, order)
-    assert strides_for_order(shape, dimension_order(shape, strides)) == strides or 1 in shape
+    strides = make_ordered_strides(shape, order)
+    assert make_ordered_strides(shape, get_dimension_order(shape, strides)) == strides or 1 in shape
     assert is_dense(shape, strides)
 
 
 @given(views())
 def test_extent_covers_the_last_element(tensor: torch.Tensor) -> None:
-    extent = storage_extent(tensor.shape, tensor.stride())
+    extent = compute_storage_extent(tensor.shape, tensor.stride())
     assert extent <= tensor.untyped_storage().nbytes() // tensor.itemsize
     if tensor.is_contiguous():
         assert extent == tensor.numel()
@@ -114,8 +114,8 @@ def test_extent_covers_the_last_element(tensor: torch.Tensor) -> None:
     ],
 )
 def test_stride_patterns(tensor: torch.Tensor, pattern: StridePattern) -> None:
-    assert stride_pattern(tuple(tensor.shape), tensor.stride()) is pattern
+    assert classify_strides(tuple(tensor.shape), tensor.stride()) is pattern
 
 
 def test_contiguous_strides_follow_torch_for_empty_dimensions() -> None:
-    assert contiguous_strides((2, 0, 3)) == torch.empty(2, 0, 3).stride()
+    assert make_contiguous_strides((2, 0, 3)) == torch.empty(2, 0, 3).stride()

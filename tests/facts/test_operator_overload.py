@@ -8,7 +8,7 @@ import torch
 from frx_graph.capture.call_site import UNKNOWN_SITE
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.facts.graph_facts import OpFacts, ValueRef
-from frx_graph.facts.operator_overload import argument_of, find_overload
+from frx_graph.facts.operator_overload import find_overload, get_argument
 
 
 def call(target: str, *args: Any, **kwargs: Any) -> OpFacts:
@@ -43,7 +43,7 @@ def call(target: str, *args: Any, **kwargs: Any) -> OpFacts:
     ],
 )
 def test_an_argument_by_its_name(op: OpFacts, name: str, value: Any) -> None:
-    assert argument_of(op, name) == value
+    assert get_argument(op, name) == value
 
 
 def test_an_overload_by_its_name() -> None:

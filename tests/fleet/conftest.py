@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from written_runs import waiting_run
 
-from frx_graph.analyze.run import analyse_files
+from frx_graph.analyze.run import analyze_files
 from frx_graph.evidence.run.bundle import open_bundle
 from frx_graph.fleet.reader import Reader
-from frx_graph.reports.runs.run_document import summary_text
+from frx_graph.reports.runs.run_document import format_summary
 
 RESNET = Path(__file__).parents[1] / "data" / "traces" / "kineto_resnet50_two_steps.pt.trace.json.gz"
 
@@ -35,7 +35,7 @@ def traced(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _summarised(folder: Path) -> Path:
     with open_bundle(folder) as bundle:
-        text = summary_text(analyse_files(bundle))
+        text = format_summary(analyze_files(bundle))
     (folder / "derived").mkdir()
     (folder / "derived" / "summary.json").write_text(text)
     return folder

@@ -15,13 +15,13 @@ import fsspec
 import pytest
 
 from frx_graph.errors import EvidenceError, OptionError
-from frx_graph.fleet.fleet import read_here, summarise
+from frx_graph.fleet.fleet import read_locally, summarize_fleet
 from frx_graph.fleet.messages import Answer, Failure
 from frx_graph.fleet.remote import RemoteRun, RemoteStore
 from frx_graph.fleet.source import PART_BYTES
 from frx_graph.reports.runs.fleet_document import FleetDocument
 from frx_graph.reports.runs.fleet_report import render_fleet
-from frx_graph.support.plain_text import one_line
+from frx_graph.support.plain_text import clean_line
 
 pytest.importorskip("duckdb")
 
@@ -29,7 +29,7 @@ Zipped = Callable[..., Path]
 
 
 def summarised(source: object, parquet: Path | None = None) -> FleetDocument:
-    return summarise(str(source), partial(read_here, workers=2), lambda _: None, parquet)
+    return summarize_fleet(str(source), partial(read_locally, workers=2), lambda _: None, parquet)
 
 
 def put(folder: Path, url: str) -> None:
@@ -201,7 +201,7 @@ def test_names_that_no_file_here_can_have(recorded: Path, memory: Any, tmp_path:
     import duckdb
 
     ids = duckdb.sql(f"SELECT run_id FROM '{tmp_path}/kept/runs.parquet' ORDER BY run_id").fetchall()
-    assert ids == [(one_line(long),), ("run-1",)]
+    assert ids == [(clean_line(long),), ("run-1",)]
 
 
 @pytest.mark.parametrize("error", [OSError(36, "File name too long"), ValueError("embedded null byte")])
@@ -210,14 +210,14 @@ def test_a_place_that_cannot_be_kept_ends_nothing(
 ) -> None:
     put(recorded, "/bucket")
     memory.pipe("/bucket/odd/raw/trace.jsonl", b"{}")
-    real = RemoteStore._run
+    real = RemoteStore._read_run
 
     def run(self: RemoteStore, place: RemoteRun, *given: Any) -> Any:
         if place.name == "odd":
             raise error
         yield from real(self, place, *given)
 
-    monkeypatch.setattr(RemoteStore, "_run", run)
+    monkeypatch.setattr(RemoteStore, "_read_run", run)
     document = summarised("memory://bucket")
     assert (document.runs.runs, document.bundles.problems) == (1, 1)
     assert "cannot be kept here" in document.bundles.problems_listed[0].reason
@@ -237,10 +237,10 @@ def test_a_url_is_shown_without_its_secrets(recorded: Path, tmp_path: Path) -> N
 
     def reading(source: str) -> Iterator[Answer]:
         assert source == SECRET
-        yield from read_here(str(recorded), workers=1)
+        yield from read_locally(str(recorded), workers=1)
         yield Failure("a", f"{SECRET} cannot be fetched: 403 for abcdef0123456789, ada:geheim")
 
-    document = summarise(SECRET, reading, progress.append, tmp_path / "kept")
+    document = summarize_fleet(SECRET, reading, progress.append, tmp_path / "kept")
     shown = "https://***@host/runs?***"
     assert document.source == shown
     assert progress[0] == f"looking for runs in {shown}"
@@ -260,7 +260,7 @@ def test_errors_are_without_its_secrets(error: Exception | None) -> None:
         yield from ()
 
     with pytest.raises(EvidenceError) as raised:
-        summarise(SECRET, reading, lambda _: None)
+        summarize_fleet(SECRET, reading, lambda _: None)
     for text in (str(raised.value), raised.value.hint):
         assert "geheim" not in text
         assert "abcdef" not in text

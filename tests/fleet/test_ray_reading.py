@@ -14,7 +14,7 @@ import pytest
 from frx_graph.cli.main import run
 from frx_graph.errors import EvidenceError
 from frx_graph.fleet import ray_reading
-from frx_graph.fleet.fleet import read_here, summarise
+from frx_graph.fleet.fleet import read_locally, summarize_fleet
 from frx_graph.fleet.messages import Failure, ReadingTask, ReadRun
 from frx_graph.reports.runs.fleet_document import FleetDocument
 from frx_graph.version import __version__
@@ -41,7 +41,7 @@ def test_a_cluster_finds_what_is_found_here(
     monkeypatch.chdir(runs.parent)
     assert run(["fleet", "runs", "--engine", "ray", "--address", cluster.address, "--json"]) == 1
     found = FleetDocument.model_validate(json.loads(capsys.readouterr().out))
-    here = summarise("runs", partial(read_here, workers=2), lambda _: None)
+    here = summarize_fleet("runs", partial(read_locally, workers=2), lambda _: None)
     assert found.bundles.read == 3 * ray_reading.PLACES_OF_A_TASK + 2
     assert found == here
 
@@ -49,10 +49,10 @@ def test_a_cluster_finds_what_is_found_here(
 def test_what_a_lost_node_has_not_told_is_read_elsewhere(
     cluster: Any, ray_node: Callable[..., dict[str, Any]], runs: Path
 ) -> None:
-    from frx_graph.engines.ray_cluster import ray_cluster
+    from frx_graph.engines.ray_cluster import connect_ray
 
     lost = cluster.add_node(**ray_node())
-    with ray_cluster(cluster.address) as connected:
+    with connect_ray(cluster.address) as connected:
         answers = ray_reading.read_on_cluster(connected.ray, str(runs))
         first = next(answers)
         cluster.remove_node(lost, allow_graceful=False)
@@ -64,17 +64,17 @@ def test_what_a_lost_node_has_not_told_is_read_elsewhere(
 def test_a_node_without_the_runs_or_with_other_code_is_an_error(tmp_path: Path) -> None:
     gone = ReadingTask(kind="folder", path=str(tmp_path / "gone"), name="gone")
     with pytest.raises(EvidenceError, match=r"has no .*gone") as raised:
-        ray_reading.read_places_here(str(tmp_path), [gone], __version__)
+        ray_reading.read_places_on_node(str(tmp_path), [gone], __version__)
     assert "shared file system" in str(raised.value.hint)
     with pytest.raises(EvidenceError, match=f"has frx-graph {__version__}, not 9"):
-        ray_reading.read_places_here(str(tmp_path), [], "9")
+        ray_reading.read_places_on_node(str(tmp_path), [], "9")
 
 
 def test_such_an_error_ends_all(cluster: Any, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from frx_graph.engines.ray_cluster import ray_cluster
+    from frx_graph.engines.ray_cluster import connect_ray
 
     monkeypatch.setattr(ray_reading, "__version__", "9")
-    with ray_cluster(cluster.address) as connected, pytest.raises(EvidenceError, match="not 9"):
+    with connect_ray(cluster.address) as connected, pytest.raises(EvidenceError, match="not 9"):
         list(ray_reading.read_on_cluster(connected.ray, str(runs)))
 
 

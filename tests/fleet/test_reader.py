@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from frx_graph.fleet.messages import Answer, Failure, ReadingTask, ReadRun
-from frx_graph.fleet.reader import Reader, reader_environment
+from frx_graph.fleet.reader import Reader, filter_environment
 from frx_graph.fleet.reader_pool import read_places
 
 Readers = Callable[..., Reader]
@@ -37,9 +37,9 @@ def is_reader(process: psutil.Process) -> bool:
 def test_runs_one_after_the_other_by_one_process(recorded: Path, tmp_path: Path, readers: Readers) -> None:
     reader = readers()
     (tmp_path / "empty").mkdir()
-    (first,) = reader.read(folder(recorded))
+    (first,) = reader.read_task(folder(recorded))
     (before,) = children()
-    (second,) = reader.read(folder(tmp_path / "empty"))
+    (second,) = reader.read_task(folder(tmp_path / "empty"))
     assert isinstance(first, ReadRun)
     assert [len(first.rows[table]) for table in ("runs", "labels")] == [1, 8]
     assert isinstance(second, Failure)
@@ -52,7 +52,7 @@ def test_runs_one_after_the_other_by_one_process(recorded: Path, tmp_path: Path,
 def test_it_has_no_credentials(recorded: Path, readers: Readers, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "dummy")
     reader = readers()
-    (answer,) = reader.read(folder(recorded))
+    (answer,) = reader.read_task(folder(recorded))
     assert isinstance(answer, ReadRun)
     (child,) = children()
     environment = child.environ()
@@ -64,7 +64,7 @@ def test_it_has_no_credentials(recorded: Path, readers: Readers, monkeypatch: py
 def test_a_run_that_takes_too_long(tmp_path: Path, recorded: Path, readers: Readers) -> None:
     # The limit is one of silence, and holds for the start of a process, too.
     reader = readers(run_seconds=0.01)
-    (answer,) = reader.read(folder(recorded))
+    (answer,) = reader.read_task(folder(recorded))
     assert answer == Failure("run-1", "reading it takes longer than 0 s")
     assert children() == []
 
@@ -75,24 +75,24 @@ def test_a_run_that_takes_too_much_memory(tmp_path: Path, recorded: Path, reader
     (run / "derived").mkdir(parents=True)
     # A string of 50 MB, as large again while it is decoded, and again.
     (run / "derived" / "summary.json").write_text('{"run_id": "' + "\\u00e9" * (9 << 20) + '"}')
-    (answer,) = reader.read(folder(run))
+    (answer,) = reader.read_task(folder(run))
     assert isinstance(answer, Failure)
     assert "memory" in answer.reason or "reader" in answer.reason
-    (answer,) = reader.read(folder(recorded))
+    (answer,) = reader.read_task(folder(recorded))
     assert isinstance(answer, ReadRun)
 
 
 def test_a_reader_that_is_killed(recorded: Path, readers: Readers) -> None:
     reader = readers()
-    list(reader.read(folder(recorded)))
+    list(reader.read_task(folder(recorded)))
     (child,) = children()
     os.kill(child.pid, signal.SIGSTOP)
-    found = reader.read(folder(recorded))
+    found = reader.read_task(folder(recorded))
     os.kill(child.pid, signal.SIGKILL)
     (answer,) = found
     # It was gone before it was asked, or while it was.
     assert isinstance(answer, ReadRun) or "reader was ended" in answer.reason
-    assert isinstance(next(iter(reader.read(folder(recorded)))), ReadRun)
+    assert isinstance(next(iter(reader.read_task(folder(recorded)))), ReadRun)
 
 
 def test_an_archive_whose_reader_ends_is_told_where(
@@ -103,7 +103,7 @@ def test_an_archive_whose_reader_ends_is_told_where(
     with zipfile.ZipFile(path, "a") as archive:
         for number in range(200):
             archive.writestr(f"x{number:03d}/gpu_metrics.csv", "timestamp\n")
-    answers = reader.read(ReadingTask(kind="archive", path=str(path), name="many.zip"))
+    answers = reader.read_task(ReadingTask(kind="archive", path=str(path), name="many.zip"))
     first = next(answers)
     assert isinstance(first, ReadRun)
     (child,) = children()
@@ -116,7 +116,7 @@ def test_an_archive_whose_reader_ends_is_told_where(
 
 def test_readers_end_where_no_more_answers_are_wanted(recorded: Path) -> None:
     places = [folder(recorded)] * 1000
-    answers = read_places(places, lambda task, reader: reader.read(task), [Reader(), Reader()])
+    answers = read_places(places, lambda task, reader: reader.read_task(task), [Reader(), Reader()])
     next(answers)
     answers.close()
     assert children() == []
@@ -127,7 +127,7 @@ def test_what_the_search_raises_ends_all(recorded: Path) -> None:
         yield folder(recorded)
         raise OSError("gone")
 
-    answers = read_places(places(), lambda task, reader: reader.read(task), [Reader(), Reader()])
+    answers = read_places(places(), lambda task, reader: reader.read_task(task), [Reader(), Reader()])
     with pytest.raises(OSError, match="gone"):
         list(answers)
     assert children() == []
@@ -137,7 +137,7 @@ def test_readers_go_with_who_has_started_them(recorded: Path, tmp_path: Path) ->
     pid = os.fork()
     if pid == 0:
         reader = Reader()
-        answers: list[Answer] = list(reader.read(folder(recorded)))
+        answers: list[Answer] = list(reader.read_task(folder(recorded)))
         (tmp_path / "pid").write_text(str(children()[0].pid) if answers else "")
         os.kill(os.getpid(), signal.SIGKILL)
     os.waitpid(pid, 0)
@@ -160,4 +160,4 @@ def test_its_environment_is_what_is_needed_and_no_more() -> None:
         "PGPASSWORD": "dummy",
         "path": "dummy",
     }
-    assert reader_environment({**NEEDED, **secret}) == NEEDED
+    assert filter_environment({**NEEDED, **secret}) == NEEDED

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from frx_graph.fleet.messages import Failure, Fetch, ReadingTask
-from frx_graph.fleet.reading import Begun, Outcome, read
+from frx_graph.fleet.reading import Begun, Outcome, read_runs
 from frx_graph.fleet.rows import RunRows
 from frx_graph.fleet.source import LocalSource
 
@@ -20,7 +20,7 @@ SUMMARY = Path("derived") / "summary.json"
 
 def outcomes(path: Path, *, part: int = 0, parts: int = 1) -> list[Outcome]:
     kind = "folder" if path.is_dir() else "archive"
-    return list(read(ReadingTask(kind=kind, path=str(path), name=path.name, part=part, parts=parts)))
+    return list(read_runs(ReadingTask(kind=kind, path=str(path), name=path.name, part=part, parts=parts)))
 
 
 def rows(path: Path) -> list[RunRows]:
@@ -100,7 +100,7 @@ def test_what_is_wrong_with_one_part_is_told_by_it(
     def broken(*_: object) -> None:
         raise OSError("no space left")
 
-    monkeypatch.setattr("frx_graph.fleet.reading.files_of", broken)
+    monkeypatch.setattr("frx_graph.fleet.reading.group_files", broken)
     (told,) = [outcome for outcome in outcomes(path, part=1, parts=2) if isinstance(outcome, Failure)]
     assert "no space left" in told.reason
 
@@ -110,7 +110,7 @@ def test_a_runs_id_where_its_folder_has_another_name(recorded: Path, tmp_path: P
     shutil.copytree(recorded, folder)
     shutil.rmtree(folder / "derived")
     task = ReadingTask(kind="folder", path=str(folder), name="far/run-7", run_id="run-7")
-    (found,) = [outcome for outcome in read(task) if isinstance(outcome, RunRows)]
+    (found,) = [outcome for outcome in read_runs(task) if isinstance(outcome, RunRows)]
     assert (found.run.run_id, found.run.place, found.run.anew) == ("run-7", "far/run-7", True)
 
 
@@ -172,7 +172,7 @@ def test_a_summary_alone(recorded: Path, tmp_path: Path) -> None:
 
     def outcome(sizes: dict[str, int]) -> Outcome:
         task = ReadingTask(kind="summary", path=str(recorded / SUMMARY), name="far", sizes=sizes)
-        begun, found = read(task)
+        begun, found = read_runs(task)
         assert begun == Begun("far")
         return found
 
@@ -187,7 +187,7 @@ def test_folders_are_searched_once_and_links_not_followed(
     copies(tmp_path, ["a/run-1", "b\x1b[31m\n/run-2"])
     (tmp_path / "a" / "circle").symlink_to(tmp_path)
     (tmp_path / "many.zip").write_bytes(b"\0" * (40 << 20))
-    places = [place for place in LocalSource(tmp_path).places() if isinstance(place, ReadingTask)]
+    places = [place for place in LocalSource(tmp_path).list_places() if isinstance(place, ReadingTask)]
     assert [(place.kind, place.name, place.part) for place in places] == [
         ("folder", "a/run-1", 0),
         ("folder", "b\x1b[31m\n/run-2", 0),
@@ -195,5 +195,5 @@ def test_folders_are_searched_once_and_links_not_followed(
         ("archive", "many.zip", 1),
         ("archive", "many.zip", 2),
     ]
-    (itself,) = LocalSource(recorded).places()
+    (itself,) = LocalSource(recorded).list_places()
     assert itself == ReadingTask(kind="folder", path=str(recorded), name="run-1")

@@ -11,7 +11,7 @@ import pytest
 from pydantic import ValidationError
 
 from frx_graph.errors import EvidenceError
-from frx_graph.fleet.rows import MOST_ROWS, run_rows
+from frx_graph.fleet.rows import MOST_ROWS, build_run_rows
 from frx_graph.reports.runs.run_parts import RunResult
 
 HOSTILE = "\x1b[31m\u202e=cmd|'[red]\n" + "x" * 3000
@@ -23,7 +23,7 @@ def summary(folder: Path) -> dict[str, Any]:
 
 
 def rows(document: dict[str, Any]) -> Any:
-    return run_rows(RunResult.model_validate_json(json.dumps(document)), "place", anew=False)
+    return build_run_rows(RunResult.model_validate_json(json.dumps(document)), "place", anew=False)
 
 
 def test_a_run_with_a_trace(traced: Path) -> None:

@@ -23,7 +23,7 @@ from frx_graph.fleet.shown_source import ShownSource
     ],
 )
 def test_how_a_source_is_shown(source: str, shown: str) -> None:
-    assert ShownSource.of(source).text == shown
+    assert ShownSource.from_source(source).text == shown
 
 
 @pytest.mark.parametrize(
@@ -37,15 +37,15 @@ def test_how_a_source_is_shown(source: str, shown: str) -> None:
     ],
 )
 def test_errors_do_not_repeat_it(said: str) -> None:
-    hidden = ShownSource.of("https://user:se%2Fcret@host/a?sig=abc%2Fdef%2Bg&v=1").hide(said)
+    hidden = ShownSource.from_source("https://user:se%2Fcret@host/a?sig=abc%2Fdef%2Bg&v=1").hide(said)
     assert "***" in hidden
     assert not any(secret in hidden for secret in ("se/cret", "se%2Fcret", "abc", "def"))
 
 
 def test_other_texts_stay_as_they_are() -> None:
-    assert ShownSource.of("https://user:secret@host/a?v=1").hide("1 run, of user") == "1 run, of user"
-    assert ShownSource.of("runs").hide("runs") == "runs"
+    assert ShownSource.from_source("https://user:secret@host/a?v=1").hide("1 run, of user") == "1 run, of user"
+    assert ShownSource.from_source("runs").hide("runs") == "runs"
 
 
 def test_it_is_one_line() -> None:
-    assert ShownSource.of("ftp://a:b@h/\x1b[31m\nx").text == "ftp://***@h/[31m x"
+    assert ShownSource.from_source("ftp://a:b@h/\x1b[31m\nx").text == "ftp://***@h/[31m x"

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frx_graph.fleet.rows import AdviceRow, FindingRow, LabelRow, RunRow, RunRows
-from frx_graph.fleet.run_tables import ROWS, RowFiles, database_in, write_parquet
-from frx_graph.fleet.totals import LISTED, fleet_document
+from frx_graph.fleet.run_tables import ROWS, RowFiles, open_database, write_parquet
+from frx_graph.fleet.totals import LISTED, build_fleet_document
 from frx_graph.reports.runs.fleet_document import CostPart, FleetDocument
 from frx_graph.reports.runs.fleet_report import render_fleet
 
@@ -78,7 +78,7 @@ def runs(draw: st.DrawFn, place: int) -> RunRows:
 
 
 def added_up(folder: Path, found: Iterable[RunRows], problems: Iterable[tuple[str, str]] = ()) -> FleetDocument:
-    with database_in(folder) as database:
+    with open_database(folder) as database:
         with RowFiles(folder) as files:
             for rows in found:
                 lines = {
@@ -90,7 +90,7 @@ def added_up(folder: Path, found: Iterable[RunRows], problems: Iterable[tuple[st
             for place, reason in problems:
                 files.add_problem(place, reason)
         write_parquet(database, folder)
-        return fleet_document(database, "somewhere")
+        return build_fleet_document(database, "somewhere")
 
 
 def once(found: Iterable[RunRows]) -> list[RunRows]:
@@ -250,12 +250,12 @@ def test_millions_of_rows_are_added_up_within_the_memory_limit(tmp_path: Path, n
             FROM range({RUNS * 50}) AS _(row)""",
         "problems": "SELECT 0 AS run, 'a' AS place, 'b' AS reason WHERE false",
     }
-    with database_in(tmp_path) as database:
+    with open_database(tmp_path) as database:
         for table, rows in tables.items():
             file = str(tmp_path / f"{table}.parquet")
             database.sql(rows).write_parquet(file)
             database.read_parquet(file).create_view(table)
-        document = fleet_document(database, "somewhere")
+        document = build_fleet_document(database, "somewhere")
     count = RUNS * ROWS_OF_A_RUN
     assert (document.runs.runs, document.runs.with_layout_findings) == (RUNS, RUNS)
     assert len(document.sites) == LISTED
@@ -285,7 +285,7 @@ def test_rows_with_the_longest_names_are_written_within_the_memory_limit(tmp_pat
     )
     for table in ROWS:
         (tmp_path / f"{table}.jsonl").touch()
-    with database_in(tmp_path) as database:
+    with open_database(tmp_path) as database:
         rows = f"SELECT 0 AS run, 'FRX001' AS rule, {fields} FROM range({count}) AS _(row)"
         database.execute(f"COPY ({rows}) TO '{tmp_path}/findings.jsonl' (FORMAT json)")
         write_parquet(database, tmp_path)

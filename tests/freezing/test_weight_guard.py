@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.testing._internal.two_tensor import TwoTensor
 
-from frx_graph.freezing.weight_guard import WeightWatch
+from frx_graph.freezing.weight_guard import WeightGuard
 
 
 def network() -> nn.Sequential:
@@ -36,51 +36,51 @@ CHANGES: dict[str, Callable[[nn.Sequential], object]] = {
 def test_changes_are_noticed(change: str) -> None:
     torch.manual_seed(0)
     model = network()
-    watch = WeightWatch(model)
-    assert watch.unchanged()
+    watch = WeightGuard(model)
+    assert watch.is_unchanged()
     CHANGES[change](model)
-    assert not watch.unchanged()
+    assert not watch.is_unchanged()
 
 
 def test_another_tensor_in_a_place_is_noticed_apart() -> None:
     model = network()
-    watch = WeightWatch(model)
-    assert not watch.replaced()
+    watch = WeightGuard(model)
+    assert not watch.has_replaced()
     model[0].bias = nn.Parameter(torch.zeros(16))
-    assert watch.replaced()
-    assert watch.unchanged()
+    assert watch.has_replaced()
+    assert watch.is_unchanged()
 
 
 def test_counts_of_batches_are_not_watched() -> None:
     model = network()
-    watch = WeightWatch(model)
+    watch = WeightGuard(model)
     model[1].num_batches_tracked.add_(1)
-    assert watch.unchanged()
+    assert watch.is_unchanged()
 
 
 def test_a_module_without_tensors_never_changes() -> None:
-    assert WeightWatch(nn.ReLU()).unchanged()
+    assert WeightGuard(nn.ReLU()).is_unchanged()
 
 
 def test_memory_that_was_given_back_is_not_read() -> None:
     model = network()
-    watch = WeightWatch(model)
+    watch = WeightGuard(model)
     model[0].weight.untyped_storage().resize_(0)
-    assert not watch.unchanged()
+    assert not watch.is_unchanged()
 
 
 def test_what_only_reads_is_not_taken_for_a_change() -> None:
     model = network().eval()
-    watch = WeightWatch(model)
+    watch = WeightGuard(model)
     model[1](model[0](torch.randn(1, 3, 8, 8))).sum().backward()
     model.state_dict()
-    assert watch.unchanged()
+    assert watch.is_unchanged()
 
 
 def test_values_that_are_not_numbers_are_equal_to_themselves() -> None:
     model = nn.Linear(2, 2)
     model.weight.data.fill_(float("nan"))
-    assert WeightWatch(model).unchanged()
+    assert WeightGuard(model).is_unchanged()
 
 
 @pytest.mark.parametrize(
@@ -92,38 +92,38 @@ def test_tensors_without_memory_of_their_own_are_refused(tensor: torch.Tensor) -
     model = nn.Linear(2, 2)
     model.register_buffer("held", tensor)
     with pytest.raises(ValueError, match="no plain ones"):
-        WeightWatch(model)
+        WeightGuard(model)
 
 
 def test_tensors_that_count_no_writes_are_refused() -> None:
     with torch.inference_mode():
         model = nn.Linear(2, 2)
     with pytest.raises(ValueError, match="inference mode"):
-        WeightWatch(model)
+        WeightGuard(model)
 
 
 def test_a_tensor_without_a_type_of_integers_is_watched_without_samples() -> None:
     module = nn.Module()
     module.register_buffer("values", torch.zeros(8, dtype=torch.complex128))
-    watch = WeightWatch(module)
-    assert watch.unchanged()
+    watch = WeightGuard(module)
+    assert watch.is_unchanged()
     module.values.fill_(1j)
-    assert not watch.unchanged()
+    assert not watch.is_unchanged()
 
 
 def test_an_update_of_the_whole_model_through_data_is_noticed() -> None:
     model = nn.Sequential(*(nn.Linear(4, 4) for _ in range(20)))
-    watch = WeightWatch(model)
-    assert watch.unchanged()
+    watch = WeightGuard(model)
+    assert watch.is_unchanged()
     for parameter in model.parameters():
         parameter.data.mul_(0.9)
-    assert not watch.unchanged()
+    assert not watch.is_unchanged()
 
 
 def test_a_tied_weight_is_watched_once_and_looked_for_in_both_places() -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
     model[1].weight = model[0].weight
-    watch = WeightWatch(model)
-    assert watch.unchanged()
+    watch = WeightGuard(model)
+    assert watch.is_unchanged()
     model[1].weight = model[0].bias
-    assert watch.replaced()
+    assert watch.has_replaced()

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frx_graph.errors import ScriptError
-from frx_graph.instrumentation.patch import MARK, patch, unpatch
+from frx_graph.instrumentation.patch import MARK, patch, remove_patch
 from frx_graph.instrumentation.script import Script
 from frx_graph.runs.sdk.session import AutopilotSession
 
@@ -217,7 +217,7 @@ class _Without(ast.NodeTransformer):
 @given(generated_script())
 def test_what_is_put_in_comes_out_to_the_byte_and_the_rest_stays(text: str) -> None:
     new = patched(text)
-    assert unpatch(script(new)) == text
+    assert remove_patch(script(new)) == text
     assert patch(script(new)) is None
     assert ast.dump(_Without().visit(ast.parse(new))) == ast.dump(ast.parse(text))
     changed = new.replace("\r\n", "\n").splitlines()
@@ -232,7 +232,7 @@ def test_other_changes_stay_when_it_is_taken_out(text: str, data: st.DataObject)
     ours = [index for index, line in enumerate(lines) if line.rstrip("\r").endswith(MARK) and "    with" not in line]
     at = data.draw(st.sampled_from(ours[:1]))
     lines.insert(at, "# mine")
-    expected = unpatch(script("\n".join(lines)))
+    expected = remove_patch(script("\n".join(lines)))
     assert expected is not None
     assert "# mine" in expected
     assert MARK not in expected
@@ -306,7 +306,7 @@ def test_what_yields_batches_is_timed(header: str, timed: str | None) -> None:
     if timed is None:
         timed = "for i, x in enumerate( tqdm(frx_graph.instrument_dataloader(loader)) , 1):"
     assert timed in new.splitlines()
-    assert unpatch(script(new)) == text
+    assert remove_patch(script(new)) == text
 
 
 def test_an_asynchronous_loop_is_not_timed() -> None:
@@ -337,7 +337,7 @@ def test_no_name_of_the_script_is_given_to_something_else() -> None:
 )
 def test_a_script_that_does_it_already_is_left_alone(line: str) -> None:
     assert patch(script(f"{line}\n{PLAIN}")) is None
-    assert unpatch(script(f"{line}\n{PLAIN}")) is None
+    assert remove_patch(script(f"{line}\n{PLAIN}")) is None
 
 
 @pytest.mark.parametrize("newline", ["\n", "\r\n"])
@@ -345,7 +345,7 @@ def test_a_script_that_does_it_already_is_left_alone(line: str) -> None:
 def test_blanks_at_the_end_stay(end: str, newline: str) -> None:
     text = (PLAIN.removesuffix('print("done", len(text), i)\n') + end).replace("\n", newline)
     assert patched(text).endswith(end.replace("\n", newline))
-    assert unpatch(script(patched(text))) == text
+    assert remove_patch(script(patched(text))) == text
 
 
 GUARDED = """import torch
@@ -370,7 +370,7 @@ def test_what_ends_a_turn_before_it_begins_is_no_step() -> None:
     new = patched(GUARDED)
     assert "\n    if i == 1: continue\n    with frx_graph.step_context(step=i, batch=x):" in new
     assert "\n        optimizer.zero_grad()\n        if i == 7:\n" in new
-    assert unpatch(script(new)) == GUARDED
+    assert remove_patch(script(new)) == GUARDED
 
 
 @pytest.mark.parametrize(
@@ -406,7 +406,7 @@ def test_what_cannot_be_done_is_said_in_a_line(text: str, said: str) -> None:
 def test_the_byte_order_mark_stays() -> None:
     text = "for x in loader:\n    model(x).backward()\n"
     marked = Script(Path("a.py"), codecs.BOM_UTF8 + text.encode(), text)
-    assert marked.encoded(patched(text)).startswith(codecs.BOM_UTF8)
+    assert marked.encode(patched(text)).startswith(codecs.BOM_UTF8)
 
 
 def test_what_python_warns_of_is_not_said_of_a_script_that_is_only_read(tmp_path: Path) -> None:
@@ -417,4 +417,4 @@ def test_what_python_warns_of_is_not_said_of_a_script_that_is_only_read(tmp_path
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         patched = patch(script).text
-        assert unpatch(Script(script.path, patched.encode(), patched)) == text
+        assert remove_patch(Script(script.path, patched.encode(), patched)) == text

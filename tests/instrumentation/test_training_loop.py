@@ -6,11 +6,11 @@ import libcst as cst
 import pytest
 from libcst.metadata import MetadataWrapper
 
-from frx_graph.instrumentation.training_loop import LoopsFound, TrainingLoop, passes_on, training_loops
+from frx_graph.instrumentation.training_loop import LoopsFound, TrainingLoop, find_training_loops, get_wrapping_call
 
 
 def found(source: str) -> LoopsFound:
-    return training_loops(MetadataWrapper(cst.parse_module(source)))
+    return find_training_loops(MetadataWrapper(cst.parse_module(source)))
 
 
 def only(source: str) -> TrainingLoop:
@@ -160,7 +160,7 @@ def test_a_model_that_the_turn_itself_names_is_not_there_when_it_begins(body: st
 
 def test_a_function_that_is_called_for_batches_is_no_loader() -> None:
     loop = only(f"for x in iter(get, None):\n    if True:\n{STEP}")
-    assert passes_on(loop.node.iter) is None
-    assert passes_on(cst.parse_expression("iter(loader)")) is not None
-    assert passes_on(cst.parse_expression("tqdm(iterable=loader)")) is None
-    assert passes_on(cst.parse_expression("enumerate(*these)")) is None
+    assert get_wrapping_call(loop.node.iter) is None
+    assert get_wrapping_call(cst.parse_expression("iter(loader)")) is not None
+    assert get_wrapping_call(cst.parse_expression("tqdm(iterable=loader)")) is None
+    assert get_wrapping_call(cst.parse_expression("enumerate(*these)")) is None

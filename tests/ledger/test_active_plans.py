@@ -9,7 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frx_graph.ledger.active_plans import NOTHING, STANDING, TRANSITIONS, Standing, Step, elsewhere, fold, next_state
+from frx_graph.ledger.active_plans import (
+    NOTHING,
+    STANDING,
+    TRANSITIONS,
+    PlanStates,
+    Step,
+    find_active_elsewhere,
+    fold_steps,
+    get_next_state,
+)
 from frx_graph.ledger.decision import AUTOPILOT, Kind
 
 AT = datetime(2026, 3, 1, tzinfo=UTC)
@@ -27,12 +36,12 @@ def steps(*kinds: Kind, plan: str = "1", by: str = AUTOPILOT, start: int = 1) ->
     return [Step(start + index, kind, plan, by, AT) for index, kind in enumerate(kinds)]
 
 
-def rolled_back(standing: Standing) -> set[str]:
+def rolled_back(standing: PlanStates) -> set[str]:
     return {plan.plan for plan in standing.plans.values() if plan.state is B}
 
 
 def state_of(kinds: tuple[Kind, ...]) -> Kind:
-    standing = fold(steps(*kinds))
+    standing = fold_steps(steps(*kinds))
     assert standing.illegal == ()
     return standing.plans["1"].state
 
@@ -62,7 +71,7 @@ def test_what_stands_was_promoted_and_not_withdrawn_since(chosen, data):
         tried = [step.position for step in own if step.kind is Kind.TRIED and step.position < promotions[-1]]
         assert tried
     assert standing.current == max(standing.promoted, key=lambda s: s.promoted.position, default=None)
-    assert fold(taken).plans == standing.plans
+    assert fold_steps(taken).plans == standing.plans
 
 
 @given(moves)
@@ -79,15 +88,17 @@ def test_the_autopilot_alone_never_promotes_again_what_was_rolled_back(chosen):
 @given(moves)
 def test_of_applications_only_the_last_decides_what_stands(chosen):
     every = [Step(position, kind, plan, "ada", AT) for position, (kind, plan) in enumerate(chosen, start=1)]
-    legal = [step for step in every if step not in fold(every).illegal]
+    legal = [step for step in every if step not in fold_steps(every).illegal]
     last = {step.plan: step for step in legal if step.kind is Kind.APPLIED}
     fewer = [step for step in legal if step.kind is not Kind.APPLIED or step == last[step.plan]]
-    assert fold(fewer) == fold(legal)
+    assert fold_steps(fewer) == fold_steps(legal)
 
 
 @given(moves)
 def test_a_rollback_of_what_stands_leaves_the_baseline(chosen):
-    standing = fold(Step(position, kind, plan, "ada", AT) for position, (kind, plan) in enumerate(chosen, start=1))
+    standing = fold_steps(
+        Step(position, kind, plan, "ada", AT) for position, (kind, plan) in enumerate(chosen, start=1)
+    )
     if standing.current is not None:
         after = standing.after(Step(10_000, Kind.ROLLED_BACK, standing.current.plan, AUTOPILOT, AT))
         assert after.current is None
@@ -138,23 +149,23 @@ def test_what_may_be_decided(kinds, state):
     ids=lambda value: (" ".join(value) or "nothing") if isinstance(value, tuple) else value,
 )
 def test_what_must_not_be_decided(before, kind):
-    standing = fold(steps(*before))
+    standing = fold_steps(steps(*before))
     assert standing.illegal == ()
     wrong = Step(9, kind, "1", AUTOPILOT, AT)
-    assert standing.after(wrong) == Standing(standing.plans, (wrong,))
+    assert standing.after(wrong) == PlanStates(standing.plans, (wrong,))
 
 
 def test_once_somebody_asks_for_it_what_was_rolled_back_is_tried_again():
-    standing = fold(steps(P, T, M, B))
+    standing = fold_steps(steps(P, T, M, B))
     assert rolled_back(standing) == {"1"}
     asked = standing.after(Step(5, P, "1", "frx trial", AT))
     assert rolled_back(asked) == set()
-    tried = fold([*steps(P, T, M, B), *steps(P, by="ada", start=5), *steps(T, M, start=6)])
+    tried = fold_steps([*steps(P, T, M, B), *steps(P, by="ada", start=5), *steps(T, M, start=6)])
     assert [state.plan for state in tried.promoted] == ["1"]
 
 
 def test_the_last_promotion_is_applied_and_the_one_before_it_stands_behind():
-    both = fold([*steps(P, T, M), *steps(P, T, M, plan="2", start=4)])
+    both = fold_steps([*steps(P, T, M), *steps(P, T, M, plan="2", start=4)])
     assert [state.plan for state in both.promoted] == ["2", "1"]
     assert both.after(Step(7, R, "2", AUTOPILOT, AT)).current.plan == "1"
     again = both.after(Step(7, M, "1", AUTOPILOT, AT))
@@ -163,14 +174,14 @@ def test_the_last_promotion_is_applied_and_the_one_before_it_stands_behind():
 
 def test_a_rollback_of_what_stands_no_more_withdraws_nothing_else():
     events = [*steps(P, T, M, E), *steps(P, T, M, plan="2", start=5), *steps(B, start=8)]
-    assert fold(events).current.plan == "2"
+    assert fold_steps(events).current.plan == "2"
 
 
 def test_other_environments_are_told_of_and_never_stand_here():
     events = {"here": steps(P, T, R), "there": steps(P, T, M), "gone": steps(P, T, M, B)}
-    found = elsewhere(events, "here")
+    found = find_active_elsewhere(events, "here")
     assert {name: [state.plan for state in states] for name, states in found.items()} == {"there": ["1"]}
-    assert elsewhere(events, "there") == {}
+    assert find_active_elsewhere(events, "there") == {}
 
 
 def test_every_state_has_a_row_and_only_a_trial_leads_to_promotion():
@@ -182,8 +193,8 @@ def test_every_state_has_a_row_and_only_a_trial_leads_to_promotion():
 
 
 def test_only_what_was_promoted_can_be_rolled_back():
-    assert next_state(T, B, "ada", was_promoted=False) is None
-    assert next_state(T, B, "ada", was_promoted=True) is B
+    assert get_next_state(T, B, "ada", was_promoted=False) is None
+    assert get_next_state(T, B, "ada", was_promoted=True) is B
 
 
 def test_the_documented_table_is_the_one_in_the_code():

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from frx_graph.ledger.decision import Author, Kind, expiry, this_process
+from frx_graph.ledger.decision import Author, Kind, make_expiry, make_process_author
 from frx_graph.records import Candidate
 
 
@@ -54,7 +54,7 @@ def test_trials_that_say_the_same_are_equal(decide):
 def test_what_follows_has_no_evidence_of_its_own(decide):
     tried = decide(Kind.TRIED)
     at = tried.recorded_at + timedelta(days=1)
-    after = tried.followed_by(Kind.ROLLED_BACK, reason="slower", by=Author("ada", "there", 3), at=at)
+    after = tried.make_follow_up(Kind.ROLLED_BACK, reason="slower", by=Author("ada", "there", 3), at=at)
     assert after == dataclasses.replace(
         tried,
         kind=Kind.ROLLED_BACK,
@@ -72,17 +72,17 @@ def test_somebody_decides_also_where_users_have_no_name(monkeypatch):
     def nobody() -> str:
         raise KeyError("uid not found")
 
-    assert this_process("frx trial").decided_by == "frx trial"
-    assert this_process().decided_by
+    assert make_process_author("frx trial").decided_by == "frx trial"
+    assert make_process_author().decided_by
     monkeypatch.setattr("getpass.getuser", nobody)
-    assert this_process().decided_by.startswith("user ")
+    assert make_process_author().decided_by.startswith("user ")
 
 
 @pytest.mark.parametrize(("age", "expired"), [(-1.0, False), (7.0, False), (7.01, True)])
 def test_expiry_is_a_matter_of_age_alone(decide, age, expired):
     promotion = decide(Kind.PROMOTED)
     now = promotion.recorded_at + timedelta(days=age)
-    found = expiry(promotion, timedelta(days=7), now=now, by=Author("autopilot", "here", 1))
+    found = make_expiry(promotion, timedelta(days=7), now=now, by=Author("autopilot", "here", 1))
     assert (found is not None) is expired
     if found is not None:
         assert (found.kind, found.plan, found.recorded_at) == (Kind.EXPIRED, promotion.plan, now)

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frx_graph.errors import LedgerError
-from frx_graph.ledger.canonical_json import canonical
+from frx_graph.ledger.canonical_json import dump_canonical
 from frx_graph.ledger.decision import Decision, Kind
-from frx_graph.ledger.event_document import NO_EVENT, exported, read_event, record, time_text
+from frx_graph.ledger.event_document import NO_EVENT, export_event, format_time, read_event, record_event
 from frx_graph.records import Candidate
 
 names = st.text("0123456789abcdef", min_size=16, max_size=16)
@@ -50,11 +50,11 @@ decisions = st.builds(
 
 @given(decisions, st.integers(1, 10**9))
 def test_what_is_written_is_read(decision, position):
-    event = record(decision, position, NO_EVENT)
+    event = record_event(decision, position, NO_EVENT)
     assert event.document.isascii()
     assert read_event(event.document, event.hash) == event
     # Whoever has nothing but the exported line can work the hash out.
-    line = json.loads(canonical(exported(event)))
+    line = json.loads(dump_canonical(export_event(event)))
     stated = line.pop("hash")
     text = json.dumps(line, sort_keys=True, separators=(",", ":"))
     assert hashlib.sha256(text.encode()).hexdigest() == stated
@@ -62,12 +62,12 @@ def test_what_is_written_is_read(decision, position):
 
 @given(st.datetimes(timezones=st.just(UTC)), st.datetimes(timezones=st.just(UTC)))
 def test_times_as_text_have_the_order_of_the_times(first, second):
-    assert (time_text(first) < time_text(second)) == (first < second)
+    assert (format_time(first) < format_time(second)) == (first < second)
 
 
 def test_the_hash_changes_with_everything_in_an_event(decide):
-    event = record(decide(Kind.TRIED), 2, "1" * 64)
-    changed = [record(event.decision, 3, "1" * 64), record(event.decision, 2, "2" * 64)]
+    event = record_event(decide(Kind.TRIED), 2, "1" * 64)
+    changed = [record_event(event.decision, 3, "1" * 64), record_event(event.decision, 2, "2" * 64)]
     for field, value in [
         ("kind", Kind.REJECTED),
         ("signature", "0" * 16),
@@ -82,16 +82,16 @@ def test_the_hash_changes_with_everything_in_an_event(decide):
         ("trial", None),
     ]:
         fields = {name: getattr(event.decision, name) for name in ("reason", "recorded_at", "trial")}
-        changed.append(record(decide(**{"kind": Kind.TRIED, **fields, field: value}), 2, "1" * 64))
+        changed.append(record_event(decide(**{"kind": Kind.TRIED, **fields, field: value}), 2, "1" * 64))
     assert len({each.hash for each in [event, *changed]}) == len(changed) + 1
 
 
 def test_fields_of_a_later_version_are_passed_over_and_kept(decide):
-    event = record(decide(Kind.PROPOSED), 1, NO_EVENT)
-    document = canonical({**json.loads(event.document), "mood": "good"})
+    event = record_event(decide(Kind.PROPOSED), 1, NO_EVENT)
+    document = dump_canonical({**json.loads(event.document), "mood": "good"})
     read = read_event(document, event.hash)
     assert read.decision == event.decision
-    assert exported(read)["mood"] == "good"
+    assert export_event(read)["mood"] == "good"
 
 
 @pytest.mark.parametrize(
@@ -110,9 +110,9 @@ def test_fields_of_a_later_version_are_passed_over_and_kept(decide):
     ],
 )
 def test_what_is_no_event(decide, change, message):
-    event = record(decide(Kind.PROPOSED), 1, NO_EVENT)
+    event = record_event(decide(Kind.PROPOSED), 1, NO_EVENT)
     with pytest.raises(LedgerError, match=message):
-        read_event(canonical({**json.loads(event.document), **change}), event.hash)
+        read_event(dump_canonical({**json.loads(event.document), **change}), event.hash)
 
 
 @pytest.mark.parametrize("document", ["", "null", "[]", "{", '{"schema": NaN}', "[" * 100_000])

@@ -4,12 +4,12 @@ import re
 
 import pytest
 
-from frx_graph.ledger.active_plans import Step, fold
-from frx_graph.ledger.canonical_json import canonical
+from frx_graph.ledger.active_plans import Step, fold_steps
+from frx_graph.ledger.canonical_json import dump_canonical
 from frx_graph.ledger.decision import Kind
-from frx_graph.ledger.event_document import NO_EVENT, record
+from frx_graph.ledger.event_document import NO_EVENT, record_event
 from frx_graph.records import Candidate
-from frx_graph.reports.trials.event_text import render_event, render_list, trial_summary
+from frx_graph.reports.trials.event_text import render_event, render_list, summarize_trial
 
 HOSTILE = "\x1b[2J\x1b]0;title\x07 \u202egnp.exe and\tmore " + "x" * 300
 
@@ -29,7 +29,7 @@ def events(decide, promoted):
     ]
     made, previous = [], NO_EVENT
     for position, decision in enumerate(decisions, start=1):
-        made.append(record(decision, position, previous))
+        made.append(record_event(decision, position, previous))
         previous = made[-1].hash
     return made
 
@@ -37,7 +37,8 @@ def events(decide, promoted):
 def standings(events):
     environments = dict.fromkeys(event.decision.environment for event in events)
     return {
-        name: fold(Step.of(event) for event in events if event.decision.environment == name) for name in environments
+        name: fold_steps(Step.from_event(event) for event in events if event.decision.environment == name)
+        for name in environments
     }
 
 
@@ -96,10 +97,12 @@ def test_hostile_names_stay_on_their_line(decide):
         host=HOSTILE,
         reason=HOSTILE,
         candidates=(candidate,) * 30,
-        trial=canonical({"schema": "frx_trial_v1", "verdict": HOSTILE, "gates": [{"name": HOSTILE, "passed": False}]}),
+        trial=dump_canonical(
+            {"schema": "frx_trial_v1", "verdict": HOSTILE, "gates": [{"name": HOSTILE, "passed": False}]}
+        ),
         recorded_at=clean.recorded_at,
     )
-    event = record(hostile, 1, NO_EVENT)
+    event = record_event(hostile, 1, NO_EVENT)
     texts = [listed([event]), render_event(event, event, width=80, color=False)]
     for text in texts:
         assert text.isprintable() or set(filter(lambda c: not c.isprintable(), text)) == {"\n"}
@@ -123,4 +126,4 @@ def test_hostile_names_stay_on_their_line(decide):
     ],
 )
 def test_trial_summary(fields, summary):
-    assert trial_summary(canonical({"schema": "frx_trial_v1", **fields})) == summary
+    assert summarize_trial(dump_canonical({"schema": "frx_trial_v1", **fields})) == summary

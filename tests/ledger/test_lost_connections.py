@@ -186,7 +186,7 @@ def test_a_server_that_does_not_come_back(ledger, linked, place, decide):
 
 
 def test_a_backend_that_is_ended_amid_an_append(ledger, postgres, decide, monkeypatch):
-    record, ended = active_plans.record, []
+    record, ended = active_plans.record_event, []
 
     def end_it_once(*given):
         if not ended:
@@ -194,7 +194,7 @@ def test_a_backend_that_is_ended_amid_an_append(ledger, postgres, decide, monkey
             postgres.execute(EVERY_CLIENT)
         return record(*given)
 
-    monkeypatch.setattr(active_plans, "record", end_it_once)
+    monkeypatch.setattr(active_plans, "record_event", end_it_once)
     (event,) = ledger.append([decide(Kind.PROPOSED)])
     assert ended
     assert ledger.events() == (event,)

@@ -16,11 +16,11 @@ from frx_graph.errors import LedgerError, LedgerMissingError
 from frx_graph.ledger import plain_file as module
 from frx_graph.ledger.database.opening import open_ledger, open_to_read
 from frx_graph.ledger.decision import Kind
-from frx_graph.ledger.fast_path import append, promotions, stands_only_elsewhere
+from frx_graph.ledger.fast_path import append_decisions, is_active_only_elsewhere, read_promotions
 from frx_graph.ledger.location import Location, parse_location
-from frx_graph.ledger.plain_file import NotPlainError, plain_file
+from frx_graph.ledger.plain_file import NotPlainError, open_plain_file
 from frx_graph.ledger.verification import verify
-from frx_graph.support.supervisor.process import package_pythonpath
+from frx_graph.support.supervisor.process import extend_pythonpath
 
 pytestmark = pytest.mark.in_a_file
 
@@ -46,44 +46,46 @@ def test_both_ways_append_and_find_the_same(tmp_path_factory, decide, chosen) ->
     folder = tmp_path_factory.mktemp("ledgers")
     plain, own = (parse_location(str(folder / name)) for name in ("plain", "own"))
     ways: dict[Location, list[Callable[..., object]]] = {
-        plain: [append, open_ledger(plain).append],
+        plain: [append_decisions, open_ledger(plain).append],
         own: [open_ledger(own).append] * 2,
     }
     for kind, plan, environment, shortly in chosen:
         decision = decide(kind, plan, environment=environment)
         outcomes = []
         for location, (first, second) in ways.items():
-            way = (lambda ds, at=location: append(at, ds)) if shortly and first is append else second
+            way = (
+                (lambda ds, at=location: append_decisions(at, ds)) if shortly and first is append_decisions else second
+            )
             try:
                 outcomes.append(way([decision]))
             except LedgerError as error:
                 outcomes.append(str(error))
         assert outcomes[0] == outcomes[1]
     for environment in (HERE, THERE):
-        expected = open_to_read(own).promotions(GRAPH, environment)
+        expected = open_to_read(own).read_promotions(GRAPH, environment)
         assert plain.file is not None
-        with plain_file(plain.file) as ledger:
-            assert ledger.promotions(GRAPH, environment) == expected
-            assert ledger.decided(GRAPH, environment) == open_to_read(own).decided(GRAPH, environment)
-            assert ledger.steps_by_environment(GRAPH) == open_to_read(own).steps_by_environment(GRAPH)
+        with open_plain_file(plain.file) as ledger:
+            assert ledger.read_promotions(GRAPH, environment) == expected
+            assert ledger.read_decided(GRAPH, environment) == open_to_read(own).read_decided(GRAPH, environment)
+            assert ledger.read_steps_by_environment(GRAPH) == open_to_read(own).read_steps_by_environment(GRAPH)
     assert verify(open_to_read(plain)).problem is None
 
 
 def test_all_of_an_append_or_none(location, decide, promoted) -> None:
     open_ledger(location)
     assert location.file is not None
-    with pytest.raises(LedgerError, match="is rolled back since event 4"), plain_file(location.file) as ledger:
+    with pytest.raises(LedgerError, match="is rolled back since event 4"), open_plain_file(location.file) as ledger:
         ledger.append([*promoted(), decide(Kind.ROLLED_BACK), decide(Kind.APPLIED)])
-    assert open_to_read(location).count() == 0
+    assert open_to_read(location).count_events() == 0
 
 
 def test_what_somebody_has_rolled_back_meanwhile_cannot_be_applied(location, decide, promoted) -> None:
-    append(location, promoted())
-    assert len(promotions(location, GRAPH, HERE)) == 1
+    append_decisions(location, promoted())
+    assert len(read_promotions(location, GRAPH, HERE)) == 1
     open_ledger(location).append([decide(Kind.ROLLED_BACK)])
     with pytest.raises(LedgerError, match="is rolled back since event 4"):
-        append(location, [decide(Kind.APPLIED)])
-    assert promotions(location, GRAPH, HERE) == ()
+        append_decisions(location, [decide(Kind.APPLIED)])
+    assert read_promotions(location, GRAPH, HERE) == ()
 
 
 @pytest.mark.parametrize(
@@ -99,8 +101,8 @@ def test_what_is_out_of_the_ordinary_is_left_to_the_ledgers_own_way(location, pr
     open_ledger(location).append(promoted()[:1])
     changed(location, sql)
     assert location.file is not None
-    with pytest.raises(NotPlainError), plain_file(location.file) as ledger:
-        ledger.promotions(GRAPH, HERE)
+    with pytest.raises(NotPlainError), open_plain_file(location.file) as ledger:
+        ledger.read_promotions(GRAPH, HERE)
 
 
 def test_a_locked_one_too(location, decide, monkeypatch) -> None:
@@ -109,43 +111,43 @@ def test_a_locked_one_too(location, decide, monkeypatch) -> None:
     assert location.file is not None
     other = sqlite3.connect(location.file, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
-    with pytest.raises(NotPlainError, match="locked"), plain_file(location.file) as ledger:
+    with pytest.raises(NotPlainError, match="locked"), open_plain_file(location.file) as ledger:
         ledger.append([decide(Kind.PROPOSED)])
     other.execute("ROLLBACK")
     other.close()
-    assert open_to_read(location).count() == 0
+    assert open_to_read(location).count_events() == 0
 
 
 def test_a_damaged_one_says_so_in_the_ledgers_words(tmp_path: Path) -> None:
     file = tmp_path / "ledger"
     file.write_bytes(b"no database at all" * 100)
     with pytest.raises(LedgerError, match="is not a SQLite database"):
-        promotions(parse_location(str(file)), GRAPH, HERE)
+        read_promotions(parse_location(str(file)), GRAPH, HERE)
 
 
 def test_what_stands_elsewhere_is_told_where_nothing_was_decided_here(location, decide, promoted) -> None:
-    append(location, promoted(environment=THERE))
-    assert stands_only_elsewhere(location, GRAPH, HERE)
-    assert not stands_only_elsewhere(location, GRAPH, THERE)
-    assert not stands_only_elsewhere(location, "e" * 16, HERE)
-    append(location, [decide(Kind.PROPOSED, environment=HERE)])
-    assert not stands_only_elsewhere(location, GRAPH, HERE)
-    append(location, [decide(Kind.ROLLED_BACK, environment=THERE)])
-    assert not stands_only_elsewhere(location, GRAPH, "e" * 16)
+    append_decisions(location, promoted(environment=THERE))
+    assert is_active_only_elsewhere(location, GRAPH, HERE)
+    assert not is_active_only_elsewhere(location, GRAPH, THERE)
+    assert not is_active_only_elsewhere(location, "e" * 16, HERE)
+    append_decisions(location, [decide(Kind.PROPOSED, environment=HERE)])
+    assert not is_active_only_elsewhere(location, GRAPH, HERE)
+    append_decisions(location, [decide(Kind.ROLLED_BACK, environment=THERE)])
+    assert not is_active_only_elsewhere(location, GRAPH, "e" * 16)
 
 
 def test_a_missing_one_is_made_by_an_append_and_by_nothing_else(location, decide) -> None:
     with pytest.raises(LedgerMissingError):
-        promotions(location, GRAPH, HERE)
+        read_promotions(location, GRAPH, HERE)
     assert location.file is not None
     assert not location.file.exists()
-    append(location, [decide(Kind.PROPOSED)])
-    assert open_to_read(location).count() == 1
+    append_decisions(location, [decide(Kind.PROPOSED)])
+    assert open_to_read(location).count_events() == 1
 
 
 @pytest.mark.integration
 def test_the_short_way_imports_no_database(location, promoted) -> None:
-    append(location, promoted())
+    append_decisions(location, promoted())
     script = (
         "import sys\n"
         "from frx_graph.promotion.lookup import PromotedPlans\n"
@@ -160,5 +162,5 @@ def test_the_short_way_imports_no_database(location, promoted) -> None:
         "assert not heavy, heavy\n"
     )
     command = [sys.executable, "-c", script, str(location.file)]
-    subprocess.run(command, env={**package_pythonpath()}, check=True, timeout=120)
-    assert open_to_read(location).events()[-1].decision.kind is Kind.APPLIED
+    subprocess.run(command, env={**extend_pythonpath()}, check=True, timeout=120)
+    assert open_to_read(location).read_events()[-1].decision.kind is Kind.APPLIED

@@ -10,7 +10,7 @@ from sqlalchemy.exc import OperationalError
 
 from frx_graph.errors import LedgerError, LedgerMissingError, LedgerUnreachableError
 from frx_graph.ledger.database import engine, transaction
-from frx_graph.ledger.database.database_errors import explained, was_lost
+from frx_graph.ledger.database.database_errors import explain_database_error, is_lost_connection
 from frx_graph.ledger.database.engine import WRITING, Access
 from frx_graph.ledger.database.opening import check_writable, open_ledger, open_to_read
 from frx_graph.ledger.decision import Kind
@@ -53,7 +53,7 @@ def test_other_drivers_are_refused(scheme):
 def test_without_the_driver_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "psycopg", None)
     with pytest.raises(LedgerError, match=r"needs the package psycopg \(pip install 'frx-graph\[postgres\]'\)"):
-        engine.ledger_engine(parse_location("postgresql://host/decisions"), Access.READ)
+        engine.make_ledger_engine(parse_location("postgresql://host/decisions"), Access.READ)
 
 
 @pytest.mark.parametrize("user_and_database", [("nobody_here", "postgres"), ("postgres", "nothing_here")])
@@ -90,8 +90,8 @@ def test_a_server_that_is_not_there(tmp_path):
 def test_which_servers_will_come_in_any_language(said, comes):
     """What is known to be a refusal is one; before there is a connection there is no code, only the server's words."""
     error = OperationalError("", {}, psycopg.OperationalError(f"connection failed: server at 10.0.0.1 failed: {said}"))
-    assert was_lost(error) is comes
-    told = explained(error, parse_location("postgresql://ada@host/decisions"))
+    assert is_lost_connection(error) is comes
+    told = explain_database_error(error, parse_location("postgresql://ada@host/decisions"))
     assert isinstance(told, LedgerUnreachableError) is comes
 
 

@@ -15,7 +15,7 @@ import trial_writer
 
 from frx_graph.ledger.database.opening import open_to_read
 from frx_graph.ledger.verification import Verification, verify
-from frx_graph.support.supervisor.process import package_pythonpath
+from frx_graph.support.supervisor.process import extend_pythonpath
 
 HERE = Path(__file__).parent
 
@@ -53,7 +53,7 @@ def test_new_ledgers_that_all_open_at_once_are_made_once(new_location):
 def test_killed_at_random_moments():
     # In a process of its own: the writers are forked from one without threads.
     program = [sys.executable, ledger_kills.__file__, "--kills", "10", "--trials", "2", "--seed", "1"]
-    environment = {**os.environ, **package_pythonpath()}
+    environment = {**os.environ, **extend_pythonpath()}
     ran = subprocess.run(program, capture_output=True, text=True, env=environment)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     figures = json.loads(ran.stdout)

@@ -11,9 +11,9 @@ from sqlalchemy.pool import NullPool
 
 from frx_graph.errors import LedgerError
 from frx_graph.ledger import active_plans, store
-from frx_graph.ledger.active_plans import NOTHING, Step, elsewhere, fold
+from frx_graph.ledger.active_plans import NOTHING, Step, find_active_elsewhere, fold_steps
 from frx_graph.ledger.database.opening import open_ledger, open_to_read
-from frx_graph.ledger.decision import Author, Decision, Kind, rollbacks
+from frx_graph.ledger.decision import Author, Decision, Kind, make_rollbacks
 from frx_graph.ledger.store import EventFilter, Ledger
 from frx_graph.ledger.verification import verify
 
@@ -33,9 +33,9 @@ def test_what_is_appended_is_read_back_by_anybody(ledger, location, promoted):
     for reader in (ledger, open_ledger(location), open_to_read(location)):
         assert reader.events() == recorded
         assert reader.at(2) == recorded[1]
-        assert reader.with_hash(recorded[2].hash[:8]) == recorded[2]
+        assert reader.find_by_hash(recorded[2].hash[:8]) == recorded[2]
         assert reader.at(4) is None
-        assert reader.with_hash("0" * 64) is None
+        assert reader.find_by_hash("0" * 64) is None
     assert ledger.append([]) == ()
 
 
@@ -72,32 +72,34 @@ def test_what_stands_is_of_this_graph_in_this_environment(ledger, decide, promot
     other = ledger.append(promoted("3", environment=THERE))
     ledger.append(promoted("4", signature="e" * 16))
     assert ledger.standing(GRAPH, HERE).current.plan == "2" * 16
-    assert ledger.promotions(GRAPH, HERE) == (second[2], first[2])
+    assert ledger.read_promotions(GRAPH, HERE) == (second[2], first[2])
     assert ledger.standing(GRAPH, "f" * 16) == NOTHING
-    steps = ledger.steps_by_environment(GRAPH)
-    assert {name: [s.plan for s in states] for name, states in elsewhere(steps, HERE).items()} == {THERE: ["3" * 16]}
-    assert steps[THERE] == tuple(Step.of(event) for event in other)
+    steps = ledger.read_steps_by_environment(GRAPH)
+    assert {name: [s.plan for s in states] for name, states in find_active_elsewhere(steps, HERE).items()} == {
+        THERE: ["3" * 16]
+    }
+    assert steps[THERE] == tuple(Step.from_event(event) for event in other)
 
 
 def test_a_plan_that_many_processes_applied(ledger, decide, promoted):
     ledger.append([*promoted(), *(decide(Kind.APPLIED) for _ in range(5)), *promoted("2"), decide(Kind.APPLIED, "2")])
     ledger.append([decide(Kind.APPLIED)])
-    steps = ledger.steps_by_environment(GRAPH)[HERE]
+    steps = ledger.read_steps_by_environment(GRAPH)[HERE]
     assert [(step.position, step.plan[0]) for step in steps if step.kind is Kind.APPLIED] == [(12, "2"), (13, "1")]
-    assert ledger.standing(GRAPH, HERE) == fold(Step.of(event) for event in ledger.events())
+    assert ledger.standing(GRAPH, HERE) == fold_steps(Step.from_event(event) for event in ledger.events())
 
 
 def test_rolling_back_all_that_stands(ledger, promoted):
     ledger.append([*promoted(), *promoted("2")])
     by = Author("ada", "here", 1)
-    standing = ledger.promotions(GRAPH, HERE)
+    standing = ledger.read_promotions(GRAPH, HERE)
     now = standing[0].decision.recorded_at + timedelta(days=1)
-    events = ledger.append(rollbacks(standing, reason="wrong colours", by=by, now=now))
+    events = ledger.append(make_rollbacks(standing, reason="wrong colours", by=by, now=now))
     assert [(event.decision.kind, event.decision.plan[0], event.decision.policy) for event in events] == [
         (Kind.ROLLED_BACK, "2", None),
         (Kind.ROLLED_BACK, "1", None),
     ]
-    assert ledger.promotions(GRAPH, HERE) == ()
+    assert ledger.read_promotions(GRAPH, HERE) == ()
     states = [plan.state for plan in ledger.standing(GRAPH, HERE).plans.values()]
     assert states == [Kind.ROLLED_BACK] * 2
     assert verify(ledger).problem is None
@@ -122,8 +124,8 @@ def test_evidence_is_the_last_trial_before(ledger, decide, promoted):
 def test_a_hash_that_several_events_have(ledger, promoted):
     ledger.append(promoted())
     with pytest.raises(LedgerError, match="several events"):
-        ledger.with_hash("")
-    assert ledger.with_hash("%") is None
+        ledger.find_by_hash("")
+    assert ledger.find_by_hash("%") is None
 
 
 def test_more_rows_than_are_read_at_once(ledger, decide, monkeypatch):
@@ -153,7 +155,7 @@ def without_locks(location):
 
 def interrupted_by(monkeypatch, other, decisions):
     """Whenever the next event is made, somebody else appends the next of `decisions` first."""
-    record = active_plans.record
+    record = active_plans.record_event
     waiting = list(decisions)
     theirs = False
 
@@ -166,7 +168,7 @@ def interrupted_by(monkeypatch, other, decisions):
             theirs = False
         return made
 
-    monkeypatch.setattr(active_plans, "record", late)
+    monkeypatch.setattr(active_plans, "record_event", late)
 
 
 def test_who_comes_second_reads_again(without_locks, ledger, decide, monkeypatch):
@@ -218,7 +220,7 @@ def decide_and_compare(location, decide, promoted, chosen):
     for kind, plan, by in chosen:
         decision = decide(kind, plan, decided_by=by)
         stood = {state.plan for state in ledger.standing(GRAPH, HERE).promoted}
-        allowed = ledger.standing(GRAPH, HERE).objection(decision) is None
+        allowed = ledger.standing(GRAPH, HERE).find_objection(decision) is None
         try:
             ledger.append([decision])
         except LedgerError:

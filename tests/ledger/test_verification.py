@@ -9,10 +9,10 @@ import sqlite3
 import pytest
 
 from frx_graph.errors import LedgerError
-from frx_graph.ledger.canonical_json import canonical, content_hash
+from frx_graph.ledger.canonical_json import dump_canonical, hash_content
 from frx_graph.ledger.database.opening import open_ledger, open_to_read
 from frx_graph.ledger.decision import Kind
-from frx_graph.ledger.event_document import NO_EVENT, event_row, record
+from frx_graph.ledger.event_document import NO_EVENT, make_event_row, record_event
 from frx_graph.ledger.verification import Problem, Verification, verify, verify_rows
 
 
@@ -21,9 +21,9 @@ def rows(decide, promoted):
     """What a ledger of five events holds: proposed, tried, promoted, applied, rolled back."""
     made, previous = [], NO_EVENT
     for position, decision in enumerate([*promoted(), decide(Kind.APPLIED), decide(Kind.ROLLED_BACK)], start=1):
-        event = record(decision, position, previous)
+        event = record_event(decision, position, previous)
         previous = event.hash
-        made.append(event_row(event))
+        made.append(make_event_row(event))
     return made
 
 
@@ -31,9 +31,9 @@ def chained(documents):
     """Rows of documents that were changed by somebody who knows how hashes are made."""
     previous, made = NO_EVENT, []
     for position, document in enumerate(documents, start=1):
-        text = canonical({**document, "position": position, "previous": previous})
+        text = dump_canonical({**document, "position": position, "previous": previous})
         columns = {name: document[name] for name in ("kind", "signature", "environment", "plan", "decided_by")}
-        previous_hash, previous = previous, content_hash(text)
+        previous_hash, previous = previous, hash_content(text)
         made.append(
             {
                 **columns,
@@ -89,8 +89,8 @@ def test_two_events_that_changed_places(rows):
 
 def test_a_changed_event_with_a_new_hash_breaks_the_chain_behind_it(rows):
     document = {**json.loads(rows[1]["document"]), "reason": "faster by far"}
-    rows[1]["document"] = canonical(document)
-    rows[1]["hash"] = content_hash(rows[1]["document"])
+    rows[1]["document"] = dump_canonical(document)
+    rows[1]["hash"] = hash_content(rows[1]["document"])
     assert verify_rows(rows) == Verification(
         2, Problem(3, "it does not follow the event before it: that was changed, or one was taken out")
     )

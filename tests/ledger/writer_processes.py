@@ -12,7 +12,7 @@ import os
 import sys
 from datetime import UTC, datetime
 
-from frx_graph.ledger.database.engine import Access, ledger_engine
+from frx_graph.ledger.database.engine import Access, make_ledger_engine
 from frx_graph.ledger.database.opening import open_ledger
 from frx_graph.ledger.decision import Decision, Kind
 from frx_graph.ledger.location import parse_location
@@ -41,7 +41,7 @@ def write(ledger_name: str, number: int, events: int, start: int) -> None:
 
 
 def main(ledger_name: str, processes: int, events: int) -> int:
-    ledger_engine(parse_location(ledger_name), Access.READ)  # so that the driver, too, is imported only once
+    make_ledger_engine(parse_location(ledger_name), Access.READ)  # so that the driver, too, is imported only once
     waiting, start = os.pipe()
     children = []
     for number in range(processes):

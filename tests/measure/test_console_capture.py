@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from frx_graph.measure.console_capture import STDERR, STDOUT, c_library, captured, redirected
+from frx_graph.measure.console_capture import STDERR, STDOUT, capture_output, load_c_library, redirect_output
 
 NEVER_OPEN = 2**30
 """More than any limit of open files."""
@@ -26,7 +26,7 @@ def standard_output_in(path: Path):
     try:
         yield
     finally:
-        c_library().fflush(None)
+        load_c_library().fflush(None)
         os.dup2(before, STDOUT)
         os.close(before)
 
@@ -35,10 +35,10 @@ def test_c_and_python_are_captured_in_order_and_strangers_get_theirs_back(tmp_pa
     path = tmp_path / "out"
     with standard_output_in(path):
         os.write(STDOUT, b"before\n")
-        with captured(STDOUT, kept) as log:
-            c_library().puts(b"ours 1")
-            c_library().puts(b"foreign")
-            c_library().puts(b"ours 2")
+        with capture_output(STDOUT, kept) as log:
+            load_c_library().puts(b"ours 1")
+            load_c_library().puts(b"foreign")
+            load_c_library().puts(b"ours 2")
         os.write(STDOUT, b"after\n")
     assert log.text == "ours 1\nforeign\nours 2\n"
     assert path.read_text() == "before\nforeign\nafter\n"
@@ -47,8 +47,8 @@ def test_c_and_python_are_captured_in_order_and_strangers_get_theirs_back(tmp_pa
 def test_the_descriptor_is_restored_after_an_exception(tmp_path: Path) -> None:
     path = tmp_path / "out"
     with standard_output_in(path):
-        with pytest.raises(KeyError), captured(STDOUT, kept):
-            c_library().puts(b"foreign, then trouble")
+        with pytest.raises(KeyError), capture_output(STDOUT, kept):
+            load_c_library().puts(b"foreign, then trouble")
             raise KeyError
         os.write(STDOUT, b"after\n")
     assert path.read_text() == "foreign, then trouble\nafter\n"
@@ -57,17 +57,17 @@ def test_the_descriptor_is_restored_after_an_exception(tmp_path: Path) -> None:
 def test_a_closed_descriptor(tmp_path: Path) -> None:
     with standard_output_in(tmp_path / "out"):
         os.close(STDOUT)
-        with captured(STDOUT, kept) as log:
-            c_library().puts(b"ours")
+        with capture_output(STDOUT, kept) as log:
+            load_c_library().puts(b"ours")
         with pytest.raises(OSError, match="Bad file descriptor"):
             os.fstat(STDOUT)
     assert log.text == "ours\n"
 
 
 def test_a_replaced_sys_stdout_is_left_alone(capsys: pytest.CaptureFixture[str]) -> None:
-    with captured(STDOUT, kept) as log:
+    with capture_output(STDOUT, kept) as log:
         print("goes to the replacement")
-        c_library().puts(b"ours")
+        load_c_library().puts(b"ours")
     assert log.text == "ours\n"
     assert capsys.readouterr().out == "goes to the replacement\n"
 
@@ -75,20 +75,20 @@ def test_a_replaced_sys_stdout_is_left_alone(capsys: pytest.CaptureFixture[str])
 def test_no_standard_streams_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdout", None)
     monkeypatch.setattr(sys, "stderr", None)
-    with captured(STDOUT, kept) as log:
-        c_library().puts(b"ours")
+    with capture_output(STDOUT, kept) as log:
+        load_c_library().puts(b"ours")
     assert log.text == "ours\n"
 
 
 def test_bytes_that_are_no_text() -> None:
-    with captured(STDOUT, kept) as log:
+    with capture_output(STDOUT, kept) as log:
         os.write(STDOUT, b"\xff\xfe ours\n")
     assert log.text.endswith(" ours\n")
 
 
 def test_the_c_library_is_the_one_of_this_process() -> None:
-    assert isinstance(c_library(), ctypes.CDLL)
-    assert c_library().getpid() == os.getpid()
+    assert isinstance(load_c_library(), ctypes.CDLL)
+    assert load_c_library().getpid() == os.getpid()
 
 
 def test_a_redirected_descriptor_takes_c_and_child_processes_along(
@@ -97,12 +97,12 @@ def test_a_redirected_descriptor_takes_c_and_child_processes_along(
     path = tmp_path / "out"
     with standard_output_in(path):
         os.write(STDOUT, b"before\n")
-        with redirected(STDOUT, STDERR):
-            c_library().puts(b"from C")
+        with redirect_output(STDOUT, STDERR):
+            load_c_library().puts(b"from C")
             subprocess.run(["echo", "from a child"], check=True)
-            with captured(STDOUT, kept) as log:
-                c_library().puts(b"ours")
-                c_library().puts(b"foreign")
+            with capture_output(STDOUT, kept) as log:
+                load_c_library().puts(b"ours")
+                load_c_library().puts(b"foreign")
         os.write(STDOUT, b"after\n")
     assert log.text == "ours\nforeign\n"
     assert path.read_text() == "before\nafter\n"
@@ -114,7 +114,7 @@ def test_a_redirected_descriptor_that_was_closed_is_closed_again(
 ) -> None:
     with standard_output_in(tmp_path / "out"):
         os.close(STDOUT)
-        with redirected(STDOUT, STDERR):
+        with redirect_output(STDOUT, STDERR):
             os.write(STDOUT, b"heard\n")
         with pytest.raises(OSError, match="Bad file descriptor"):
             os.fstat(STDOUT)
@@ -124,7 +124,7 @@ def test_a_redirected_descriptor_that_was_closed_is_closed_again(
 def test_redirected_to_a_closed_descriptor_nothing_is_written(tmp_path: Path) -> None:
     path = tmp_path / "out"
     with standard_output_in(path):
-        with redirected(STDOUT, NEVER_OPEN):
+        with redirect_output(STDOUT, NEVER_OPEN):
             os.write(STDOUT, b"unheard\n")
         os.write(STDOUT, b"after\n")
     assert path.read_text() == "after\n"

@@ -38,7 +38,7 @@ def timed(nvcc: Nvcc, clock: KernelClock, runtime: Path, path: Path, *flags: str
     assert found.program is not None, found.errors
     here = {**os.environ, "LD_LIBRARY_PATH": str(runtime), "STUB_CUDA": stub}
     without = run_program([str(found.program)], limit_seconds=60, environment=here)
-    ran = run_program([str(found.program)], limit_seconds=60, environment=clock.environment(here))
+    ran = run_program([str(found.program)], limit_seconds=60, environment=clock.make_environment(here))
     assert (ran.exit_code, ran.output, ran.errors) == (without.exit_code, without.output, without.errors)
     assert ran.output == b"sum 3.0\n"
     return clock.read()
@@ -101,7 +101,7 @@ def test_times_are_read_once_and_what_is_preloaded_stays(tmp_path: Path) -> None
     clock.times.write_text("5 4 1.5\n")
     assert clock.read() == KernelTime(5, 4, 0.0015)
     assert clock.read() is None
-    found = clock.environment({"LD_PRELOAD": "x.so", "CUDA_MODULE_LOADING": "LAZY", "A": "b"})
+    found = clock.make_environment({"LD_PRELOAD": "x.so", "CUDA_MODULE_LOADING": "LAZY", "A": "b"})
     assert found["LD_PRELOAD"] == f"{clock.library} x.so"
     assert (found["A"], found["CUDA_MODULE_LOADING"]) == ("b", "EAGER")
 

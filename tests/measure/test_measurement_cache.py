@@ -11,8 +11,8 @@ import torch
 
 from frx_graph.facts.operator_signature import OperatorSignature, TensorSpec
 from frx_graph.measure import measurement_cache
-from frx_graph.measure.machine.measurement_environment import measurement_environment
-from frx_graph.measure.measurement_cache import MeasuredOperators, on_one_scale, signature_key
+from frx_graph.measure.machine.measurement_environment import get_measurement_environment
+from frx_graph.measure.measurement_cache import MeasuredOperators, make_signature_key, scale_to_known
 from frx_graph.measure.operators.operator_measurement import LayoutTimes, Mechanism, OperatorMeasurement, SeenCopy
 
 TENSOR = TensorSpec((4, 8), (1, 4), torch.float32, "cpu")
@@ -50,14 +50,14 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[OperatorSignature]:
 
     monkeypatch.setattr(measurement_cache, "measure_operators", stand_in(MEASUREMENT))
     monkeypatch.setattr(measurement_cache, "time_layouts", stand_in(TIMES))
-    monkeypatch.setattr(measurement_cache, "disturbance", lambda: nullcontext(lambda: False))
+    monkeypatch.setattr(measurement_cache, "watch_disturbance", lambda: nullcontext(lambda: False))
     return asked
 
 
 def test_times_of_a_busy_machine_are_used_but_not_stored(
     tmp_path: Path, measured: list[OperatorSignature], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(measurement_cache, "disturbance", lambda: nullcontext(lambda: True))
+    monkeypatch.setattr(measurement_cache, "watch_disturbance", lambda: nullcontext(lambda: True))
     first = MeasuredOperators("cpu", directory=tmp_path)
     first.measure([relu(1)], [relu(3)])
     assert first.layout_times(relu(3)) == TIMES
@@ -119,7 +119,7 @@ def test_a_file_that_makes_no_sense_is_rebuilt(tmp_path: Path, measured: list[Op
     operators = MeasuredOperators("cpu", directory=tmp_path)
     operators.measure([relu(1)])
     assert operators.measurement(relu(1)) == MEASUREMENT
-    assert list(json.loads(only_file(tmp_path).read_text())["measurements"]) == [signature_key(relu(1))]
+    assert list(json.loads(only_file(tmp_path).read_text())["measurements"]) == [make_signature_key(relu(1))]
 
 
 def test_a_folder_that_cannot_be_written(tmp_path: Path, measured: list[OperatorSignature]) -> None:
@@ -159,7 +159,7 @@ def test_the_oldest_entries_go(
     for size in (1, 2, 3):
         MeasuredOperators("cpu", directory=tmp_path).measure([relu(size)])
     kept = json.loads(only_file(tmp_path).read_text())["measurements"]
-    assert list(kept) == [signature_key(relu(2)), signature_key(relu(3))]
+    assert list(kept) == [make_signature_key(relu(2)), make_signature_key(relu(3))]
 
 
 def test_the_variable_names_the_folder(
@@ -172,20 +172,20 @@ def test_the_variable_names_the_folder(
 
 def test_other_settings_are_another_environment(tmp_path: Path, measured: list[OperatorSignature]) -> None:
     MeasuredOperators("cpu", directory=tmp_path).measure([relu(1)])
-    before = measurement_environment("cpu").fingerprint
+    before = get_measurement_environment("cpu").fingerprint
     threads = torch.get_num_threads()
     torch.set_num_threads(threads + 1)
     try:
-        assert measurement_environment("cpu").fingerprint != before
+        assert get_measurement_environment("cpu").fingerprint != before
         MeasuredOperators("cpu", directory=tmp_path).measure([relu(1)])
     finally:
         torch.set_num_threads(threads)
     assert measured == [relu(1), relu(1)]
-    assert measurement_environment("cpu").fingerprint == before
+    assert get_measurement_environment("cpu").fingerprint == before
 
 
 def test_the_environment_names_what_it_stands_for() -> None:
-    environment = measurement_environment("cpu")
+    environment = get_measurement_environment("cpu")
     assert environment.torch == torch.__version__
     assert environment.onednn in torch.__config__.show() or environment.onednn == "none"
 
@@ -194,8 +194,8 @@ def test_groups_are_told_on_the_scale_of_what_was_known() -> None:
     a, b, c, d, e = map(relu, range(1, 6))
     taken = {a: 2.0, b: 6.0, c: 4.0, d: 5.0}
     # The machine is half as fast as when `a` was timed.
-    assert on_one_scale([(a, b, e), (c, d)], taken, {a: 1.0}) == {a: 1.0, b: 3.0, c: 4.0, d: 5.0}
-    assert on_one_scale([(a, b, c)], taken, {a: 1.0, b: 4.0}) == {a: 1.0, b: 4.0, c: 4.0 / 1.75}
+    assert scale_to_known([(a, b, e), (c, d)], taken, {a: 1.0}) == {a: 1.0, b: 3.0, c: 4.0, d: 5.0}
+    assert scale_to_known([(a, b, c)], taken, {a: 1.0, b: 4.0}) == {a: 1.0, b: 4.0, c: 4.0 / 1.75}
 
 
 def test_what_was_timed_stays_when_more_is_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,7 +205,7 @@ def test_what_was_timed_stays_when_more_is_timed(tmp_path: Path, monkeypatch: py
         return {s: slowness[0] * s.tensors[0].shape[0] for group in groups for s in group}
 
     monkeypatch.setattr(measurement_cache, "time_variants", time_variants)
-    monkeypatch.setattr(measurement_cache, "disturbance", lambda: nullcontext(lambda: False))
+    monkeypatch.setattr(measurement_cache, "watch_disturbance", lambda: nullcontext(lambda: False))
     MeasuredOperators("cpu", directory=tmp_path).time([(relu(1), relu(2))])
     slowness[0] = 3.0
     MeasuredOperators("cpu", directory=tmp_path).time([(relu(2), relu(5))])
@@ -236,6 +236,6 @@ def test_keys_tell_signatures_apart() -> None:
         call(TENSOR, dim=1),
         call(TENSOR, other=1),
     ]
-    keys = [signature_key(signature) for signature in signatures]
+    keys = [make_signature_key(signature) for signature in signatures]
     assert len(set(keys)) == len(keys)
     assert keys[0] == "aten.op.default(float32[4x8|1x4]@cpu)"

@@ -21,8 +21,8 @@ from frx_graph.measure.memory_use import (
     MemoryUse,
     StepMemory,
     WorseMemory,
+    compare_memory,
     observe_memory,
-    worse_memory,
 )
 
 pytestmark = pytest.mark.usefixtures("program_froze_nothing")
@@ -37,7 +37,7 @@ def block(megabytes: int = 1, device: str = "cpu") -> Tensor:
 
 
 def faults(baseline: MemoryRecord, candidate: MemoryRecord, headroom: float = 0.1) -> list[MemoryFault]:
-    return [found.fault for found in worse_memory(baseline, candidate, headroom)]
+    return [found.fault for found in compare_memory(baseline, candidate, headroom)]
 
 
 def training(backend: str) -> Callable[[], object]:
@@ -114,7 +114,7 @@ def test_a_leak_in_every_step_is_told() -> None:
     baseline = observe_memory(lambda: block(8))
     candidate = observe_memory(lambda: kept.append(block(1)))
     assert [step.kept_bytes for step in candidate.host.steps] == [MEGABYTE] * 5
-    (found,) = worse_memory(baseline, candidate, 10.0)
+    (found,) = compare_memory(baseline, candidate, 10.0)
     assert found == WorseMemory(MemoryFault.LEAK, "host", 0, MEGABYTE)
     # A program that keeps its losses keeps them in both arms.
     assert faults(candidate, candidate) == []
@@ -174,7 +174,7 @@ def test_a_cache_that_fills_and_a_buffer_that_is_replaced_are_no_leaks() -> None
     ids=["freed", "freed at once", "older", "older alone", "older, then freed"],
 )
 def test_what_was_there_before_is_not_freed(changes: list[tuple[int, int]], expected: int) -> None:
-    assert sum(size for _, size in memory_use._of_these_steps(changes)) == expected
+    assert sum(size for _, size in memory_use._drop_older_frees(changes)) == expected
 
 
 @pytest.mark.integration
@@ -239,7 +239,7 @@ def test_too_few_steps_and_other_numbers_of_steps_are_refused() -> None:
     with pytest.raises(ValueError, match="2 steps"):
         observe_memory(lambda: None, 2)
     with pytest.raises(ValueError, match="3 steps of the baseline, 4 of the candidate"):
-        worse_memory(observe_memory(lambda: None, 3), observe_memory(lambda: None, 4), 0.1)
+        compare_memory(observe_memory(lambda: None, 3), observe_memory(lambda: None, 4), 0.1)
 
 
 def test_a_running_profiler_is_not_disturbed() -> None:

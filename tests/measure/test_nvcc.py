@@ -10,7 +10,7 @@ from cuda_programs import HOST, NO_MAIN, launching, needs_nvcc, source
 
 from frx_graph.errors import EvidenceError
 from frx_graph.measure import nvcc as module
-from frx_graph.measure.nvcc import Compiled, Nvcc, find_nvcc
+from frx_graph.measure.nvcc import CompiledSource, Nvcc, find_nvcc
 from frx_graph.support.supervisor.run import run_program
 
 
@@ -21,7 +21,7 @@ def compiler(tmp_path: Path) -> Nvcc:
     return Nvcc(find_nvcc() or "none", folder)
 
 
-def compiled(compiler: Nvcc, path: Path, *flags: str, arch: str | None = "sm_80") -> Compiled:
+def compiled(compiler: Nvcc, path: Path, *flags: str, arch: str | None = "sm_80") -> CompiledSource:
     return compiler.compile_program(path, compiler.temporary / "program", arch=arch, flags=flags)
 
 
@@ -159,9 +159,9 @@ def test_a_compiler_that_does_not_end(compiler: Nvcc, tmp_path: Path, monkeypatc
     ],
 )
 def test_linkers_that_miss_a_main(said: str) -> None:
-    assert Compiled(None, {}, (), said).lacks_main
-    assert not Compiled(None, {}, (), said.replace("main", "main_loop")).lacks_main
-    assert not Compiled(Path("a"), {}, (), said).lacks_main
+    assert CompiledSource(None, {}, (), said).lacks_main
+    assert not CompiledSource(None, {}, (), said.replace("main", "main_loop")).lacks_main
+    assert not CompiledSource(Path("a"), {}, (), said).lacks_main
 
 
 def test_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,6 +179,6 @@ def test_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @needs_nvcc
 def test_where_its_runtime_is(compiler: Nvcc) -> None:
-    folders: Sequence[str] = compiler.runtime_folders()
+    folders: Sequence[str] = compiler.find_runtime_folders()
     assert any(list(Path(folder).glob("libcudart.so*")) for folder in folders)
     assert not any(folder.endswith("stubs") for folder in folders)

@@ -14,12 +14,12 @@ from torch._functorch._aot_autograd import runtime_wrappers
 from torch.utils.checkpoint import checkpoint
 from watched_backend import Machine, Watch, leaking, taking
 
-from frx_graph.errors import out_of_memory
+from frx_graph.errors import is_out_of_memory
 from frx_graph.monitor import failure_attribution, shadow_run, shadow_steps, step_metrics
 from frx_graph.monitor.health_signals import CHECK_STEPS, PromisedTimes
 from frx_graph.monitor.monitored_program import MonitoredProgram, State
 from frx_graph.monitor.shadow_run import ShadowRun, count_copied_bytes
-from frx_graph.monitor.step_metrics import StepMetrics, fits_twice
+from frx_graph.monitor.step_metrics import StepMetrics, has_room_twice
 from frx_graph.trials.policy import TrialPolicy
 
 INNER = ["eager", "aot_eager", pytest.param("inductor", marks=pytest.mark.integration)]
@@ -84,12 +84,12 @@ def trained(backend: Any, steps: int, fails: Callable[[int], bool] = lambda step
 
 
 def test_that_memory_does_not_suffice_is_known_whoever_says_so() -> None:
-    assert all(map(out_of_memory, NO_MEMORY))
+    assert all(map(is_out_of_memory, NO_MEMORY))
     with pytest.raises(RuntimeError) as raised:
         torch.empty(1 << 47, dtype=torch.uint8)
-    assert out_of_memory(raised.value)
-    assert not out_of_memory(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
-    assert not out_of_memory(ValueError("out of memory"))
+    assert is_out_of_memory(raised.value)
+    assert not is_out_of_memory(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
+    assert not is_out_of_memory(ValueError("out of memory"))
 
 
 @pytest.mark.parametrize("error", NO_MEMORY, ids=["device", "Python", "processor"])
@@ -162,11 +162,11 @@ def test_memory_that_grows_is_measured_without_taking_more(monkeypatch: pytest.M
 
 
 def test_what_a_step_takes_must_be_left_twice() -> None:
-    assert fits_twice(peak_bytes=500, held_bytes=100, left_bytes=900)
-    assert not fits_twice(peak_bytes=500, held_bytes=100, left_bytes=800)
-    assert fits_twice(None, 100, 0)
-    assert fits_twice(500, 100, None)
-    assert StepMetrics(torch.device("cpu")).fits_twice()
+    assert has_room_twice(peak_bytes=500, held_bytes=100, left_bytes=900)
+    assert not has_room_twice(peak_bytes=500, held_bytes=100, left_bytes=800)
+    assert has_room_twice(None, 100, 0)
+    assert has_room_twice(500, 100, None)
+    assert StepMetrics(torch.device("cpu")).can_fit_twice()
 
 
 @pytest.mark.parametrize("error", [NO_MEMORY[0], ValueError("a kernel refuses")], ids=["memory", "kernel"])
@@ -356,8 +356,8 @@ def test_what_is_copied_and_as_much_again_must_be_left(monkeypatch: pytest.Monke
     args = (memory[2:4], 7, torch.ones(3))
     assert count_copied_bytes(args, frozenset({0, 1})) == 32
     for left, fits in ((63, False), (64, True), (None, True)):
-        monkeypatch.setattr(step_metrics, "available_memory", lambda left=left: left)
-        assert reading.fits(32) is fits
+        monkeypatch.setattr(step_metrics, "get_available_memory", lambda left=left: left)
+        assert reading.can_fit(32) is fits
     assert reading.is_device_usable()
 
 

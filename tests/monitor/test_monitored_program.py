@@ -16,7 +16,7 @@ from torch import Tensor, fx, nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from watched_backend import Machine, Watch, leaking, taking
 
-from frx_graph.capture.graph_signature import repeatable
+from frx_graph.capture.graph_signature import is_repeatable
 from frx_graph.compiler.fallback import LazyBaseline
 from frx_graph.monitor.health_signals import CHECK_STEPS, PromisedTimes, Signal, find_next_check
 from frx_graph.monitor.monitored_program import MonitoredProgram, State
@@ -398,7 +398,7 @@ def test_operators_of_others_are_never_computed_twice() -> None:
 
     torch.compile(lambda x: counted(x) * 2, backend=noting)(torch.ones(2))
     torch.compile(doubled, backend=noting)(torch.ones(2))
-    assert list(map(repeatable, graphs)) == [False, True]
+    assert list(map(is_repeatable, graphs)) == [False, True]
     torch._dynamo.reset()
     calls.clear()
     policy = TrialPolicy(steps_per_block=2, canary_interval_steps=16)
@@ -723,7 +723,7 @@ def test_an_optimizers_step_is_made_once(inner: str) -> None:
     seen: list[bool] = []
 
     def backend(dynamo: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-        seen.append(repeatable(dynamo))
+        seen.append(is_repeatable(dynamo))
         return watch(dynamo, inputs)
 
     step = torch.compile(optimizer.step, backend=backend)

@@ -7,11 +7,11 @@ from torch.fx.experimental.proxy_tensor import make_fx
 import frx_graph
 from frx_graph import backend
 from frx_graph.capture.captured_graph import Phase
-from frx_graph.capture.compiler_graphs import captured_from_aot
+from frx_graph.capture.compiler_graphs import wrap_aot_graph
 from frx_graph.facts.build import build_graph_facts
-from frx_graph.options import backend_options
-from frx_graph.passes.inner_choice import CHOICES, inner_choices, options_of
-from frx_graph.passes.layouts.inductor_layout import forced_channels_last
+from frx_graph.options import parse_backend_options
+from frx_graph.passes.inner_choice import CHOICES, get_choice_options, propose_inner_choices
+from frx_graph.passes.layouts.inductor_layout import is_channels_last_forced
 from frx_graph.passes.rewrites.rewrite import RewriteSubject
 from frx_graph.records import Candidate, Refusal
 
@@ -24,7 +24,7 @@ def subject_of(
     with FakeTensorMode(allow_non_fake_inputs=True) as mode:
         module = make_fx(program)(*(mode.from_tensor(torch.empty(shape)) for shape in shapes))
     names = [node.name for node in module.graph.find_nodes(op="placeholder")]
-    captured = captured_from_aot(
+    captured = wrap_aot_graph(
         module, graph_id="test", phase=Phase.FORWARD, train=train, static_inputs=names[1:] if weights else ()
     )
     return RewriteSubject(facts=build_graph_facts(captured), phase=Phase.FORWARD, inner=inner)
@@ -38,8 +38,8 @@ IMAGE, WEIGHT = (2, 8, 6, 6), (4, 8, 3, 3)
 
 
 def outcomes(subject: RewriteSubject) -> list[Candidate | Refusal]:
-    laid_out = forced_channels_last(subject.facts, subject.phase, subject.inner)
-    return list(inner_choices(subject.facts, subject.inner, channels_last=laid_out))
+    laid_out = is_channels_last_forced(subject.facts, subject.phase, subject.inner)
+    return list(propose_inner_choices(subject.facts, subject.inner, channels_last=laid_out))
 
 
 def names(subject: RewriteSubject) -> list[str]:
@@ -50,7 +50,7 @@ def test_what_inductor_decides_by_itself_is_no_choice() -> None:
     rest = ["freezing", "eager", "eager_freezing"]
     facts = subject_of(convolution, IMAGE, WEIGHT).facts
     for channels_last, other in ((True, "off"), (False, "forced")):
-        found = inner_choices(facts, "inductor", channels_last=channels_last)
+        found = propose_inner_choices(facts, "inductor", channels_last=channels_last)
         candidates = [choice.choices[0] for choice in found if isinstance(choice, Candidate)]
         assert candidates == [f"layout_optimization_{other}", *rest]
 
@@ -81,8 +81,8 @@ def test_what_cannot_matter_is_refused(subject, refused: str) -> None:
 @pytest.mark.parametrize("choice", CHOICES, ids=lambda choice: choice.name)
 def test_the_options_of_every_choice_compile_a_program(choice) -> None:
     torch._dynamo.reset()
-    options = dict(options_of(Candidate("inner_choice", "", (), (choice.name,))))
-    assert backend_options(options, None).model_dump(exclude_defaults=True) == options
+    options = dict(get_choice_options(Candidate("inner_choice", "", (), (choice.name,))))
+    assert parse_backend_options(options, None).model_dump(exclude_defaults=True) == options
     model = torch.nn.Conv2d(8, 4, 3).eval()
     x = torch.randn(IMAGE)
     with torch.no_grad():

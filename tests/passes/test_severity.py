@@ -13,11 +13,11 @@ from frx_graph.capture.call_site import CallSite
 from frx_graph.passes.severity import (
     HIGH_SHARE,
     MEDIUM_SHARE,
-    expected_saving_pct,
-    predicted_saving,
-    rank,
-    severity_of,
-    severity_of_share,
+    estimate_saving_pct,
+    grade_bytes,
+    grade_share,
+    predict_saving,
+    rank_findings,
 )
 from frx_graph.records import Effort, Finding, Risk, Saving, Severity
 
@@ -37,37 +37,37 @@ amounts = st.integers(0, 10**15)
     ],
 )
 def test_each_threshold_belongs_to_what_is_above_it(share: float | None, severity: Severity) -> None:
-    assert severity_of_share(share) is severity
+    assert grade_share(share) is severity
 
 
 @given(st.floats(0, 1), st.floats(0, 1))
 def test_more_waste_is_never_less_severe(one: float, other: float) -> None:
     less, more = sorted([one, other])
-    assert ASCENDING.index(severity_of_share(less)) <= ASCENDING.index(severity_of_share(more))
+    assert ASCENDING.index(grade_share(less)) <= ASCENDING.index(grade_share(more))
 
 
 @given(amounts, st.integers(1, 10**15))
 def test_bytes_are_judged_by_their_share(wasted: int, step: int) -> None:
-    assert severity_of(wasted, step) is severity_of_share(wasted / step)
+    assert grade_bytes(wasted, step) is grade_share(wasted / step)
 
 
 @pytest.mark.parametrize(("wasted", "step"), [(None, 100), (50, 0), (50, -1)])
 def test_what_is_unknown_is_not_severe(wasted: int | None, step: int) -> None:
-    assert severity_of(wasted, step) is Severity.INFO
+    assert grade_bytes(wasted, step) is Severity.INFO
 
 
 @given(amounts, amounts, st.integers(1, 10**15))
 def test_a_saving_is_a_range_within_the_step(one: int, other: int, step: int) -> None:
     least, most = sorted([one, other])
-    saving = predicted_saving(least, most, step)
+    saving = predict_saving(least, most, step)
     assert saving.predicted_pct_min is not None
     assert saving.predicted_pct_max is not None
     assert 0 <= saving.predicted_pct_min <= saving.predicted_pct_max <= 100
 
 
 def test_the_saving_of_an_unknown_step_is_unknown() -> None:
-    assert predicted_saving(1, 2, 0) == Saving()
-    assert predicted_saving(1, 2, 200) == Saving(predicted_pct_min=0.5, predicted_pct_max=1.0)
+    assert predict_saving(1, 2, 0) == Saving()
+    assert predict_saving(1, 2, 200) == Saving(predicted_pct_min=0.5, predicted_pct_max=1.0)
 
 
 def finding(
@@ -99,13 +99,13 @@ def finding(
     ],
 )
 def test_the_expected_saving(saving: Saving, confidence: float, expected: float) -> None:
-    assert expected_saving_pct(finding(saving=saving, confidence=confidence)) == expected
+    assert estimate_saving_pct(finding(saving=saving, confidence=confidence)) == expected
 
 
 def test_a_sure_saving_stands_before_a_larger_doubtful_one() -> None:
     sure = finding(saving=Saving(predicted_pct_min=8.0, predicted_pct_max=8.0), confidence=0.95, line=2)
     doubtful = finding(saving=Saving(predicted_pct_min=0.0, predicted_pct_max=12.0), confidence=0.5, line=1)
-    assert rank([doubtful, sure]) == (sure, doubtful)
+    assert rank_findings([doubtful, sure]) == (sure, doubtful)
 
 
 def test_severity_comes_first_and_the_order_does_not_depend_on_the_input() -> None:
@@ -114,9 +114,9 @@ def test_severity_comes_first_and_the_order_does_not_depend_on_the_input() -> No
     ordered = (high, medium, *(finding(Severity.INFO, line=line) for line in range(1, 5)))
     shuffled = list(ordered)
     random.Random(3).shuffle(shuffled)
-    assert rank(shuffled) == ordered
+    assert rank_findings(shuffled) == ordered
 
 
 def test_bytes_decide_between_findings_of_which_no_share_is_known() -> None:
     small, large = replace(finding(line=1), bytes_per_step=10), replace(finding(line=2), bytes_per_step=20)
-    assert rank([small, large]) == (large, small)
+    assert rank_findings([small, large]) == (large, small)

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from frx_graph.capture.captured_graph import Phase
-from frx_graph.passes.costs.operator_costs import step_traffic
-from frx_graph.passes.spans import MAX_SPANS, NO_LAYOUT, layout_spans
+from frx_graph.passes.costs.operator_costs import count_step_traffic
+from frx_graph.passes.spans import MAX_SPANS, NO_LAYOUT, build_layout_spans
 from frx_graph.records import Basis, Copy, CopyKind, OperandRole
 
 IMAGE = torch.randn(2, 8, 6, 6)
@@ -39,7 +39,7 @@ class Network(nn.Module):
 
 
 def test_spans_follow_modules_as_deep_as_the_limit_allows(analyse):
-    spans = layout_spans(analyse(Network(2), IMAGE).facts, ())
+    spans = build_layout_spans(analyse(Network(2), IMAGE).facts, ())
 
     assert [span.module_path for span in spans] == [
         "model.blocks.0.conv",
@@ -57,7 +57,7 @@ def test_spans_follow_modules_as_deep_as_the_limit_allows(analyse):
 def test_a_deep_network_is_shown_by_its_blocks(analyse):
     blocks = MAX_SPANS // 3 + 1
 
-    spans = layout_spans(analyse(Network(blocks), IMAGE).facts, ())
+    spans = build_layout_spans(analyse(Network(blocks), IMAGE).facts, ())
 
     assert [span.module_path for span in spans] == [
         *(f"model.blocks.{index}" for index in range(blocks)),
@@ -67,7 +67,7 @@ def test_a_deep_network_is_shown_by_its_blocks(analyse):
 
 
 def test_no_picture_is_larger_than_the_limit(analyse):
-    spans = layout_spans(analyse(Network(MAX_SPANS + 1), IMAGE).facts, ())
+    spans = build_layout_spans(analyse(Network(MAX_SPANS + 1), IMAGE).facts, ())
 
     assert [span.module_path for span in spans] == ["model.blocks", "model", "model.head"]
 
@@ -76,16 +76,16 @@ def test_no_picture_is_larger_than_the_limit(analyse):
 def test_spans_hold_the_traffic_of_the_whole_step(analyse, train):
     facts = analyse(Network(3), IMAGE, train=train).facts
 
-    spans = layout_spans(facts, ())
+    spans = build_layout_spans(facts, ())
 
-    assert sum(span.bytes for span in spans) == step_traffic(facts)
+    assert sum(span.bytes for span in spans) == count_step_traffic(facts)
     assert {span.phase for span in spans} == ({Phase.FORWARD, Phase.BACKWARD} if train else {Phase.FORWARD})
 
 
 def test_spans_count_every_run_of_the_graph(analyse):
     facts = analyse(Network(1), IMAGE).facts
 
-    once, twice = (layout_spans(replace(facts, calls=calls), ()) for calls in (1, 2))
+    once, twice = (build_layout_spans(replace(facts, calls=calls), ()) for calls in (1, 2))
 
     assert [span.bytes for span in twice] == [2 * span.bytes for span in once]
 
@@ -96,13 +96,13 @@ def test_a_change_of_layout_begins_a_span(analyse):
             y = (x + 1).to(memory_format=torch.channels_last)
             return torch.relu(y).contiguous() * 2
 
-    spans = layout_spans(analyse(Changes(), IMAGE).facts, ())
+    spans = build_layout_spans(analyse(Changes(), IMAGE).facts, ())
 
     assert [(span.layout, span.ops) for span in spans] == [("plain", 1), ("channels_last", 2), ("plain", 2)]
 
 
 def test_an_image_of_one_pixel_names_no_layout(analyse):
-    spans = layout_spans(analyse(nn.ReLU(), torch.randn(2, 8, 1, 1)).facts, ())
+    spans = build_layout_spans(analyse(nn.ReLU(), torch.randn(2, 8, 1, 1)).facts, ())
 
     assert [span.layout for span in spans] == [NO_LAYOUT]
 
@@ -126,8 +126,8 @@ def test_copies_are_counted_where_they_are_made(analyse):
             cause="",
         )
 
-    plain = layout_spans(facts, ())
-    spans = layout_spans(facts, (copy(convolution, CopyKind.REORDER), copy(norm, CopyKind.EXPLICIT)))
+    plain = build_layout_spans(facts, ())
+    spans = build_layout_spans(facts, (copy(convolution, CopyKind.REORDER), copy(norm, CopyKind.EXPLICIT)))
 
     assert [(span.copies, span.copy_bytes) for span in spans[:3]] == [(2, 1000), (2, 1000), (0, 0)]
     # What an operator copies inside comes on top; an explicit copy is an operator of the graph and counted already.

@@ -104,8 +104,8 @@ def test_a_weight_in_channels_last_that_is_faster_plain_is_stored_plain(monkeypa
     def plain_is_faster(subject: Any, *, prepared: bool) -> dict[str, Any]:
         return {anchor.op.node: {(0, 1, 2, 3): 1.0, (0, 2, 3, 1): 2.0} for anchor in subject.anchors}
 
-    monkeypatch.setattr(operator_times, "bandwidth_of", lambda _facts: 1e10)
-    monkeypatch.setattr(operator_times, "anchor_seconds", plain_is_faster)
+    monkeypatch.setattr(operator_times, "measure_bandwidth", lambda _facts: 1e10)
+    monkeypatch.setattr(operator_times, "time_anchors", plain_is_faster)
     model = nn.Conv2d(8, 8, 3).to(memory_format=torch.channels_last)
     assert frx_graph.prepare(model, (IMAGE,), inner="eager").converted == {"weight": (0, 1, 2, 3)}
     assert model.weight.is_contiguous()

@@ -14,7 +14,7 @@ import frx_graph
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.compiler import eager
 from frx_graph.compiler.eager import EagerPlan
-from frx_graph.compiler.plans import current_plan
+from frx_graph.compiler.plans import make_current_plan
 from frx_graph.prepack.prepare import prepare
 
 pytestmark = [
@@ -217,7 +217,7 @@ def test_what_cannot_be_mended_runs_as_it_was_traced(mend: str, monkeypatch: pyt
     failures: list[Exception] = []
     model = nn.Conv2d(3, 4, 3)
     # Not by name: the backend would compile the program without us where this fails.
-    program = torch.compile(model, backend=EagerPlan(current_plan("all"), lambda _done: None, failures.append))
+    program = torch.compile(model, backend=EagerPlan(make_current_plan("all"), lambda _done: None, failures.append))
     torch.testing.assert_close(program(IMAGE[:, :3]), model(IMAGE[:, :3]))
     assert [str(failure) for failure in failures] == ["rewrite_graph", mend]
 

@@ -70,10 +70,10 @@ CHANGES = {
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_a_change_is_computed_with(change: Callable[[Tied], None], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(operator_times, "bandwidth_of", lambda _facts: 1e10)
+    monkeypatch.setattr(operator_times, "measure_bandwidth", lambda _facts: 1e10)
     monkeypatch.setattr(
         operator_times,
-        "anchor_seconds",
+        "time_anchors",
         lambda subject, **_how: {anchor.op.node: {(0, 1, 2, 3): 2.0, (0, 2, 3, 1): 1.0} for anchor in subject.anchors},
     )
     model = Tied()

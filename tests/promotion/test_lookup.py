@@ -28,22 +28,22 @@ from unproved_promotions import promotion as promotion_of
 
 import frx_graph
 from frx_graph import backend
-from frx_graph.autopilot.trial_decisions import decisions_without_trial
+from frx_graph.autopilot.trial_decisions import decide_search
 from frx_graph.compiler import eager
-from frx_graph.compiler.plans import permits, recorded_plan
+from frx_graph.compiler.plans import is_permitted, make_recorded_plan
 from frx_graph.compiler.rewrite_pipeline import RewrittenGraph
 from frx_graph.errors import LedgerError, TravelError, TrialError
 from frx_graph.ledger.database.opening import open_ledger
-from frx_graph.ledger.decision import Decision, Kind, this_process
-from frx_graph.ledger.location import missing, parse_location
+from frx_graph.ledger.decision import Decision, Kind, make_process_author
+from frx_graph.ledger.location import make_missing_error, parse_location
 from frx_graph.ledger.store import Ledger
 from frx_graph.monitor.health_signals import PromisedTimes
-from frx_graph.options import backend_options
+from frx_graph.options import parse_backend_options
 from frx_graph.promotion import active_plan, autopilot_trials, history, lookup, promoted_plan
 from frx_graph.promotion.lookup import PromotedPlans
 from frx_graph.promotion.promoted_plan import Promotion
 from frx_graph.records import Candidate, Risk
-from frx_graph.support.supervisor.process import package_pythonpath
+from frx_graph.support.supervisor.process import extend_pythonpath
 from frx_graph.support.user_warning import WarnOnce
 from frx_graph.trial_worker.launch import start_arm
 from frx_graph.trials.arm_messages import Load, Loaded, TargetWorkload, Warm, Warmed, ask
@@ -120,7 +120,7 @@ def applied(program: nn.Module, x: Tensor, **options: Any) -> list[str]:
 
 
 def kinds(ledger: Ledger) -> list[Kind]:
-    return [event.decision.kind for event in ledger.events()]
+    return [event.decision.kind for event in ledger.read_events()]
 
 
 def test_what_was_promoted_is_applied_and_that_is_recorded_once(model, ledger: Ledger) -> None:
@@ -136,8 +136,8 @@ def test_what_was_promoted_is_applied_and_that_is_recorded_once(model, ledger: L
 @pytest.mark.parametrize("kind", [Kind.REJECTED, Kind.ROLLED_BACK, Kind.EXPIRED])
 def test_what_does_not_stand_any_more_is_not(model, ledger: Ledger, kind: Kind) -> None:
     decisions = promoted(*model)
-    author = this_process("somebody")
-    ledger.append([*decisions, decisions[-1].followed_by(kind, reason="no", by=author, at=datetime.now(UTC))])
+    author = make_process_author("somebody")
+    ledger.append([*decisions, decisions[-1].make_follow_up(kind, reason="no", by=author, at=datetime.now(UTC))])
     assert applied(*model) == []
     assert kinds(ledger)[-1] is kind
 
@@ -152,7 +152,7 @@ def test_what_was_promoted_too_long_ago_expires(model, ledger: Ledger) -> None:
     ledger.append(promoted(*model, recorded_at=old, policy=TrialPolicy().hash))
     assert applied(*model) == []
     assert kinds(ledger)[-1] is Kind.EXPIRED
-    assert ledger.events()[-1].decision.policy == TrialPolicy().hash
+    assert ledger.read_events()[-1].decision.policy == TrialPolicy().hash
 
 
 def project_with(policy: str) -> None:
@@ -189,7 +189,7 @@ def test_what_is_of_a_higher_risk_than_a_policy_allows_is_not_applied_under_it(
     model, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     signature, risky = proposed(*model)
-    candidates = tuple(one for one in risky if permits(Risk.LOW, [one]))
+    candidates = tuple(one for one in risky if is_permitted(Risk.LOW, [one]))
     assert 0 < len(candidates) < len(risky)
     ledger.append(promotion_of(signature, risky, policy=TrialPolicy().hash))
     project_with("risk = 'LOW'")
@@ -309,7 +309,7 @@ def test_where_there_is_no_ledger_no_database_is_imported(tmp_path: Path) -> Non
         "torch.compile(torch.nn.ReLU(), backend='frx', options={'inner': 'eager'})(torch.ones(2))\n"
         "assert not {'sqlalchemy', 'rich.console'} & set(sys.modules)\n"
     )
-    environment = {**os.environ, **package_pythonpath(), "XDG_DATA_HOME": str(tmp_path)}
+    environment = {**os.environ, **extend_pythonpath(), "XDG_DATA_HOME": str(tmp_path)}
     subprocess.run([sys.executable, "-c", script], env=environment, cwd=tmp_path, check=True, timeout=120)
 
 
@@ -323,7 +323,7 @@ def proving(verdict: str, seen: list[str], policy: TrialPolicy | None = None) ->
             kind=Kind.PROPOSED,
             signature=signature,
             environment=environment,
-            plan=recorded_plan(CANDIDATES).hash,
+            plan=make_recorded_plan(CANDIDATES).hash,
             reason="a test",
             decided_by="autopilot",
             host="here",
@@ -340,8 +340,8 @@ def proving(verdict: str, seen: list[str], policy: TrialPolicy | None = None) ->
 
 
 def ended(signature: str, environment: str, policy: TrialPolicy | None = None) -> tuple[Decision, ...]:
-    under, by = policy or TrialPolicy(), this_process("autopilot")
-    return decisions_without_trial(signature, environment, under, Kind.REJECTED, "all was tried", by=by)
+    under, by = policy or TrialPolicy(), make_process_author("autopilot")
+    return decide_search(signature, environment, under, Kind.REJECTED, "all was tried", by=by)
 
 
 CANDIDATES: tuple[Candidate, ...] = ()
@@ -375,7 +375,7 @@ def test_what_was_inconclusive_a_while_ago_is_tried_again_but_not_what_was_rejec
     monkeypatch.setattr(history, "_TRIED_AGAIN_AFTER", timedelta(0))
     decisions = promoted(*model, policy=TrialPolicy().hash)
     other = replace(candidates[0], nodes=("another",))
-    rejected = replace(decisions[0], plan=recorded_plan((other,)).hash, candidates=(other,))
+    rejected = replace(decisions[0], plan=make_recorded_plan((other,)).hash, candidates=(other,))
     trial = '{"schema": "frx_trial_v1", "verdict": "reject"}'
     ledger.append([rejected, replace(rejected, kind=Kind.TRIED, trial=trial), replace(rejected, kind=Kind.REJECTED)])
     ledger.append([*decisions[:2], replace(decisions[2], kind=Kind.INCONCLUSIVE)])
@@ -521,7 +521,7 @@ def test_what_was_rejected_is_known_without_a_database(model, ledger: Ledger, tm
         "heavy = {'sqlalchemy', 'rich.console', 'scipy.stats', 'frx_graph.autopilot.search'} & set(sys.modules)\n"
         "assert 'frx_graph.promotion.history' in sys.modules and not heavy, heavy\n"
     )
-    environment = {**os.environ, **package_pythonpath()}
+    environment = {**os.environ, **extend_pythonpath()}
     subprocess.run([sys.executable, "-c", script], env=environment, cwd=tmp_path, check=True, timeout=120)
 
 
@@ -555,7 +555,7 @@ def test_a_ledger_that_is_gone_cannot_record_a_rollback(model, ledger: Ledger, m
     ledger.append(promoted(*model))
     harmful(monkeypatch)
     compiled = torch.compile(program, backend="frx", options=OPTIONS)
-    monkeypatch.setattr(promoted_plan, "promotions", missing_ledger)
+    monkeypatch.setattr(promoted_plan, "read_promotions", missing_ledger)
     with torch.no_grad(), pytest.warns(RuntimeWarning, match="could not be recorded .there is no ledger"):
         compiled(x)
 
@@ -565,7 +565,7 @@ def found_by(plans: PromotedPlans, program: nn.Module, x: Tensor) -> Promotion:
     found = []
 
     def compiler(dynamo: fx.GraphModule, inputs: list[Any]) -> Callable[..., Any]:
-        found.append(plans.find(dynamo, inputs, backend_options(OPTIONS, None)))
+        found.append(plans.find(dynamo, inputs, parse_backend_options(OPTIONS, None)))
         return dynamo.forward
 
     with torch.no_grad():
@@ -581,7 +581,7 @@ def test_a_plan_is_rolled_back_once(model, ledger: Ledger) -> None:
     standing = found_by(plans, *model)
     assert plans.record.withdraw(standing, "a forward fails:\0\nwith\rwhat\x85it\u2028has \u202esaid")
     assert not plans.record.withdraw(standing, "its backward does, too")
-    assert [event.decision.reason for event in ledger.events()][-1] == "a forward fails: with what it has said"
+    assert [event.decision.reason for event in ledger.read_events()][-1] == "a forward fails: with what it has said"
     assert kinds(ledger).count(Kind.ROLLED_BACK) == 1
 
 
@@ -594,11 +594,11 @@ def test_a_rollback_is_recorded_only_where_the_plan_is_known(model, ledger: Ledg
     here = replace(standing, subject=replace(standing.subject, place=own.location))
     with pytest.raises(LedgerError, match=f"own.sqlite3 does not know plan {standing.plan.hash}"):
         here.withdraw("it does harm")
-    assert own.events() == ()
+    assert own.read_events() == ()
     own.append(decisions)
     here.withdraw("it does harm")
     here.withdraw("once more")
-    assert [event.decision.reason for event in own.events()][3:] == ["it does harm"]
+    assert [event.decision.reason for event in own.read_events()][3:] == ["it does harm"]
     assert Kind.ROLLED_BACK not in kinds(ledger)
 
 
@@ -608,16 +608,16 @@ def never(*_: Any, **__: Any) -> None:
 
 
 def missing_ledger(place: Any, *_: Any) -> Any:
-    raise missing(place)
+    raise make_missing_error(place)
 
 
 def test_the_autopilot_does_not_try_again_what_was_rolled_back(
     model, ledger: Ledger, candidates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     decisions = promoted(*model)
-    author = this_process("somebody")
+    author = make_process_author("somebody")
     now = datetime.now(UTC)
-    ledger.append([*decisions, decisions[-1].followed_by(Kind.ROLLED_BACK, reason="no", by=author, at=now)])
+    ledger.append([*decisions, decisions[-1].make_follow_up(Kind.ROLLED_BACK, reason="no", by=author, at=now)])
     seen: list[str] = []
     monkeypatch.setattr("frx_graph.autopilot.search.try_graph", proving("promote", seen))
     assert applied(*model, mode="autopilot") == []
@@ -642,7 +642,7 @@ def test_a_trial_that_cannot_be_made_leaves_the_baseline_with_one_warning(
             torch._dynamo.reset()
             assert applied(*model, mode="autopilot") == []
         # A ledger that fails later is said, too.
-        monkeypatch.setattr(active_plan, "promotions", missing_disk)
+        monkeypatch.setattr(active_plan, "read_promotions", missing_disk)
         torch._dynamo.reset()
         assert applied(*model, mode="autopilot") == []
     said = [str(one.message) for one in warned if "frx" in str(one.message)]
@@ -729,7 +729,7 @@ def test_options_that_do_not_go_together(options: dict[str, Any], said: str) -> 
 
 def harmful(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every plan makes NaN from now on."""
-    real = backend.planned_backend
+    real = backend.make_planned_backend
 
     def compiling(options: Any, plan: Any, failed: Any) -> Callable[..., Any]:
         compile_graph = real(options, plan, failed)
@@ -742,7 +742,7 @@ def harmful(monkeypatch: pytest.MonkeyPatch) -> None:
 
         return compile_and_spoil
 
-    monkeypatch.setattr(backend, "planned_backend", compiling)
+    monkeypatch.setattr(backend, "make_planned_backend", compiling)
 
 
 def test_what_does_harm_is_rolled_back_and_not_tried_again(
@@ -761,7 +761,7 @@ def test_what_does_harm_is_rolled_back_and_not_tried_again(
         assert torch.equal(found, expected)
         assert found.stride() == expected.stride()
     assert kinds(ledger)[3:] == [Kind.APPLIED, Kind.ROLLED_BACK]
-    event = ledger.events()[-1].decision
+    event = ledger.read_events()[-1].decision
     assert event.decided_by == "autopilot"
     assert event.policy == TrialPolicy().hash
     assert event.reason == "its results are not finite where the baseline's are"
@@ -798,7 +798,7 @@ def test_a_rewrite_that_fails_is_rolled_back_with_its_reason(
     (said,) = (str(one.message) for one in caught if "frx" in str(one.message))
     assert "went back to the baseline" in said
     assert kinds(ledger)[3:] in ([Kind.APPLIED, Kind.ROLLED_BACK], [Kind.ROLLED_BACK])
-    assert "failed where the baseline does not" in ledger.events()[-1].decision.reason
+    assert "failed where the baseline does not" in ledger.read_events()[-1].decision.reason
 
 
 def test_where_a_rollback_cannot_be_recorded_the_process_remembers_it(
@@ -811,7 +811,7 @@ def test_where_a_rollback_cannot_be_recorded_the_process_remembers_it(
     def broken(*_args: object, **_how: object) -> None:
         raise OSError("the disk is full")
 
-    monkeypatch.setattr(promoted_plan, "append", broken)
+    monkeypatch.setattr(promoted_plan, "append_decisions", broken)
     compiled = torch.compile(program, backend="frx", options=OPTIONS)
     with torch.no_grad():
         expected = torch.compile(program, backend="eager")(x)
@@ -839,7 +839,7 @@ def test_a_rollback_that_another_writer_is_in_the_way_of_is_recorded_when_the_pr
     monkeypatch.setattr(backend._session, "_unrecorded", [])
     monkeypatch.setattr("frx_graph.ledger.database.engine.BUSY_SECONDS", 0.05)
     given: list[float] = []
-    append = promoted_plan.append
+    append = promoted_plan.append_decisions
 
     def while_locked(place: Any, decisions: Any, *, patience_seconds: float) -> Any:
         given.append(patience_seconds)
@@ -849,7 +849,7 @@ def test_a_rollback_that_another_writer_is_in_the_way_of_is_recorded_when_the_pr
 
     compiled = torch.compile(program, backend="frx", options=OPTIONS)
     with monkeypatch.context() as patched, torch.no_grad():
-        patched.setattr(promoted_plan, "append", while_locked)
+        patched.setattr(promoted_plan, "append_decisions", while_locked)
         with pytest.warns(RuntimeWarning, match="locked by another process.*tried once more when the process ends"):
             compiled(x)
     assert given == [5.0]
@@ -857,7 +857,7 @@ def test_a_rollback_that_another_writer_is_in_the_way_of_is_recorded_when_the_pr
     (end,) = at_exit
     end()
     assert kinds(ledger)[3:] == [Kind.APPLIED, Kind.ROLLED_BACK]
-    assert ledger.events()[-1].decision.reason == "its results are not finite where the baseline's are"
+    assert ledger.read_events()[-1].decision.reason == "its results are not finite where the baseline's are"
 
 
 def test_what_was_promised_is_read_from_the_trial(model, ledger: Ledger) -> None:
@@ -870,7 +870,7 @@ def test_what_was_promised_is_read_from_the_trial(model, ledger: Ledger) -> None
     found = []
 
     def backend_of(dynamo: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-        found.append(PromotedPlans().find(dynamo, inputs, backend_options(OPTIONS, None)))
+        found.append(PromotedPlans().find(dynamo, inputs, parse_backend_options(OPTIONS, None)))
         return dynamo.forward
 
     with torch.no_grad():

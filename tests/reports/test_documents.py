@@ -31,7 +31,7 @@ from frx_graph.reports.kernels.explain_document import ExplainDocument
 from frx_graph.reports.kernels.kernel_document import NcuDocument
 from frx_graph.reports.kernels.ptx_document import PtxDocument
 from frx_graph.reports.kernels.reconcile_document import ReconcileDocument
-from frx_graph.reports.render.document import Part, adapter, to_json
+from frx_graph.reports.render.document import Part, get_adapter, to_json
 from frx_graph.reports.runs.collect_report import CollectDocument
 from frx_graph.reports.runs.fleet_document import FleetDocument
 from frx_graph.reports.runs.run_parts import RunDocument
@@ -81,7 +81,7 @@ def published_schema(name: str, document: Any, added_later: Container[str] = ())
     schema = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": f"urn:frx-graph:schema:{name}",
-        **adapter(document).json_schema(by_alias=True, mode="serialization", schema_generator=generator),
+        **get_adapter(document).json_schema(by_alias=True, mode="serialization", schema_generator=generator),
     }
     for part in (schema, *schema.get("$defs", {}).values()):
         if "required" in part:
@@ -111,7 +111,7 @@ def test_a_document_of_before_is_read_and_written_as_it_was(name: str) -> None:
     text = (WRITTEN / f"{name}.json").read_text(encoding="utf-8")
     schema = json.loads((SCHEMAS / f"{name}.schema.json").read_text(encoding="utf-8"))
     jsonschema.Draft202012Validator(schema).validate(json.loads(text))
-    read = adapter(DOCUMENTS[name]).validate_json(text)
+    read = get_adapter(DOCUMENTS[name]).validate_json(text)
     if name != "frx_ledger_v1":  # an event is written as it stands in the ledger
         assert json.dumps(to_json(read), indent=1) + "\n" == text
 

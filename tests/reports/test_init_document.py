@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from frx_graph.reports.init_document import difference, render_diff
+from frx_graph.reports.init_document import make_diff, render_diff
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ def test_patch_takes_the_difference(before: str, after: str, back: bool, tmp_pat
     path.write_bytes((after if back else before).encode())
     subprocess.run(
         ["patch", "--binary", *(["--reverse"] if back else []), "train.py"],
-        input=difference("train.py", before, after).encode(),
+        input=make_diff("train.py", before, after).encode(),
         cwd=tmp_path,
         capture_output=True,
         check=True,
@@ -35,7 +35,7 @@ def test_patch_takes_the_difference(before: str, after: str, back: bool, tmp_pat
 
 
 def test_each_line_is_shown_as_one() -> None:
-    shown = render_diff(difference("a.py", "a\n\f\nb", "a\n\f\n\x1b[1mc\x0cd"), color=False)
+    shown = render_diff(make_diff("a.py", "a\n\f\nb", "a\n\f\n\x1b[1mc\x0cd"), color=False)
     assert shown.splitlines()[3:] == [
         " a",
         "",

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from frx_graph.reports.progress import stages
+from frx_graph.reports.progress import show_stages
 
 
 class Terminal(io.StringIO):
@@ -26,21 +26,21 @@ def terminal_in_place(monkeypatch: pytest.MonkeyPatch) -> Terminal:
 @pytest.mark.parametrize("name", ["x[/bold]y/m.py:kw", "a[/x].json", "[red]m.py:f", "[@click=f()]m.py"])
 def test_brackets_in_a_stage_are_shown_as_they_are(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     terminal = terminal_in_place(monkeypatch)
-    with stages() as progress:
+    with show_stages() as progress:
         progress(f"loading {name}")
     assert f"loading {name}" in terminal.getvalue()
 
 
 def test_an_escape_in_a_stage_does_not_reach_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = terminal_in_place(monkeypatch)
-    with stages() as progress:
+    with show_stages() as progress:
         progress("loading \x1b]0;planted\x07m.py:f")
     assert "loading ]0;plantedm.py:f" in terminal.getvalue()
 
 
 def test_brackets_that_a_model_prints_meanwhile_are_no_styles(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = terminal_in_place(monkeypatch)
-    with stages():
+    with show_stages():
         print("[/bold]", end="", file=sys.stderr, flush=True)
     assert "[/bold]" in terminal.getvalue()
 
@@ -48,6 +48,6 @@ def test_brackets_that_a_model_prints_meanwhile_are_no_styles(monkeypatch: pytes
 def test_nothing_is_shown_where_there_is_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = io.StringIO()
     monkeypatch.setattr(sys, "stderr", stream)
-    with stages() as progress:
+    with show_stages() as progress:
         progress("loading")
     assert stream.getvalue() == ""

@@ -9,13 +9,13 @@ import pytest
 from frx_graph.analyzers.cuda import CUDA_DETECTORS
 from frx_graph.errors import ContractError
 from frx_graph.rules.card_file import parse_card
-from frx_graph.rules.cuda_card import Category, CudaCard, cuda_cards
+from frx_graph.rules.cuda_card import Category, CudaCard, load_cuda_cards
 
 TEXT = resources.files("frx_graph.rules").joinpath("cuda/warp_divergence.yaml").read_text(encoding="utf-8")
 
 
 def test_every_detector_has_a_card_and_no_card_is_without_one() -> None:
-    assert sorted(cuda_cards()) == sorted(detector.rule for detector in CUDA_DETECTORS)
+    assert sorted(load_cuda_cards()) == sorted(detector.rule for detector in CUDA_DETECTORS)
     assert len(CUDA_DETECTORS) >= 22
 
 
@@ -25,7 +25,7 @@ def test_every_detector_stands_in_the_file_of_its_rule() -> None:
 
 
 def test_every_category_has_rules() -> None:
-    assert {card.category for card in cuda_cards().values()} == set(Category)
+    assert {card.category for card in load_cuda_cards().values()} == set(Category)
 
 
 @pytest.mark.parametrize(

@@ -18,15 +18,15 @@ from frx_graph.rules.card_file import parse_card
 from frx_graph.rules.gpu_profile import (
     ArchitectureCard,
     GpuProfile,
-    all_architectures,
-    architecture_of,
-    architecture_of_capability,
-    features_of,
+    find_architecture,
+    find_architecture_by_capability,
     find_gpu,
-    gpu_named,
+    list_features,
+    load_architectures,
+    require_gpu,
 )
 
-CARDS = all_architectures()
+CARDS = load_architectures()
 PRODUCTS = [(card, product) for card in CARDS.values() for product in card.products]
 NAMES = [(name, product.name) for _, product in PRODUCTS for name in (product.name, *product.names)]
 NVIDIAS = sorted(name for name, card in CARDS.items() if card.limits is not None)
@@ -146,9 +146,9 @@ def test_no_longer_name_is_taken_for_a_shorter_one(known: tuple[str, str], more:
 
 def test_an_unknown_name_is_answered_with_the_nearest() -> None:
     with pytest.raises(OptionError, match=r"'RTX4091'.*nearest: RTX 4090"):
-        gpu_named("RTX4091")
+        require_gpu("RTX4091")
     with pytest.raises(OptionError, match="no GPU is known by the name '💥'"):
-        gpu_named("💥")
+        require_gpu("💥")
 
 
 def test_units_and_what_a_roofline_needs() -> None:
@@ -211,18 +211,18 @@ def test_numbers_of_a_product_agree_with_each_other(card, product) -> None:
     ],
 )
 def test_tensor_throughput_is_that_of_one_device_dense_and_with_fp32_accumulation(name: str, tflops: float) -> None:
-    peaks = gpu_named(name).peaks
+    peaks = require_gpu(name).peaks
     assert peaks is not None
     assert peaks.tensor_flops == pytest.approx(tflops * 1e12)
 
 
 def test_targets_and_compute_capabilities() -> None:
     for target in ("sm_90", "sm_90a", "sm_90a, texmode_independent"):
-        assert architecture_of(target) == GpuProfile(CARDS["sm_90"])
-    assert architecture_of("sm_20") is None
-    assert architecture_of_capability("12.0") == GpuProfile(CARDS["sm_120"])
+        assert find_architecture(target) == GpuProfile(CARDS["sm_90"])
+    assert find_architecture("sm_20") is None
+    assert find_architecture_by_capability("12.0") == GpuProfile(CARDS["sm_120"])
     for capability in ("6.1", "", "90", "12.x", "-1.0"):
-        assert architecture_of_capability(capability) is None
+        assert find_architecture_by_capability(capability) is None
 
 
 def test_numbers_without_a_source_are_refused() -> None:
@@ -264,7 +264,7 @@ def test_features_are_what_the_assembler_takes(name: str, tmp_path: Path) -> Non
         source.write_text(PTX.format(target=target, instruction=instruction))
         command = [ptxas, "--gpu-name", target, "--output-file", str(tmp_path / "out.cubin"), str(source)]
         taken = subprocess.run(command, capture_output=True, timeout=60, check=False).returncode == 0
-        assert (feature in features_of(CARDS[name], target)) is taken, f"{feature} on {target}"
+        assert (feature in list_features(CARDS[name], target)) is taken, f"{feature} on {target}"
 
 
 def _traits() -> str | None:

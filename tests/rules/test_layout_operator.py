@@ -14,13 +14,13 @@ from frx_graph.rules.layout_operator import (
     Keeps,
     LayoutOperator,
     LayoutRole,
-    layout_operators,
+    load_layout_operators,
     parse_rows,
 )
 
 
 def test_the_table_covers_every_family() -> None:
-    rows = layout_operators()
+    rows = load_layout_operators()
     roles = {role: [row for row in rows.values() if row.role is role] for role in LayoutRole}
     assert all(len(of_role) >= 15 for of_role in roles.values())
     assert {row.dimensions for row in rows.values()} == set(DimensionMap)
@@ -65,11 +65,11 @@ def test_rows_are_frozen() -> None:
 
 
 def test_inductor_keeps_what_the_kernel_keeps_that_it_calls() -> None:
-    convolution = layout_operators()["aten.convolution"]
-    assert convolution.kept("cuda", "inductor") is Keeps.CHANNELS_LAST
-    resized = layout_operators()["aten._upsample_bilinear2d_aa"]
-    assert resized.kept("cpu", "inductor") is Keeps.CHANNELS_LAST
-    assert not resized.joins("cuda", "inductor")
+    convolution = load_layout_operators()["aten.convolution"]
+    assert convolution.get_kept_orders("cuda", "inductor") is Keeps.CHANNELS_LAST
+    resized = load_layout_operators()["aten._upsample_bilinear2d_aa"]
+    assert resized.get_kept_orders("cpu", "inductor") is Keeps.CHANNELS_LAST
+    assert not resized.is_region_member("cuda", "inductor")
 
 
 @pytest.mark.parametrize(
@@ -88,16 +88,16 @@ def test_inductor_keeps_what_the_kernel_keeps_that_it_calls() -> None:
 )
 @pytest.mark.parametrize("inner", ["eager", "inductor"])
 def test_what_joins_no_region_of_images(operator: str, inner: str) -> None:
-    assert not layout_operators()[operator].joins("cpu", inner)
+    assert not load_layout_operators()[operator].is_region_member("cpu", inner)
 
 
 @pytest.mark.parametrize("operator", ["aten.convolution", "aten.max_pool2d_with_indices", "aten.cat", "aten.slice"])
 def test_what_joins_a_region_of_images(operator: str) -> None:
-    assert layout_operators()[operator].joins("cuda", "eager")
-    assert POINTWISE.joins("cuda", "eager")
-    assert not UNKNOWN.joins("cuda", "inductor")
+    assert load_layout_operators()[operator].is_region_member("cuda", "eager")
+    assert POINTWISE.is_region_member("cuda", "eager")
+    assert not UNKNOWN.is_region_member("cuda", "inductor")
 
 
 def test_a_row_of_its_own_can_be_made() -> None:
     row = LayoutOperator(operator="mine.op", role=LayoutRole.AGNOSTIC, keeps=Keeps.ANY)
-    assert row.joins("cpu", "eager")
+    assert row.is_region_member("cpu", "eager")

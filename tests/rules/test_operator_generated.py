@@ -18,13 +18,13 @@ from torch.utils import _pytree as pytree
 from torch.utils.flop_counter import flop_registry
 
 from frx_graph.facts.operator_overload import find_overload
-from frx_graph.rules.layout_operator import DimensionMap, LayoutOperator, layout_operators
+from frx_graph.rules.layout_operator import DimensionMap, LayoutOperator, load_layout_operators
 
 FALLS_BACK_INSIDE = {"aten.sort", "aten.bernoulli_"}
 """Lowered, but to a call of eager's kernel, always on the CPU."""
 ROWS = [
     row
-    for row in layout_operators().values()
+    for row in load_layout_operators().values()
     if row.only_on is None and row.dimensions is not DimensionMap.NONE and row.operator not in FALLS_BACK_INSIDE
 ]
 

@@ -5,9 +5,14 @@ from __future__ import annotations
 import pytest
 
 from frx_graph.errors import ContractError
-from frx_graph.evidence.ncu.metrics import BY_NAME, known_metric
+from frx_graph.evidence.ncu.metrics import BY_NAME, resolve_metric
 from frx_graph.rules.card_file import parse_card
-from frx_graph.rules.recommendation_card import OF_TRACES, RecommendationCard, all_recommendations, cards_by_label
+from frx_graph.rules.recommendation_card import (
+    OF_TRACES,
+    RecommendationCard,
+    index_cards_by_label,
+    load_recommendations,
+)
 
 NCU_LABELS = (
     "memory_bandwidth_bound",
@@ -59,17 +64,17 @@ tier: 1
 
 
 def test_every_label_has_a_card_and_no_card_is_without_one() -> None:
-    assert set(cards_by_label()) == {*NCU_LABELS, *PTX_LABELS, *TRACE_LABELS}
+    assert set(index_cards_by_label()) == {*NCU_LABELS, *PTX_LABELS, *TRACE_LABELS}
 
 
-@pytest.mark.parametrize("card", all_recommendations(), ids=lambda card: card.id)
+@pytest.mark.parametrize("card", load_recommendations(), ids=lambda card: card.id)
 def test_what_a_card_asks_to_be_measured_can_be(card) -> None:
     for step in card.validation:
         # What traces are asked for, tests/passes/timeline knows.
         if step.metric.startswith(("ptxas -v: ", OF_TRACES)):
             continue
         unit = BY_NAME[step.value].unit if step.value in BY_NAME else ""
-        read = known_metric(step.metric, "" if unit == "count" else unit)
+        read = resolve_metric(step.metric, "" if unit == "count" else unit)
         assert read is not None
         assert read.name == step.value
 

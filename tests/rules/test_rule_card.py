@@ -8,7 +8,7 @@ from frx_graph.errors import ContractError, OptionError
 from frx_graph.passes import detectors
 from frx_graph.records import Effort, Risk
 from frx_graph.rules.card_file import parse_card
-from frx_graph.rules.rule_card import RuleCard, all_cards, load_card
+from frx_graph.rules.rule_card import RuleCard, load_all_cards, load_card
 
 LAYOUT = Path(__file__).parents[2] / "rules" / "layout"
 ALL_CODES = [f"FRX{number:03d}" for number in range(1, 16)]
@@ -94,7 +94,7 @@ def test_a_code_near_nothing_points_at_the_list() -> None:
 
 
 def test_every_rule_has_its_card_in_order() -> None:
-    assert [card.code for card in all_cards()] == ALL_CODES
+    assert [card.code for card in load_all_cards()] == ALL_CODES
 
 
 def test_every_file_of_the_folder_is_a_card() -> None:
@@ -102,15 +102,15 @@ def test_every_file_of_the_folder_is_a_card() -> None:
 
 
 def test_detectors_and_cards_are_the_same_rules() -> None:
-    assert {d.rule: d.name for d in detectors.DETECTORS} == {card.code: card.name for card in all_cards()}
+    assert {d.rule: d.name for d in detectors.DETECTORS} == {card.code: card.name for card in load_all_cards()}
 
 
-@pytest.mark.parametrize("card", all_cards(), ids=lambda card: card.code)
+@pytest.mark.parametrize("card", load_all_cards(), ids=lambda card: card.code)
 def test_examples_are_python_and_differ(card: RuleCard) -> None:
     before, after = ast.parse(card.example.before), ast.parse(card.example.after)
     assert ast.dump(before) != ast.dump(after)
 
 
 def test_names_and_titles_are_unique() -> None:
-    cards = all_cards()
+    cards = load_all_cards()
     assert len({card.name for card in cards}) == len({card.title for card in cards}) == len(cards)

@@ -20,7 +20,7 @@ def nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def problems() -> dict[str, str | None]:
-    return {check.name: check.problem for check in smoke_test.smoke_test()}
+    return {check.name: check.problem for check in smoke_test.run_smoke_checks()}
 
 
 def test_all_passes() -> None:

@@ -16,12 +16,12 @@ from torch._functorch import config as functorch_config
 from torch._inductor import config as inductor_config
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from frx_graph.serialization.decisive_settings import decisive_settings
+from frx_graph.serialization.decisive_settings import collect_decisive_settings
 from frx_graph.trial_worker.graph_file import hold_graph, write_graph
 from frx_graph.trial_worker.in_process import InProcessArms
 from frx_graph.trial_worker.launch import start_arm
 from frx_graph.trials.arm_messages import GraphWorkload, Load, Loaded, TargetWorkload, ask
-from frx_graph.trials.environment import trial_setup
+from frx_graph.trials.environment import read_trial_setup
 
 Change = Callable[[], AbstractContextManager[Any]]
 CPU = torch.device("cpu")
@@ -62,19 +62,19 @@ NOT_DECISIVE: dict[str, Change] = {
 
 @pytest.mark.parametrize("change", DECISIVE.values(), ids=DECISIVE)
 def test_what_decides_kernels_is_another_environment(change: Change) -> None:
-    before, here = decisive_settings(), trial_setup(CPU).fingerprint
+    before, here = collect_decisive_settings(), read_trial_setup(CPU).fingerprint
     with change():
-        assert decisive_settings() != before
-        assert decisive_settings() == decisive_settings()
-        assert trial_setup(CPU).fingerprint != here
-    assert decisive_settings() == before
+        assert collect_decisive_settings() != before
+        assert collect_decisive_settings() == collect_decisive_settings()
+        assert read_trial_setup(CPU).fingerprint != here
+    assert collect_decisive_settings() == before
 
 
 @pytest.mark.parametrize("change", NOT_DECISIVE.values(), ids=NOT_DECISIVE)
 def test_what_decides_nothing_is_none(change: Change) -> None:
-    before = decisive_settings()
+    before = collect_decisive_settings()
     with change():
-        assert decisive_settings() == before
+        assert collect_decisive_settings() == before
 
 
 def test_passes_that_have_no_path_are_told_by_their_names_and_sets_in_order() -> None:
@@ -82,11 +82,11 @@ def test_passes_that_have_no_path_are_told_by_their_names_and_sets_in_order() ->
         pass
 
     with inductor_config.patch(post_grad_custom_pre_pass=Pass()):
-        told = dict(decisive_settings())["torch._inductor.config.post_grad_custom_pre_pass"]
+        told = dict(collect_decisive_settings())["torch._inductor.config.post_grad_custom_pre_pass"]
     assert told.endswith("Pass object>")
     assert "0x" not in told
     with dynamo_config.patch(traceable_tensor_subclasses={nn.Buffer, nn.Parameter}):
-        told = dict(decisive_settings())["torch._dynamo.config.traceable_tensor_subclasses"]
+        told = dict(collect_decisive_settings())["torch._dynamo.config.traceable_tensor_subclasses"]
     assert told.index("Buffer") < told.index("Parameter")
 
 
@@ -111,7 +111,7 @@ def test_an_arm_and_the_program_have_the_same(tmp_path: Path, travels: bool) -> 
     seen: list[tuple[tuple[str, str], ...]] = []
 
     def backend(dynamo: fx.GraphModule, inputs: list[Tensor]) -> Callable[..., Any]:
-        seen.append(decisive_settings())
+        seen.append(collect_decisive_settings())
         write_graph(tmp_path / "graph", dynamo, inputs)
         return dynamo.forward
 
@@ -139,7 +139,7 @@ def test_an_arm_in_the_programs_own_process_has_the_same(tmp_path: Path) -> None
         with InProcessArms(hold_graph(tmp_path, dynamo, inputs)) as arms:
             load = Load(GraphWorkload(str(tmp_path)), False, "eager", 0)
             seen.append(ask(arms.start(), load, Loaded, 240).environment.setup.settings)
-        seen.append(decisive_settings())
+        seen.append(collect_decisive_settings())
         return dynamo.forward
 
     torch._dynamo.reset()

@@ -20,10 +20,10 @@ import pytest
 import uvicorn
 
 from frx_graph.advice import Advice
-from frx_graph.cli.serve import listening
+from frx_graph.cli.serve import open_listening_socket
 from frx_graph.ledger.location import Location
 from frx_graph.service.app import create_app
-from frx_graph.service.http.connection import server_of
+from frx_graph.service.http.connection import make_server
 from frx_graph.service.settings import ServiceSettings
 
 START_SECONDS = 180.0
@@ -137,8 +137,8 @@ def served(tmp_path: Path) -> Iterator[Callable[..., str]]:
 
     def start(*, log: Callable[[str], None] = lambda _line: None, **settings: object) -> str:
         found = ServiceSettings.model_validate({"workers": 1, "shutdown_seconds": 5, **settings})
-        server = server_of(create_app(found, Location(tmp_path / "ledger.sqlite3"), log), found)
-        socket = listening("127.0.0.1", 0)
+        server = make_server(create_app(found, Location(tmp_path / "ledger.sqlite3"), log), found)
+        socket = open_listening_socket("127.0.0.1", 0)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [socket]})
         thread.start()
         _RUNNING.append((server, thread))

@@ -5,7 +5,7 @@ import io
 import pytest
 
 from frx_graph.evidence.file_kind import FileKind
-from frx_graph.service.job_folder import job_folder
+from frx_graph.service.job_folder import make_job_folder
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ from frx_graph.service.job_folder import job_folder
     ],
 )
 def test_a_name_is_kept_where_it_is_plain_and_no_other_reaches_the_disk(given, kept):
-    with job_folder() as folder:
+    with make_job_folder() as folder:
         folder.add_file(given, io.BytesIO(b"content"))
         assert [file.name for file in folder.files] == [kept]
         assert [path.name for path in folder.path.rglob("*")] == [kept]
@@ -40,7 +40,7 @@ def test_a_name_is_kept_where_it_is_plain_and_no_other_reaches_the_disk(given, k
 
 
 def test_a_name_that_is_taken_becomes_another():
-    with job_folder() as folder:
+    with make_job_folder() as folder:
         folder.add_text("a.cu", "1", FileKind.CUDA)
         folder.add_file("a.cu", io.BytesIO(b"2"), "b")
         assert [(file.name, file.side) for file in folder.files] == [("a.cu", None), ("file-2.cu", "b")]
@@ -48,6 +48,6 @@ def test_a_name_that_is_taken_becomes_another():
 
 
 def test_text_comes_as_it_was_sent():
-    with job_folder() as folder:
+    with make_job_folder() as folder:
         folder.add_text("a.cu", "a\r\nb\n\0ü", FileKind.CUDA)
         assert (folder.path / "a.cu").read_bytes() == "a\r\nb\n\0ü".encode()

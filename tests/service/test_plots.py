@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from frx_graph.reports.kernels.kernel_document import GpuPart, KernelPart
 from frx_graph.reports.runs.run_parts import SummaryPart
 from frx_graph.reports.runs.trace_parts import LayoutPart, SitePart
-from frx_graph.service.plots import kernel_roofline, layout_bars, step_bars, trial_plot
+from frx_graph.service.plots import draw_kernel_roofline, draw_layout_bars, draw_step_bars, draw_trial
 
 
 def kernel(flops_per_byte: float | None, ridge: float | None, mfu: float | None, seconds: float | None = 1.0):
@@ -35,7 +35,7 @@ def roof(picture) -> list[tuple[float, float]]:
 
 
 def test_a_kernel_that_reaches_the_roof_stands_on_it():
-    picture = kernel_roofline(
+    picture = draw_kernel_roofline(
         [kernel(1.0, 10.0, 10.0), kernel(10.0, 10.0, 100.0), kernel(100.0, 10.0, 100.0)], 500, 300
     )
     (left, ridge, right), points = roof(picture), circles(picture)
@@ -49,8 +49,8 @@ def test_a_kernel_that_reaches_the_roof_stands_on_it():
     "given_", [(None, 1.0, 1.0), (1.0, None, 1.0), (1.0, 1.0, None), (0.0, 1.0, 1.0), (1.0, 1.0, 0.0)]
 )
 def test_a_kernel_whose_place_is_not_known_is_not_drawn(given_):
-    assert kernel_roofline([kernel(*given_)], 500, 300) is None
-    assert kernel_roofline([KernelPart.model_construct(kernel_name="k", gpu=None, seconds=None)], 500, 300) is None
+    assert draw_kernel_roofline([kernel(*given_)], 500, 300) is None
+    assert draw_kernel_roofline([KernelPart.model_construct(kernel_name="k", gpu=None, seconds=None)], 500, 300) is None
 
 
 positive = st.floats(min_value=0.0, max_value=1e300, allow_subnormal=True)
@@ -58,7 +58,7 @@ positive = st.floats(min_value=0.0, max_value=1e300, allow_subnormal=True)
 
 @given(st.lists(st.tuples(positive, positive, positive, st.none() | positive), min_size=1, max_size=6))
 def test_any_kernel_stands_within_the_picture(given_):
-    picture = kernel_roofline([kernel(*one) for one in given_], 500, 300)
+    picture = draw_kernel_roofline([kernel(*one) for one in given_], 500, 300)
     if picture is not None:
         for x, y in circles(picture):
             assert 0 <= x <= 500
@@ -76,7 +76,7 @@ def trial(ratios, low, high):
 
 
 def test_samples_are_higher_the_faster_the_candidate_was():
-    picture = trial_plot(trial([0.0, 0.1, -0.1, 0.05], 1.01, 1.05), 500, 300)
+    picture = draw_trial(trial([0.0, 0.1, -0.1, 0.05], 1.01, 1.05), 500, 300)
     heights = [y for _, y in circles(picture)]
     assert heights[1] < heights[3] < heights[0] < heights[2]
     assert str(picture).count('class="sample void"') == 1
@@ -86,13 +86,13 @@ def test_samples_are_higher_the_faster_the_candidate_was():
 
 
 def test_without_samples_there_is_no_picture():
-    assert trial_plot(trial([], None, None), 500, 300) is None
-    assert trial_plot(trial([math.nan], None, None), 500, 300) is None
+    assert draw_trial(trial([], None, None), 500, 300) is None
+    assert draw_trial(trial([math.nan], None, None), 500, 300) is None
 
 
 @given(st.lists(st.floats(-5, 5), min_size=1, max_size=12), st.none() | st.floats(0.1, 2), st.none() | st.floats(2, 9))
 def test_any_sample_stands_within_the_picture(ratios, low, high):
-    for x, y in circles(trial_plot(trial(ratios, low, high), 500, 300)):
+    for x, y in circles(draw_trial(trial(ratios, low, high), 500, 300)):
         assert 60 <= x <= 500
         assert 0 <= y <= 300
 
@@ -107,11 +107,11 @@ def widths(picture) -> list[float]:
 
 
 def test_bars_are_as_long_as_their_bytes_and_as_their_times_where_bytes_are_not_known():
-    by_bytes = widths(layout_bars([layout("a", 100, 1.0), layout("b", 50, 9.0)]))
+    by_bytes = widths(draw_layout_bars([layout("a", 100, 1.0), layout("b", 50, 9.0)]))
     assert by_bytes[0] == pytest.approx(2 * by_bytes[1], rel=0.01)
-    by_time = widths(layout_bars([layout("a", None, 1.0), layout("b", 50, 4.0)]))
+    by_time = widths(draw_layout_bars([layout("a", None, 1.0), layout("b", 50, 4.0)]))
     assert by_time[1] == pytest.approx(4 * by_time[0], rel=0.01)
-    assert layout_bars([]) == ""
+    assert draw_layout_bars([]) == ""
 
 
 def test_a_part_that_was_not_recorded_has_no_bar():
@@ -120,7 +120,7 @@ def test_a_part_that_was_not_recorded_has_no_bar():
          "sync_share", "other_share", "unexplained_share")
     )  # fmt: skip
     summary = SummaryPart.model_construct(**{**shares, "loader_wait_share": 0.5, "forward_share": 0.25})
-    picture = step_bars(summary)
+    picture = draw_step_bars(summary)
     assert "waiting for input: 50.0 %; forward: 25.0 %" in picture
     assert len(widths(picture)) == 2
-    assert step_bars(SummaryPart.model_construct(**shares)) == ""
+    assert draw_step_bars(SummaryPart.model_construct(**shares)) == ""

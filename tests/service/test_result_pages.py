@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from frx_graph.service.analysis import analyse
+from frx_graph.service.analysis import run_analysis
 from frx_graph.service.analysis_job import AnalysisJob, JobFile, Task
-from frx_graph.service.html_report import html_report
+from frx_graph.service.html_report import render_result
 
 DATA = Path(__file__).parents[1] / "data"
 SCRIPT = "<script>alert(1)</script><img src=x onerror=alert(1)>"
@@ -73,7 +73,7 @@ def page_of(folder: Path, monkeypatch, task: Task = Task.FILE, labels=("a", "b")
         (folder / path).write_bytes(content)
         names.append(JobFile(name=path, side=side))
     job = AnalysisJob(task=task, folder=str(folder), files=tuple(names), labels=labels)
-    page = Page(html_report(analyse(job)))
+    page = Page(render_result(run_analysis(job)))
     assert page.tags.count("script") == 1
     assert page.tags.count("h1") == 1
     assert "img" not in page.tags
@@ -166,10 +166,10 @@ def test_names_in_a_run(tmp_path, monkeypatch):
 
 
 def test_advice_and_hostile_advice(advice, hostile_advice):
-    page = Page(html_report(advice))
+    page = Page(render_result(advice))
     for words in ("Findings, best first", "Where the copies are", "Roofline", "Left alone", "Environment"):
         assert words in page.words
-    page = Page(html_report(hostile_advice))
+    page = Page(render_result(hostile_advice))
     assert page.tags.count("script") == 1
     assert "alert(1)" in page.words
     assert "\x1b" not in page.source

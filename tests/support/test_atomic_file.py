@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from frx_graph.support.atomic_file import replaced_when_written, write_all_atomically, write_atomically
+from frx_graph.support.atomic_file import replace_on_success, write_all_atomically, write_atomically
 
 
 @pytest.fixture(params=[0o022, 0o077])
@@ -69,11 +69,11 @@ def test_text_that_cannot_be_encoded_leaves_the_old_file(tmp_path: Path) -> None
 def test_what_somebody_else_writes_replaces_the_file_when_all_went_well(tmp_path: Path) -> None:
     path = tmp_path / "save.csv"
     path.write_text("old")
-    with replaced_when_written(path) as temporary:
+    with replace_on_success(path) as temporary:
         temporary.write_text("new")
         assert path.read_text() == "old"
     assert path.read_text() == "new"
-    with pytest.raises(KeyboardInterrupt), replaced_when_written(path) as temporary:
+    with pytest.raises(KeyboardInterrupt), replace_on_success(path) as temporary:
         temporary.write_text("half")
         raise KeyboardInterrupt
     assert path.read_text() == "new"

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.autograd.function import BackwardCFunction
 
-from frx_graph.support.garbage_collection import instances, referring_dicts
+from frx_graph.support.garbage_collection import find_instances, find_referring_dicts
 
 
 class Square(torch.autograd.Function):
@@ -33,25 +33,25 @@ def test_instances_of_each_kind() -> None:
         pass
 
     weight, plain, other = nn.Parameter(torch.ones(2)), torch.ones(2), Kind(torch.ones(2))
-    found = instances(nn.Parameter, torch.Tensor)
+    found = find_instances(nn.Parameter, torch.Tensor)
     assert any(value is weight for value in found)
     assert any(value is plain for value in found)
     assert all(value is not other for value in found)
-    assert instances() == []
+    assert find_instances() == []
 
 
 def test_nodes_of_autograd() -> None:
     result = Square.apply(torch.ones(2, requires_grad=True))
     (kind,) = [kind for kind in BackwardCFunction.__subclasses__() if kind.__name__ == "SquareBackward"]
-    assert instances(kind) == [result.grad_fn]
+    assert find_instances(kind) == [result.grad_fn]
 
 
 def test_dictionaries_that_refer_to_one() -> None:
     key, value = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(2))
     tables = [{key: 1}, {"a": value}, defaultdict(dict, {key: {}}), {"b": [value]}]
-    found = referring_dicts([key, value])
+    found = find_referring_dicts([key, value])
     assert [any(table is other for other in found) for table in tables] == [True, True, True, False]
-    assert referring_dicts([]) == []
+    assert find_referring_dicts([]) == []
 
 
 class Proxy:
@@ -96,7 +96,7 @@ def others_build_tuples(element: object) -> Iterator[list[SystemError]]:
 @pytest.mark.parametrize("of_types", [False, True])
 @pytest.mark.parametrize(
     "search",
-    [lambda weight: instances(nn.Parameter), lambda weight: referring_dicts([weight, nn.Parameter])],
+    [lambda weight: find_instances(nn.Parameter), lambda weight: find_referring_dicts([weight, nn.Parameter])],
     ids=["instances", "dictionaries"],
 )
 def test_threads_finish_the_tuples_that_they_build(search: Callable[[nn.Parameter], object], of_types: bool) -> None:

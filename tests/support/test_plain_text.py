@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frx_graph.support.plain_text import NAME_LIMIT, encodable, one_line
+from frx_graph.support.plain_text import NAME_LIMIT, clean_line, escape_surrogates
 
 
 @pytest.mark.parametrize(
@@ -22,17 +22,17 @@ from frx_graph.support.plain_text import NAME_LIMIT, encodable, one_line
     ],
 )
 def test_one_line(text, shown):
-    assert one_line(text) == shown
+    assert clean_line(text) == shown
 
 
 def test_long_names_are_cut_visibly():
-    assert one_line("k" * 5000) == "k" * (NAME_LIMIT - 1) + "…"
-    assert one_line("k" * NAME_LIMIT) == "k" * NAME_LIMIT
+    assert clean_line("k" * 5000) == "k" * (NAME_LIMIT - 1) + "…"
+    assert clean_line("k" * NAME_LIMIT) == "k" * NAME_LIMIT
 
 
 @given(st.text(st.characters(codec=None)))
 def test_one_line_is_printable(text):
-    shown = one_line(text)
+    shown = clean_line(text)
     assert "\n" not in shown
     assert not {unicodedata.category(c) for c in shown} & {"Cc", "Cf", "Cs", "Zl", "Zp"}
-    encodable(text).encode("utf-8")
+    escape_surrogates(text).encode("utf-8")

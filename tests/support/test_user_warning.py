@@ -70,7 +70,7 @@ def test_where_warnings_are_errors_programs_go_on(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_warning_from_lines_of_no_module() -> None:
-    namespace: dict[str, object] = {"warn": user_warning.warn_and_go_on}
+    namespace: dict[str, object] = {"warn": user_warning.warn_user}
     exec("def call():\n    warn('nothing has a name here')", namespace)
     del namespace["__builtins__"]
     with pytest.warns(RuntimeWarning, match="nothing has a name here"):

@@ -26,11 +26,11 @@ from torch.utils import _pytree as pytree
 from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
 
 from frx_graph import backend
-from frx_graph.capture.graph_signature import graph_signature
+from frx_graph.capture.graph_signature import hash_graph
 from frx_graph.errors import TravelError
-from frx_graph.serialization.arguments import from_json, to_json
-from frx_graph.serialization.torch_settings import put_settings, settings_in_force
-from frx_graph.trial_worker.graph_file import TravelledGraph, read_graph, write_graph
+from frx_graph.serialization.arguments import decode_value, encode_value
+from frx_graph.serialization.torch_settings import apply_torch_settings, read_torch_settings
+from frx_graph.trial_worker.graph_file import LoadedGraph, read_graph, write_graph
 
 Backend = Callable[[fx.GraphModule, Sequence[Any]], Any]
 Built = tuple[Callable[..., Any], tuple[Any, ...]]
@@ -53,7 +53,7 @@ def recorder(compiler: str, seen: list[str]) -> Backend:
     are."""
 
     def note(module: fx.GraphModule, _: Any, **__: Any) -> Any:
-        seen.append(graph_signature(module.graph))
+        seen.append(hash_graph(module.graph))
         return make_boxed_func(module.forward)
 
     if compiler == "aot":
@@ -104,7 +104,7 @@ def written(program: Built, folder: Path, compiler: str = "aot") -> Observed:
     return observed
 
 
-def all_inputs(travelled: TravelledGraph) -> list[Tensor]:
+def all_inputs(travelled: LoadedGraph) -> list[Tensor]:
     rest = iter(travelled.args)
     return [next(rest) if name is None else getattr(travelled.model, name) for name in travelled.model.names]
 
@@ -456,15 +456,15 @@ def test_settings_travel(tmp_path: Path) -> None:
 
 
 def test_a_precision_under_its_older_name_is_put_back_with_the_newer_ones_that_it_sets(tmp_path: Path) -> None:
-    before = settings_in_force()
+    before = read_torch_settings()
     torch.set_float32_matmul_precision("high")
-    changed = settings_in_force()
+    changed = read_torch_settings()
     torch.compile(lambda x: x + 1, backend=lambda *given: write_graph(tmp_path, *given) or given[0])(torch.ones(2))
-    put_settings(before)
-    assert settings_in_force() == before
+    apply_torch_settings(before)
+    assert read_torch_settings() == before
     with read_graph(tmp_path).surroundings.process():
-        assert settings_in_force() == changed != before
-    assert settings_in_force() == before
+        assert read_torch_settings() == changed != before
+    assert read_torch_settings() == before
 
 
 class Doubled(torch.autograd.Function):
@@ -642,11 +642,11 @@ def test_arguments_of_all_kinds_come_back(tmp_path: Path) -> None:
         *(torch.sin, torch.ops.aten.add.Tensor, torch.ops.aten.add, torch.Tensor.add_, len, functional.relu),
     ]
     for value in values:
-        back = from_json(json.loads(json.dumps(to_json(value))), {"x": node})
+        back = decode_value(json.loads(json.dumps(encode_value(value))), {"x": node})
         assert (back, type(back), repr(back)) == (value, type(value), repr(value))
     for value in (object(), Doubled, torch.Generator(), torch.ones(1)):
         with pytest.raises(TravelError):
-            to_json(value)
+            encode_value(value)
 
 
 @pytest.mark.cuda

@@ -22,11 +22,11 @@ from torch._inductor import config as inductor_config
 
 from frx_graph import backend
 from frx_graph.autopilot import search
-from frx_graph.autopilot.proposals import proposed
-from frx_graph.compiler.plans import ALL_REWRITES, allowed
+from frx_graph.autopilot.proposals import propose_rewrites
+from frx_graph.compiler.plans import ALL_REWRITES, filter_by_risk
 from frx_graph.errors import TravelError
 from frx_graph.ledger.decision import Decision
-from frx_graph.options import backend_options
+from frx_graph.options import parse_backend_options
 from frx_graph.records import Candidate, Risk
 from frx_graph.trial_worker import worker
 from frx_graph.trial_worker.graph_file import hold_graph, write_graph
@@ -112,7 +112,7 @@ def state() -> tuple[Any, ...]:
 
 
 def wanted(arms: InProcessArms, base: Load) -> tuple[Candidate, ...]:
-    (graph,) = proposed(base, ["reuse_memory"], start=arms.start)
+    (graph,) = propose_rewrites(base, ["reuse_memory"], start=arms.start)
     assert graph.applied
     return graph.applied
 
@@ -164,7 +164,7 @@ def test_an_operator_of_the_script_is_tried_and_nothing_of_the_program_changes(
 
 @pytest.mark.integration
 def test_a_wrong_candidate_is_rejected(model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = worker.planned_backend
+    plain = worker.make_planned_backend
 
     def planned(options: Any, plan: Any, *rest: Any) -> Any:
         right = plain(options, plan, *rest)
@@ -176,7 +176,7 @@ def test_a_wrong_candidate_is_rejected(model, tmp_path: Path, monkeypatch: pytes
 
         return compiling
 
-    monkeypatch.setattr(worker, "planned_backend", planned)
+    monkeypatch.setattr(worker, "make_planned_backend", planned)
     with torch.no_grad():
         model[0].eval()
         run = tried(model, tmp_path, train=False)
@@ -244,7 +244,7 @@ def testseveral_ranks_is_not_left_alone_with_its_collectives(
 
     def refused(dynamo: fx.GraphModule, inputs: Sequence[Any]) -> None:
         with pytest.raises(TravelError, match="twice"), contextlib.ExitStack() as stack:
-            search._arms(tmp_path, dynamo, inputs, TrialPolicy(risk=Risk.HIGH), stack)
+            search._make_arms(tmp_path, dynamo, inputs, TrialPolicy(risk=Risk.HIGH), stack)
 
     in_its_compilation(model, refused)
 
@@ -261,7 +261,9 @@ MADE = Candidate("propagate_layout", "a" * 16, ("convolution",), ("0,2,3,1",))
 @pytest.mark.parametrize("risk", [Risk.LOW, Risk.MEDIUM])
 def test_the_autopilot_takes_what_cannot_travel_there(model, risk: Risk, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
-    monkeypatch.setattr(search, "proposed", lambda *given: asked.append(given) or (MadeGraph("b" * 16, (MADE,)),))
+    monkeypatch.setattr(
+        search, "propose_rewrites", lambda *given: asked.append(given) or (MadeGraph("b" * 16, (MADE,)),)
+    )
 
     def trial(programs: Programs, policy: TrialPolicy, start: Any, *, in_process: bool, **_: Any) -> TrialRun:
         answer = start().ask(
@@ -274,7 +276,7 @@ def test_the_autopilot_takes_what_cannot_travel_there(model, risk: Risk, monkeyp
             },
             seconds=600,
         )
-        environment = worker.trial_environment(torch.device("cpu"))
+        environment = worker.read_trial_environment(torch.device("cpu"))
         assert answer["environment"]["setup"]["processors"] == environment.setup.processors
         return TrialRun((), Verdict(Outcome.REJECT, "slower", None, early=True), (), environment, (), in_process)
 
@@ -282,7 +284,7 @@ def test_the_autopilot_takes_what_cannot_travel_there(model, risk: Risk, monkeyp
     recorded: list[Decision] = []
 
     def trying(dynamo: fx.GraphModule, inputs: Sequence[Any]) -> Any:
-        options = backend_options({"inner": "eager", "mode": "autopilot"}, None)
+        options = parse_backend_options({"inner": "eager", "mode": "autopilot"}, None)
         return search.try_graph(
             copy.copy(dynamo),
             inputs,
@@ -303,6 +305,6 @@ def test_the_autopilot_takes_what_cannot_travel_there(model, risk: Risk, monkeyp
     if risk is Risk.LOW:
         assert (asked, recorded) == ([], [])
         return
-    assert asked[0][1] == allowed(ALL_REWRITES, Risk.MEDIUM, isolated=False) != ALL_REWRITES
+    assert asked[0][1] == filter_by_risk(ALL_REWRITES, Risk.MEDIUM, isolated=False) != ALL_REWRITES
     (document,) = [json.loads(one.trial) for one in recorded if one.trial is not None]
     assert document["in_process"] is True

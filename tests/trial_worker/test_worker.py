@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from frx_graph.trial_worker import worker
 from frx_graph.trial_worker.worker import TrialArm
-from frx_graph.trial_worker.workload import Loadable
+from frx_graph.trial_worker.workload import LoadedWorkload
 from frx_graph.trials.arm_messages import Examine, Judge, Judged, Load, Measure, TargetWorkload
-from frx_graph.trials.results import Program, StepResults, observe_step, redrawn, write_result
+from frx_graph.trials.results import Program, StepResults, observe_step, permute_inputs, write_results
 
 SEED = 3
 
@@ -33,7 +33,7 @@ def network() -> tuple[nn.Module, Tensor]:
 def arm() -> TrialArm:
     """The baseline's."""
     model, x = network()
-    arm = TrialArm(load=lambda _: Loadable(model, (x,), {}))
+    arm = TrialArm(load=lambda _: LoadedWorkload(model, (x,), {}))
     arm.answer(Load(TargetWorkload("a test"), True, "eager", SEED, random=False))
     return arm
 
@@ -44,8 +44,8 @@ def judged(arm: TrialArm, folder: Path, candidate: nn.Module, x: Tensor, draws: 
     for name, module, image in (("ours", model, network()[1]), ("theirs", candidate, x)):
         files.append(folder / name)
         for draw in range(draws):
-            run = Program(module, module, redrawn((image,), draw), {}, True)
-            write_result(files[-1], draw, observe_step(run, SEED))
+            run = Program(module, module, permute_inputs((image,), draw), {}, True)
+            write_results(files[-1], draw, observe_step(run, SEED))
     found = arm.answer(Judge(str(files[0]), str(files[1]), draws, 2.0, 3.0))
     assert isinstance(found, Judged)
     return found
@@ -58,7 +58,7 @@ def test_what_rounding_makes_of_a_deep_network_is_no_difference(arm: TrialArm, t
     assert found.exact
     assert found.values == ()
     # Without knowing what rounding does it would be one.
-    monkeypatch.setattr(TrialArm, "_noisy", lambda self, draw: {})
+    monkeypatch.setattr(TrialArm, "_estimate_noise", lambda self, draw: {})
     found = judged(arm, tmp_path, model, x)
     assert any(difference.name.startswith("gradient") for difference in found.values)
     assert not any(difference.name.startswith("output") for difference in found.values)
@@ -91,7 +91,7 @@ def test_only_one_draw_is_in_memory_at_a_time(tmp_path: Path, monkeypatch: pytes
 
     monkeypatch.setattr(worker, "observe_step", noted)
     model, x = nn.Linear(4, 4), torch.randn(2, 4)
-    arm = TrialArm(load=lambda _: Loadable(model, (x,), {}))
+    arm = TrialArm(load=lambda _: LoadedWorkload(model, (x,), {}))
     arm.answer(Load(TargetWorkload("a test"), True, "eager", SEED, random=False))
     arm.answer(Examine(str(tmp_path / "ours"), 2))
     assert alive == [1, 1]
@@ -120,7 +120,7 @@ def test_what_rounding_does_not_make_is_one(arm: TrialArm, tmp_path: Path) -> No
 def test_the_step_that_is_timed_ends_with_the_optimizers() -> None:
     model, x = network()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    arm = TrialArm(load=lambda _: Loadable(model, (x,), {}, optimizer=optimizer))
+    arm = TrialArm(load=lambda _: LoadedWorkload(model, (x,), {}, optimizer=optimizer))
     arm.answer(Load(TargetWorkload("a test"), True, "eager", SEED, random=False))
     before = copy.deepcopy(model.state_dict())
     arm.answer(Measure(2))

@@ -202,7 +202,7 @@ def _on_a_simulated_clock(seconds: float) -> tuple[nn.Module, tuple[Tensor]]:
         _now += seconds * (1 + 0.001 * ((_calls * 7919) % 13 - 6))
 
     time.perf_counter = lambda: _now
-    worker.block_watch = _nothing_disturbs
+    worker.watch_block = _nothing_disturbs
     return _made(effect=work)
 
 

@@ -18,10 +18,10 @@ import psutil
 import pytest
 
 from frx_graph.support.supervisor.family import ProcessFamily
-from frx_graph.support.supervisor.process import package_pythonpath
+from frx_graph.support.supervisor.process import extend_pythonpath
 from frx_graph.trial_worker import launch
 from frx_graph.trials import arm_process
-from frx_graph.trials.arm_connection import connection
+from frx_graph.trials.arm_connection import connect_to_parent
 from frx_graph.trials.arm_process import ArmError, ArmProcess, Cause, Limits
 
 ANSWER = """
@@ -120,13 +120,13 @@ def test_an_arm_that_does_not_read_is_given_up_too(start, tmp_path: Path) -> Non
 
 def test_one_that_closes_its_connection_and_lives_on_is_not_waited_for(start, monkeypatch: pytest.MonkeyPatch) -> None:
     waited: list[float] = []
-    ends = ProcessFamily.leader_ends
+    ends = ProcessFamily.wait_for_leader
 
     def noted(family: ProcessFamily, seconds: float) -> bool:
         waited.append(seconds)
         return ends(family, seconds)
 
-    monkeypatch.setattr(ProcessFamily, "leader_ends", noted)
+    monkeypatch.setattr(ProcessFamily, "wait_for_leader", noted)
     failure = failing(start(), "arm._answers.close()\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\ntime.sleep(600)")
     assert (failure.cause, failure.message) == (Cause.EXITED, "an arm closed its connection")
     assert sum(waited) <= 1.0
@@ -182,8 +182,8 @@ def test_how_much_is_shared_is_asked_again_where_more_has_come_or_after_a_while(
         asked += 1
         return own
 
-    monkeypatch.setattr(ProcessFamily, "memory_bytes", lambda _: resident)
-    monkeypatch.setattr(ProcessFamily, "own_bytes", own_bytes)
+    monkeypatch.setattr(ProcessFamily, "measure_memory", lambda _: resident)
+    monkeypatch.setattr(ProcessFamily, "measure_own_memory", own_bytes)
     monkeypatch.setattr(arm_process, "_SHARED_SECONDS", 600.0)
     with start(Limits(memory_bytes=400)) as arm:
         for more, times in ((700, 1), (300, 1), (1, 2), (300, 2), (1, 3)):
@@ -262,7 +262,7 @@ def test_the_kernel_ends_it_before_others(start) -> None:
 
 def test_an_arm_has_a_share_of_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Less than torch takes to be imported."""
-    monkeypatch.setattr(launch, "available_memory", lambda: 50 * 2**20)
+    monkeypatch.setattr(launch, "get_available_memory", lambda: 50 * 2**20)
     question = {
         "ask": "load",
         "workload": {"kind": "graph", "folder": "-"},
@@ -325,7 +325,7 @@ def test_it_goes_when_whoever_has_started_it_was_killed_before_it_was_ready(tmp_
 
 def test_an_arm_is_bound_before_it_imports_torch() -> None:
     program = "import sys, frx_graph.trial_worker.__main__; sys.exit('torch' in sys.modules)"
-    subprocess.run([sys.executable, "-c", program], check=True, env={**os.environ, **package_pythonpath()})
+    subprocess.run([sys.executable, "-c", program], check=True, env={**os.environ, **extend_pythonpath()})
 
 
 def test_what_cannot_be_started() -> None:
@@ -386,14 +386,14 @@ def test_ctrl_c_while_it_is_stopped_waits_until_it_is(start, monkeypatch: pytest
     arm = start()
     do(arm, "signal.signal(signal.SIGTERM, signal.SIG_IGN); arm.answer({})")
     interrupts = iter([KeyboardInterrupt, KeyboardInterrupt])
-    ends = ProcessFamily.leader_ends
+    ends = ProcessFamily.wait_for_leader
 
     def interrupted(family: ProcessFamily, seconds: float) -> bool:
         for interrupt in interrupts:
             raise interrupt
         return ends(family, seconds)
 
-    monkeypatch.setattr(ProcessFamily, "leader_ends", interrupted)
+    monkeypatch.setattr(ProcessFamily, "wait_for_leader", interrupted)
     with pytest.raises(KeyboardInterrupt):
         arm.stop()
     assert not psutil.pid_exists(arm.pid)
@@ -411,7 +411,7 @@ def test_one_that_nobody_holds_is_ended(start) -> None:
 
 def test_a_process_that_is_no_arm_has_no_connection() -> None:
     with pytest.raises(RuntimeError, match="not an arm"):
-        connection()
+        connect_to_parent()
 
 
 def _runs(pid: int) -> bool:

@@ -14,7 +14,7 @@ from frx_graph.measure.machine.device_state import ThrottleReading
 from frx_graph.measure.machine.disturbance import DISTURBED_SHARE, OthersLoad
 from frx_graph.measure.machine.processor_state import CpuThrottling
 from frx_graph.trials import block_watch as module
-from frx_graph.trials.block_watch import Watched, block_watch, watched
+from frx_graph.trials.block_watch import Watched, find_watched, watch_block
 from frx_graph.trials.samples import Cause, Disturbance
 
 QUIET = ThrottleReading(frozenset(), {"SwThermalSlowdown": 3})
@@ -57,15 +57,15 @@ def quiet(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
             yield lambda: load
 
         readings = list(held_back)
-        monkeypatch.setattr(module, "others_load", others_load)
-        monkeypatch.setattr(processor_state, "cpu_throttling", lambda: _next(readings))
+        monkeypatch.setattr(module, "watch_others_load", others_load)
+        monkeypatch.setattr(processor_state, "read_cpu_throttling", lambda: _next(readings))
 
     machine()
     return machine
 
 
 def seen(what: Watched, block: Callable[[], object] = lambda: None) -> Disturbance | None:
-    with block_watch(what) as disturbance:
+    with watch_block(what) as disturbance:
         block()
         return disturbance()
 
@@ -169,12 +169,12 @@ def test_the_first_of_several_is_told(quiet: Callable[..., None]) -> None:
 
 
 def test_what_is_watched_without_a_device() -> None:
-    assert watched(torch.device("cpu"), [3, 4]) == Watched(None, frozenset({3, 4}))
+    assert find_watched(torch.device("cpu"), [3, 4]) == Watched(None, frozenset({3, 4}))
 
 
 def test_on_the_real_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
-    with block_watch(watched(torch.device("cpu"))) as disturbance:
+    with watch_block(find_watched(torch.device("cpu"))) as disturbance:
         torch.ones(3).sin()
         found = disturbance()
     assert found is None or found.cause is not Cause.RECOMPILED
@@ -184,10 +184,10 @@ def test_on_the_real_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_on_a_real_device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
-    what = watched(torch.device("cuda"))
+    what = find_watched(torch.device("cuda"))
     assert what.device is not None
     x = torch.ones(1024, 1024, device="cuda")
-    with block_watch(what) as disturbance:
+    with watch_block(what) as disturbance:
         x @ x
         torch.cuda.synchronize()
         found = disturbance()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from frx_graph.trials.decisive_variables import _NOT_DECISIVE, decisive_variables
+from frx_graph.trials.decisive_variables import _NOT_DECISIVE, select_decisive_variables
 
 CONFIGURATIONS = (
     "_dynamo/config.py",
@@ -64,7 +64,7 @@ def read_by_torch() -> set[str]:
 
 
 def is_decisive(name: str) -> bool:
-    return bool(decisive_variables({name: "1"}))
+    return bool(select_decisive_variables({name: "1"}))
 
 
 def test_what_torch_reads_is_decisive_or_known_not_to_be() -> None:

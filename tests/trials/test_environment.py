@@ -21,11 +21,11 @@ from frx_graph.measure.machine.device_state import DeviceState
 from frx_graph.measure.machine.environment_record import MeasurementEnvironment
 from frx_graph.measure.machine.processor_state import CpuThrottling, ProcessorState
 from frx_graph.trials import environment
-from frx_graph.trials.environment import cpp_compiler, trial_environment, trial_setup
+from frx_graph.trials.environment import identify_cpp_compiler, read_trial_environment, read_trial_setup
 from frx_graph.trials.environment_record import TrialEnvironment, TrialSetup
 
 CPU = torch.device("cpu")
-SETUP = trial_setup(CPU, {})
+SETUP = read_trial_setup(CPU, {})
 ADAPTER = TypeAdapter(TrialEnvironment)
 
 texts = st.text(max_size=8)
@@ -35,7 +35,7 @@ setups = st.builds(TrialSetup, operators=operators, variables=variables)
 
 
 def test_every_kind_of_environment_travels_as_json() -> None:
-    here = trial_environment(CPU)
+    here = read_trial_environment(CPU)
     device = DeviceState(1755, 1980, None, 41, 123.45, None, 97, ("SwPowerCap",))
     other = dataclasses.replace(here, affinity=None, device=device)
     for found in (here, other):
@@ -46,8 +46,8 @@ def test_every_kind_of_environment_travels_as_json() -> None:
 
 
 def test_of_this_process() -> None:
-    found = trial_environment(CPU)
-    assert found.setup == trial_setup(CPU)
+    found = read_trial_environment(CPU)
+    assert found.setup == read_trial_setup(CPU)
     assert found.setup.operators.torch == torch.__version__
     assert found.setup.operators.threads == torch.get_num_threads()
     assert found.setup.interop_threads == torch.get_num_interop_threads()
@@ -118,7 +118,7 @@ def test_different_setups_differ(first: TrialSetup, second: TrialSetup) -> None:
 
 
 def test_what_passes_is_in_no_fingerprint() -> None:
-    here = trial_environment(CPU)
+    here = read_trial_environment(CPU)
     busy = ProcessorState(800.0, 900.0, 99.0, 1, CpuThrottling(1, 2, 3.0))
     device = DeviceState(1, 2, 3, 4, 5.0, 6.0, 7, ("HwSlowdown",))
     assert dataclasses.replace(here, processor=busy, device=device, host="x", affinity=(7,)).setup.fingerprint == (
@@ -140,9 +140,9 @@ def test_what_passes_is_in_no_fingerprint() -> None:
     ],
 )
 def test_variables_that_decide(name: str) -> None:
-    found = trial_setup(CPU, {name: "1", "HOME": "/x"})
+    found = read_trial_setup(CPU, {name: "1", "HOME": "/x"})
     assert found.variables == ((name, "1"),)
-    assert len({SETUP.fingerprint, found.fingerprint, trial_setup(CPU, {name: "2"}).fingerprint}) == 3
+    assert len({SETUP.fingerprint, found.fingerprint, read_trial_setup(CPU, {name: "2"}).fingerprint}) == 3
 
 
 @pytest.mark.parametrize(
@@ -150,21 +150,21 @@ def test_variables_that_decide(name: str) -> None:
     ["HOME", "TORCHINDUCTOR_CACHE_DIR", "KMP_DUPLICATE_LIB_OK", "ONEDNN_VERBOSE", "CUDA_VISIBLE_DEVICES", "XOMP_X"],
 )
 def test_variables_that_do_not(name: str) -> None:
-    assert trial_setup(CPU, {name: "1"}) == SETUP
+    assert read_trial_setup(CPU, {name: "1"}) == SETUP
 
 
 def test_the_order_of_variables_is_nothing() -> None:
     one, two = ("OMP_A", "1"), ("OMP_B", "2")
-    assert trial_setup(CPU, dict([one, two])) == trial_setup(CPU, dict([two, one]))
+    assert read_trial_setup(CPU, dict([one, two])) == read_trial_setup(CPU, dict([two, one]))
 
 
 def test_a_setting_of_torch_changes_it() -> None:
     torch.use_deterministic_algorithms(True)
     try:
-        assert trial_setup(CPU, {}).fingerprint != SETUP.fingerprint
+        assert read_trial_setup(CPU, {}).fingerprint != SETUP.fingerprint
     finally:
         torch.use_deterministic_algorithms(False)
-    assert trial_setup(CPU, {}).fingerprint == SETUP.fingerprint
+    assert read_trial_setup(CPU, {}).fingerprint == SETUP.fingerprint
 
 
 def test_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,34 +177,34 @@ def test_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
         def state(self) -> DeviceState:
             return state
 
-    monkeypatch.setattr(environment, "nvidia_device", lambda device: Known() if device.type == "cuda" else None)
-    found = trial_environment(torch.device("cuda"))
+    monkeypatch.setattr(environment, "find_nvidia_device", lambda device: Known() if device.type == "cuda" else None)
+    found = read_trial_environment(torch.device("cuda"))
     assert found.device is state
     assert found.setup.driver == "570.1"
-    assert trial_environment(CPU).device is None
+    assert read_trial_environment(CPU).device is None
 
 
 def test_of_two_devices_the_one_that_is_tried_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, device.index))
     monkeypatch.setattr(torch.backends.cudnn, "version", lambda: 91000)
-    monkeypatch.setattr(environment, "nvidia_device", lambda device: None)
-    monkeypatch.setattr(environment, "measurement_environment", lambda kind: SETUP.operators)
-    monkeypatch.setattr(environment, "device_name", lambda device: f"the {device}")
-    found = trial_setup(torch.device("cuda", 1), {})
+    monkeypatch.setattr(environment, "find_nvidia_device", lambda device: None)
+    monkeypatch.setattr(environment, "get_measurement_environment", lambda kind: SETUP.operators)
+    monkeypatch.setattr(environment, "get_device_name", lambda device: f"the {device}")
+    found = read_trial_setup(torch.device("cuda", 1), {})
     assert (found.operators.device_name, found.processor) == ("the cuda:1", "the cpu")
     assert (found.capability, found.cudnn, found.driver) == ("9.1", 91000, None)
-    assert found.fingerprint != trial_setup(torch.device("cuda", 0), {}).fingerprint
+    assert found.fingerprint != read_trial_setup(torch.device("cuda", 0), {}).fingerprint
 
 
 @pytest.mark.cuda
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_a_real_device() -> None:
-    found = trial_environment(torch.device("cuda"))
+    found = read_trial_environment(torch.device("cuda"))
     assert ADAPTER.validate_json(ADAPTER.dump_json(found)) == found
     assert found.setup.operators.device_name == torch.cuda.get_device_name()
     assert None not in (found.setup.driver, found.setup.cuda, found.setup.cudnn, found.setup.capability, found.device)
-    assert found.fingerprint == trial_environment(torch.device("cuda")).fingerprint
+    assert found.fingerprint == read_trial_environment(torch.device("cuda")).fingerprint
 
 
 def compiler(path: Path, text: str = "#!/bin/sh\n") -> Path:
@@ -217,14 +217,14 @@ def compiler(path: Path, text: str = "#!/bin/sh\n") -> Path:
 def test_a_compiler_is_told_by_its_file_behind_all_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with config.patch({"cpp.cxx": (None, "g++")}):
-        assert cpp_compiler() is None
+        assert identify_cpp_compiler() is None
         real = compiler(tmp_path / "g++-12")
         (tmp_path / "g++").symlink_to(real)
-        assert cpp_compiler() == "g++-12, 10 bytes, 1000000000"
-        here = trial_setup(torch.device("cpu")).fingerprint
+        assert identify_cpp_compiler() == "g++-12, 10 bytes, 1000000000"
+        here = read_trial_setup(torch.device("cpu")).fingerprint
         compiler(real, "#!/bin/sh\n# another version\n")
-        assert cpp_compiler() == "g++-12, 28 bytes, 1000000000"
-        assert trial_setup(torch.device("cpu")).fingerprint != here
+        assert identify_cpp_compiler() == "g++-12, 28 bytes, 1000000000"
+        assert read_trial_setup(torch.device("cpu")).fingerprint != here
     compiler(tmp_path / "clang++")
     with config.patch({"cpp.cxx": "clang++"}):
-        assert cpp_compiler() == "clang++, 10 bytes, 1000000000"
+        assert identify_cpp_compiler() == "clang++, 10 bytes, 1000000000"

@@ -32,14 +32,14 @@ from frx_graph.trials.arm_messages import (
     Warmed,
 )
 from frx_graph.trials.arm_process import ArmError, Cause, Limits
-from frx_graph.trials.environment import trial_environment
+from frx_graph.trials.environment import read_trial_environment
 from frx_graph.trials.executor import Programs, run_trial
 from frx_graph.trials.numerics import Difference
 from frx_graph.trials.policy import TrialPolicy
-from frx_graph.trials.protocol import protocol
+from frx_graph.trials.protocol import make_protocol
 from frx_graph.trials.samples import Cause as Void
 from frx_graph.trials.samples import Disturbance
-from frx_graph.trials.schedule import Arm, schedule
+from frx_graph.trials.schedule import Arm, make_schedule
 from frx_graph.trials.trial_run import Gate, TrialRun
 from frx_graph.trials.verdict import Outcome
 
@@ -48,7 +48,7 @@ BASE = Load(TargetWorkload("model.py:build"), False, "inductor", seed=0)
 PROGRAMS = Programs(BASE, replace(BASE, candidates=(MADE,)))
 POLICY = TrialPolicy(process_pairs=2, quads_per_pair=5, void_quads_allowed=2, process_bias=0)
 """Two pairs are enough to promote only where processes are taken to have no times of their own, as these have none."""
-ENVIRONMENT = trial_environment(torch.device("cpu"))
+ENVIRONMENT = read_trial_environment(torch.device("cpu"))
 FINE = Judged((), (), 7, exact=True)
 MEMORY = MemoryRecord(MemoryUse(1000, (StepMemory(100, 0),) * 5), None, (10_000,) * 5)
 
@@ -530,7 +530,7 @@ def test_nor_is_one_that_is_asked_first(kind: str, seconds: float) -> None:
 
     slow_seconds = seconds
     policy = POLICY.model_copy(update={"time_budget_seconds": 1e6})
-    (first, *_) = schedule(protocol(policy, 1))
+    (first, *_) = make_schedule(make_protocol(policy, 1))
     assert first.arms[0] is Arm.CANDIDATE
     run = tried(Slow(), policy)
     assert (run.gates[0].passed is False) is (seconds > 1250.0)

@@ -13,11 +13,11 @@ from frx_graph.trials.numerics import (
     Difference,
     Errors,
     Multipliers,
-    describe,
+    compute_least_sizes,
+    describe_differences,
+    is_repeated,
     judge_value,
-    least_sizes,
-    repeats,
-    rounding_noise,
+    measure_rounding_noise,
 )
 
 ALLOWED = Multipliers(full=2.0, half=3.0)
@@ -114,7 +114,7 @@ def test_a_result_is_as_good_as_itself(seed: int, scale: float) -> None:
 
 def test_many_differences_are_counted() -> None:
     differences = tuple(Difference(f"output {n}", 1, "wrong") for n in range(5))
-    assert list(describe(differences)) == [
+    assert list(describe_differences(differences)) == [
         "output 0, draw 1: wrong",
         "output 1, draw 1: wrong",
         "output 2, draw 1: wrong",
@@ -126,7 +126,7 @@ def test_a_result_that_rounding_decides_excuses_itself_only() -> None:
     chaotic, calm = torch.randn(50), torch.randn(50)
     reference = {"output 0": chaotic.double(), "output 1": calm.double()}
     runs = [{"output 0": torch.randn(50), "output 1": calm * (1 + 1e-6)} for _ in range(3)]
-    noise = rounding_noise(reference, runs)
+    noise = measure_rounding_noise(reference, runs)
     allowed = Multipliers(2.0, 3.0)
     assert value_difference(chaotic, torch.randn(50), reference["output 0"], allowed, noise["output 0"]) is None
     wrong = calm + 0.01 * torch.randn(50)
@@ -137,7 +137,7 @@ def test_a_gradient_that_rounding_decides_excuses_others_a_little() -> None:
     chaotic, calm = torch.randn(50), torch.randn(50)
     reference = {"gradient of a": chaotic.double(), "gradient of b": calm.double()}
     runs = [{"gradient of a": torch.randn(50), "gradient of b": calm * (1 + 1e-6)}]
-    noise = rounding_noise(reference, runs)
+    noise = measure_rounding_noise(reference, runs)
     size = float(calm.square().mean().sqrt())
     assert noise["gradient of b"].mean == pytest.approx(0.02 * size, rel=1e-3)
     allowed = Multipliers(2.0, 3.0)
@@ -188,7 +188,7 @@ def test_an_error_that_rounding_makes_is_one() -> None:
 def test_what_is_small_beside_others_may_be_rounding() -> None:
     exact = drawn(scale=1e-9)
     ours, theirs = drawn(1, scale=1e-8).float(), drawn(2, scale=1e-8).float()
-    sizes = least_sizes({"gradient of a": torch.ones(3), "gradient of b": exact, "output 0": exact})
+    sizes = compute_least_sizes({"gradient of a": torch.ones(3), "gradient of b": exact, "output 0": exact})
     assert sizes == {"gradient of a": 1.0, "gradient of b": 1.0}
     assert value_difference(ours, theirs, exact, ALLOWED, None, sizes["gradient of b"]) is None
     assert value_difference(ours, theirs, exact, ALLOWED) is not None
@@ -205,18 +205,18 @@ def test_what_is_small_beside_others_may_be_rounding() -> None:
 )
 def test_two_runs_are_the_same_but_for_the_order_of_sums(by: float, dtype: torch.dtype, same: bool) -> None:
     first = drawn()
-    assert repeats(first.to(dtype), (first + by * drawn(1)).to(dtype)) is same
-    assert repeats(1e-9 * first.to(dtype), 1e-9 * drawn(1).to(dtype))
+    assert is_repeated(first.to(dtype), (first + by * drawn(1)).to(dtype)) is same
+    assert is_repeated(1e-9 * first.to(dtype), 1e-9 * drawn(1).to(dtype))
 
 
 def test_integers_and_what_is_not_finite_repeat_exactly() -> None:
-    assert repeats(torch.arange(3), torch.arange(3))
-    assert not repeats(torch.arange(3), torch.tensor([0, 1, 3]))
-    assert repeats(torch.tensor([1.0, torch.nan]), torch.tensor([1.0, torch.nan]))
-    assert not repeats(torch.tensor([1.0, torch.nan]), torch.tensor([1.0, torch.inf]))
+    assert is_repeated(torch.arange(3), torch.arange(3))
+    assert not is_repeated(torch.arange(3), torch.tensor([0, 1, 3]))
+    assert is_repeated(torch.tensor([1.0, torch.nan]), torch.tensor([1.0, torch.nan]))
+    assert not is_repeated(torch.tensor([1.0, torch.nan]), torch.tensor([1.0, torch.inf]))
 
 
 def test_what_overflows_by_rounding_excuses_nothing() -> None:
     x = torch.randn(8)
-    found = rounding_noise({"output 0": x.double()}, [{"output 0": torch.full((8,), math.inf)}])
+    found = measure_rounding_noise({"output 0": x.double()}, [{"output 0": torch.full((8,), math.inf)}])
     assert found["output 0"].largest == 0.0

@@ -16,11 +16,11 @@ import pytest
 import torch
 
 from frx_graph.compiler.rewrite_log import RewriteLog
-from frx_graph.support.process_state import process_state_kept
+from frx_graph.support.process_state import preserve_process_state
 from frx_graph.trial_worker.launch import start_arm
-from frx_graph.trial_worker.worker import TrialArm, answer_to
+from frx_graph.trial_worker.worker import TrialArm, handle_request
 from frx_graph.trials.arm_messages import Load, TargetWorkload
-from frx_graph.trials.arm_process import ArmProcess, Limits, raised
+from frx_graph.trials.arm_process import ArmProcess, Limits, make_arm_error
 from frx_graph.trials.executor import Programs, run_trial
 from frx_graph.trials.policy import TrialPolicy
 from frx_graph.trials.trial_run import Gate, TrialRun
@@ -46,10 +46,10 @@ class ArmHere:
         self._arm = TrialArm(log=RewriteLog(), alone=False)
 
     def ask(self, message: Mapping[str, Any], *, seconds: float) -> dict[str, Any]:
-        with process_state_kept():
-            answer = dict(answer_to(self._arm, message))
+        with preserve_process_state():
+            answer = dict(handle_request(self._arm, message))
         if "error" in answer:
-            raise raised(answer)
+            raise make_arm_error(answer)
         return answer
 
     def stop(self) -> None:

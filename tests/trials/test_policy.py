@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from frx_graph.errors import PolicyError
 from frx_graph.records import Risk
-from frx_graph.trials.policy import TUNE_POLICY, TrialPolicy, policy_from_mapping, read_policy
+from frx_graph.trials.policy import TUNE_POLICY, TrialPolicy, parse_policy, read_policy
 
 OTHER_VALUES: dict[str, Any] = {
     "minimum_speedup": 0.05,
@@ -118,9 +118,9 @@ def test_a_policy_that_is_no_text_or_not_there(tmp_path: Path) -> None:
 
 
 def test_a_mapping_is_named_by_where_it_stands() -> None:
-    assert policy_from_mapping({"alpha": 0.01}, "[tool.frx.policy]") == TrialPolicy(alpha=0.01)
+    assert parse_policy({"alpha": 0.01}, "[tool.frx.policy]") == TrialPolicy(alpha=0.01)
     with pytest.raises(PolicyError, match=re.escape("[tool.frx.policy]: unknown key 'alfa' (did you mean 'alpha'?)")):
-        policy_from_mapping({"alfa": 0.01}, "[tool.frx.policy]")
+        parse_policy({"alfa": 0.01}, "[tool.frx.policy]")
 
 
 def test_a_policy_stays_as_it_is() -> None:

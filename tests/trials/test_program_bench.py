@@ -11,7 +11,7 @@ import pytest
 from cuda_programs import HOST, NO_MAIN, launching, needs_nvcc, source, stub_runtime
 
 from frx_graph.errors import EvidenceError
-from frx_graph.measure.machine.device_state import gpu_names
+from frx_graph.measure.machine.device_state import list_gpu_names
 from frx_graph.measure.nvcc import Nvcc, find_nvcc
 from frx_graph.trials.program_bench import BenchOptions, BenchRun, bench_programs
 from frx_graph.trials.program_outputs import Agreement
@@ -139,12 +139,12 @@ int main() {
 
 
 @pytest.mark.cuda
-@pytest.mark.skipif(not gpu_names(), reason="there is no NVIDIA GPU")
+@pytest.mark.skipif(not list_gpu_names(), reason="there is no NVIDIA GPU")
 def test_kernels_of_a_real_gpu(bench: Bench, tmp_path: Path) -> None:
     """Ten launches of ten million cycles: at 0.2 to 4 GHz, 25 to 500 ms; half the cycles are half the time."""
     before = source(tmp_path / "a.cu", f"#define CYCLES 10000000\n{GPU}")
     after = source(tmp_path / "b.cu", f"#define CYCLES 5000000\n{GPU}")
-    found = bench(before, after, gpus=gpu_names(), arch=None, runs=10)
+    found = bench(before, after, gpus=list_gpu_names(), arch=None, runs=10)
     assert found.kernels is not None, found.no_kernel_times
     assert (found.kernels.before.launches, found.kernels.before.timed) == (10, 10)
     assert found.kernels.times.direction is Direction.FASTER

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frx_graph.trials.program_times import Direction, ProgramComparison, compare_programs, program_schedule
+from frx_graph.trials.program_times import Direction, ProgramComparison, compare_programs, make_program_schedule
 from frx_graph.trials.samples import Block, MeasuredQuad
 from frx_graph.trials.schedule import Arm
 
@@ -20,7 +20,7 @@ from frx_graph.trials.schedule import Arm
 def compared(ratio: float, *, runs: int = 20, noise: float = 0.02, seed: int = 0) -> ProgramComparison:
     draw = random.Random(seed)
     quads = []
-    for quad in program_schedule(runs):
+    for quad in make_program_schedule(runs):
         mean = {Arm.BASELINE: 0.01 * ratio, Arm.CANDIDATE: 0.01}
         blocks = [Block(arm, (mean[arm] * math.exp(draw.gauss(0, noise)),)) for arm in quad.arms]
         quads.append(MeasuredQuad(quad, (blocks[0], blocks[1], blocks[2], blocks[3])))
@@ -29,17 +29,17 @@ def compared(ratio: float, *, runs: int = 20, noise: float = 0.02, seed: int = 0
 
 @pytest.mark.parametrize("runs", [4, 20, 50])
 def test_both_run_as_often_and_both_orders_alternate(runs: int) -> None:
-    plan = program_schedule(runs)
+    plan = make_program_schedule(runs)
     assert Counter(arm for quad in plan for arm in quad.arms) == dict.fromkeys(Arm, runs)
     starts = [quad.arms[0] for quad in plan]
     assert all(one != other for one, other in itertools.pairwise(starts))
-    assert plan == program_schedule(runs)
+    assert plan == make_program_schedule(runs)
 
 
 @pytest.mark.parametrize("runs", [0, 2, 5])
 def test_numbers_of_runs_that_make_no_quads(runs: int) -> None:
     with pytest.raises(ValueError, match="runs of each"):
-        program_schedule(runs)
+        make_program_schedule(runs)
 
 
 def test_a_difference_has_its_direction() -> None:

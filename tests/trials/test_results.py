@@ -11,7 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from frx_graph.errors import TrialError
 from frx_graph.trials.numerics import Multipliers
-from frx_graph.trials.results import Program, compare, observe_step, read_result, redrawn, write_result
+from frx_graph.trials.results import Program, compare_results, observe_step, permute_inputs, read_results, write_results
 
 ALLOWED = Multipliers(2.0, 3.0)
 
@@ -80,7 +80,11 @@ def test_an_input_that_is_written_into_is_put_back_and_seen() -> None:
 def test_a_draw_has_the_same_values_in_another_order() -> None:
     x = torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last).requires_grad_()
     tokens, mask = torch.arange(6), torch.tensor([True, False])
-    first, same, other = redrawn((x, tokens, mask), 1), redrawn((x, tokens, mask), 1), redrawn((x, tokens, mask), 2)
+    first, same, other = (
+        permute_inputs((x, tokens, mask), 1),
+        permute_inputs((x, tokens, mask), 1),
+        permute_inputs((x, tokens, mask), 2),
+    )
     assert not torch.equal(first[0], x)
     assert torch.equal(first[0].flatten().sort().values, x.flatten().sort().values)
     assert first[0].stride() == x.stride()
@@ -89,12 +93,12 @@ def test_a_draw_has_the_same_values_in_another_order() -> None:
     assert not torch.equal(first[0], other[0])
     assert first[1] is tokens
     assert first[2] is mask
-    assert redrawn(x, 0) is x
+    assert permute_inputs(x, 0) is x
 
 
 @pytest.mark.parametrize("x", [torch.randn(1, 4).expand(3, 4), torch.randn(4, 4)[:, :2]])
 def test_what_shares_memory_or_has_gaps_is_not_drawn_anew(x: Tensor) -> None:
-    assert redrawn(x, 1) is x
+    assert permute_inputs(x, 1) is x
 
 
 def compared(theirs: Program) -> tuple[list[str], list[str]]:
@@ -102,7 +106,7 @@ def compared(theirs: Program) -> tuple[list[str], list[str]]:
     exact = program(model=Net().double())
     exact = replace(exact, args=(exact.args[0].detach().double().requires_grad_(),))
     results = [observe_step(one, seed=0) for one in (ours, theirs, exact)]
-    found = compare(0, *results, ALLOWED)
+    found = compare_results(0, *results, ALLOWED)
     return [difference.name for difference in found.values], [difference.name for difference in found.forms]
 
 
@@ -112,15 +116,15 @@ def test_the_same_program_does_not_differ() -> None:
 
 def test_how_near_they_are_is_told() -> None:
     results = [observe_step(program(), seed=0) for _ in range(2)]
-    found = compare(0, *results, None, ALLOWED)
+    found = compare_results(0, *results, None, ALLOWED)
     assert (found.placed, found.share) == (len(results[0].forms), 0.0)
     results[1].values["output 0"].mul_(1 + 2e-5)
-    near = compare(0, *results, None, ALLOWED)
+    near = compare_results(0, *results, None, ALLOWED)
     assert near.values == ()
     assert near.share is not None
     assert 0.0 < near.share < 1.0
     results[1].values["output 0"].mul_(2.0)
-    far = compare(0, *results, None, ALLOWED)
+    far = compare_results(0, *results, None, ALLOWED)
     # What is not as good does not count.
     assert [difference.name for difference in far.values] == ["output 0"]
     assert far.share == 0.0
@@ -195,8 +199,8 @@ class Cached(nn.Module):
 def test_a_copy_of_what_the_model_keeps_is_another_memory(name: str) -> None:
     own, same, copied = (Cached(name, copied=copied) for copied in (False, False, True))
     found = [observe_step(Program(one, one, (torch.ones(3),), {}, False), seed=0) for one in (own, same, copied)]
-    assert compare(0, found[0], found[1], None, ALLOWED).forms == ()
-    differing = compare(0, found[0], found[2], None, ALLOWED)
+    assert compare_results(0, found[0], found[1], None, ALLOWED).forms == ()
+    differing = compare_results(0, found[0], found[2], None, ALLOWED)
     assert differing.values == ()
     assert [difference.name for difference in differing.forms] == ["output 0"]
 
@@ -221,9 +225,9 @@ def test_results_travel_through_a_file(tmp_path: Path) -> None:
     results = [observe_step(program(), seed=seed) for seed in range(2)]
     results[1].values["output 0"].mul_(2.0)
     for draw, one in enumerate(results):
-        write_result(tmp_path / "results", draw, one)
+        write_results(tmp_path / "results", draw, one)
     for draw, one in enumerate(results):
-        read = read_result(tmp_path / "results", draw)
+        read = read_results(tmp_path / "results", draw)
         assert read.forms == one.forms
         assert all(torch.equal(read.values[name], value) for name, value in one.values.items())
 
@@ -232,4 +236,4 @@ def test_a_damaged_file_is_said_to_be_one(tmp_path: Path) -> None:
     (tmp_path / "results.0").write_bytes(b"nothing")
     for draw in range(2):
         with pytest.raises(TrialError, match="cannot be read"):
-            read_result(tmp_path / "results", draw)
+            read_results(tmp_path / "results", draw)

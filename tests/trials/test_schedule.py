@@ -11,11 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frx_graph.trials.policy import TrialPolicy
-from frx_graph.trials.protocol import Protocol, protocol
-from frx_graph.trials.schedule import ABBA, BAAB, Arm, next_quad, schedule
+from frx_graph.trials.protocol import Protocol, make_protocol
+from frx_graph.trials.schedule import ABBA, BAAB, Arm, make_schedule, select_next_quad
 
 protocols = st.builds(
-    lambda pairs, quads, seed: replace(protocol(TrialPolicy()), process_pairs=pairs, quads_per_pair=quads, seed=seed),
+    lambda pairs, quads, seed: replace(
+        make_protocol(TrialPolicy()), process_pairs=pairs, quads_per_pair=quads, seed=seed
+    ),
     st.integers(1, 12),
     st.integers(1, 12),
     st.integers(0, 2**32),
@@ -31,7 +33,7 @@ def test_a_quad_cancels_what_drifts_evenly(arms: tuple[Arm, ...]) -> None:
 
 @given(protocols)
 def test_pairs_come_one_after_the_other_and_orders_alternate_within_each(rule: Protocol) -> None:
-    plan = schedule(rule)
+    plan = make_schedule(rule)
     numbers = [(pair, number) for pair in range(rule.process_pairs) for number in range(rule.quads_per_pair)]
     assert [(quad.pair, quad.number) for quad in plan] == numbers
     for one, other in itertools.pairwise(plan):
@@ -40,7 +42,7 @@ def test_pairs_come_one_after_the_other_and_orders_alternate_within_each(rule: P
 
 @given(protocols)
 def test_neither_order_is_favoured(rule: Protocol) -> None:
-    plan = schedule(rule)
+    plan = make_schedule(rule)
     everywhere = Counter(quad.arms for quad in plan)
     first = Counter(quad.arms for quad in plan if quad.number == 0)
     assert abs(everywhere[ABBA] - everywhere[BAAB]) <= 1
@@ -49,26 +51,28 @@ def test_neither_order_is_favoured(rule: Protocol) -> None:
 
 @given(protocols)
 def test_a_seed_has_one_order(rule: Protocol) -> None:
-    assert schedule(rule) == schedule(rule)
+    assert make_schedule(rule) == make_schedule(rule)
 
 
 def test_seeds_have_different_orders() -> None:
-    rule = protocol(TrialPolicy())
-    starts = {tuple(quad.arms for quad in schedule(replace(rule, seed=seed)) if quad.number == 0) for seed in range(50)}
+    rule = make_protocol(TrialPolicy())
+    starts = {
+        tuple(quad.arms for quad in make_schedule(replace(rule, seed=seed)) if quad.number == 0) for seed in range(50)
+    }
     assert len(starts) > 10  # of the 20 in which one arm begins three of five pairs, or two
 
 
 def test_a_void_quad_is_run_again_and_not_for_ever() -> None:
-    plan = schedule(protocol(TrialPolicy()))
-    assert next_quad(plan, [], 2) == plan[0]
-    assert next_quad(plan, [False], 2) == plan[1]
-    assert next_quad(plan, [False, True], 2) == plan[1]
-    assert next_quad(plan, [False, True, True], 2) == plan[1]
-    assert next_quad(plan, [False, True, True, True], 2) is None
-    assert next_quad(plan, [False, True, True, False], 2) == plan[2]
+    plan = make_schedule(make_protocol(TrialPolicy()))
+    assert select_next_quad(plan, [], 2) == plan[0]
+    assert select_next_quad(plan, [False], 2) == plan[1]
+    assert select_next_quad(plan, [False, True], 2) == plan[1]
+    assert select_next_quad(plan, [False, True, True], 2) == plan[1]
+    assert select_next_quad(plan, [False, True, True, True], 2) is None
+    assert select_next_quad(plan, [False, True, True, False], 2) == plan[2]
 
 
 def test_a_measured_plan_is_done() -> None:
-    plan = schedule(protocol(TrialPolicy()))
-    assert next_quad(plan, [False] * (len(plan) - 1), 0) == plan[-1]
-    assert next_quad(plan, [False] * len(plan), 0) is None
+    plan = make_schedule(make_protocol(TrialPolicy()))
+    assert select_next_quad(plan, [False] * (len(plan) - 1), 0) == plan[-1]
+    assert select_next_quad(plan, [False] * len(plan), 0) is None

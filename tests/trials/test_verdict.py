@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frx_graph.trials.policy import TUNE_POLICY, TrialPolicy
-from frx_graph.trials.protocol import Protocol, protocol
+from frx_graph.trials.protocol import Protocol, make_protocol
 from frx_graph.trials.samples import Block, Cause, Disturbance, MeasuredQuad
-from frx_graph.trials.schedule import Arm, Quad, schedule
-from frx_graph.trials.verdict import Outcome, early_verdict, final_verdict
+from frx_graph.trials.schedule import Arm, Quad, make_schedule
+from frx_graph.trials.verdict import Outcome, decide_early, decide_finally
 
-DEFAULT = protocol(TrialPolicy())
-TUNE = protocol(TUNE_POLICY)
+DEFAULT = make_protocol(TrialPolicy())
+TUNE = make_protocol(TUNE_POLICY)
 LOADED = Disturbance(Cause.LOADED, "others had 1.2 of 2 processors")
 
 
@@ -31,7 +31,7 @@ def run(quad: Quad, ratio: float, disturbance: Disturbance | None = None, unit: 
 
 def trial(rule: Protocol, ratios: Sequence[float], unit: float = 1.0) -> list[MeasuredQuad]:
     """The first quads of a schedule, with these ratios."""
-    return [run(quad, ratio, unit=unit) for quad, ratio in zip(schedule(rule), ratios, strict=False)]
+    return [run(quad, ratio, unit=unit) for quad, ratio in zip(make_schedule(rule), ratios, strict=False)]
 
 
 def by_pair(rule: Protocol, *ratios: float) -> list[float]:
@@ -78,13 +78,13 @@ def alternating(rule: Protocol, one: float, other: float) -> list[float]:
             "12.0 % faster (+12.0 to +12.0 %): the 3 % asked for is reached, and all 6 process pairs agree",
         ),
         (
-            protocol(TrialPolicy(), in_process=True),
+            make_protocol(TrialPolicy(), in_process=True),
             by_pair(DEFAULT, *[1.15] * 6),
             Outcome.PROMOTE,
             "15.0 % faster (+15.0 to +15.0 %): the 13 % asked for is reached, in one process",
         ),
         (
-            protocol(TrialPolicy(), in_process=True),
+            make_protocol(TrialPolicy(), in_process=True),
             by_pair(DEFAULT, *[1.12] * 6),
             Outcome.EQUIVALENT,
             "12.0 % faster (+12.0 to +12.0 %): no difference of 13 % or more",
@@ -92,7 +92,7 @@ def alternating(rule: Protocol, one: float, other: float) -> list[float]:
     ],
 )
 def test_even_quads_and_their_words(rule: Protocol, ratios: list[float], outcome: Outcome, reason: str) -> None:
-    verdict = final_verdict(trial(rule, ratios), rule)
+    verdict = decide_finally(trial(rule, ratios), rule)
     assert (verdict.outcome, verdict.reason, verdict.early) == (outcome, reason, False)
 
 
@@ -111,14 +111,14 @@ def test_even_quads_and_their_words(rule: Protocol, ratios: list[float], outcome
     ],
 )
 def test_uneven_quads(ratios: list[float], outcome: Outcome, ending: str) -> None:
-    verdict = final_verdict(trial(DEFAULT, ratios), DEFAULT)
+    verdict = decide_finally(trial(DEFAULT, ratios), DEFAULT)
     assert (verdict.outcome, verdict.reason.partition(": ")[2]) == (outcome, ending)
 
 
 def test_pairs_need_to_agree_as_far_as_the_policy_says() -> None:
     near, nearer, against = (by_pair(TUNE, 1.13, 1.12, 1.14, last, 1.12, 1.12) for last in (1.05, 1.03, 0.999))
     whole, half = replace(TUNE, agreement=TUNE.minimum), replace(TUNE, agreement=TUNE.minimum / 2)
-    outcomes = [[final_verdict(trial(TUNE, ratios), rule).outcome for rule in (whole, half, TUNE)]
+    outcomes = [[decide_finally(trial(TUNE, ratios), rule).outcome for rule in (whole, half, TUNE)]
                 for ratios in (near, nearer, against)]  # fmt: skip
     promoted, not_yet = Outcome.PROMOTE, Outcome.INCONCLUSIVE
     assert outcomes == [[not_yet, promoted, promoted], [not_yet, not_yet, promoted], [not_yet] * 3]
@@ -127,16 +127,16 @@ def test_pairs_need_to_agree_as_far_as_the_policy_says() -> None:
 def test_pairs_that_differ_more_than_was_assumed_are_not_believed_though_they_all_agree() -> None:
     # Half of the processes 30 % slower than others, and each pair in favour of the candidate: some by chance.
     wide = by_pair(DEFAULT, 1.32, 1.10, 1.06, 1.27, 1.10, 1.06)
-    verdict = final_verdict(trial(DEFAULT, wide), DEFAULT)
+    verdict = decide_finally(trial(DEFAULT, wide), DEFAULT)
     assert verdict.outcome is Outcome.INCONCLUSIVE
     assert "the process pairs (+32.0, +10.0, +6.0, +27.0, +10.0, +6.0 %) are too few, or differ" in verdict.reason
     narrow = by_pair(DEFAULT, 1.32, 1.20, 1.22, 1.27, 1.25, 1.24)
-    assert final_verdict(trial(DEFAULT, narrow), DEFAULT).outcome is Outcome.PROMOTE
+    assert decide_finally(trial(DEFAULT, narrow), DEFAULT).outcome is Outcome.PROMOTE
 
 
 def test_figures_of_a_verdict() -> None:
     ratios = by_pair(TUNE, 1.10, 1.20, 1.30, 1.10, 1.20, 1.30)
-    stats = final_verdict([run(schedule(TUNE)[0], 9.0, LOADED), *trial(TUNE, ratios)], TUNE).statistics
+    stats = decide_finally([run(make_schedule(TUNE)[0], 9.0, LOADED), *trial(TUNE, ratios)], TUNE).statistics
     assert stats is not None
     assert stats.ratio_median == pytest.approx(1.20)
     assert stats.pair_medians == pytest.approx((1.10, 1.20, 1.30) * 2)
@@ -145,26 +145,26 @@ def test_figures_of_a_verdict() -> None:
 
 
 def test_a_trial_that_could_not_measure_enough_is_inconclusive() -> None:
-    plan = schedule(DEFAULT)
+    plan = make_schedule(DEFAULT)
     voids = [run(plan[20], 2.0, LOADED) for _ in range(15)]
-    verdict = final_verdict([*trial(DEFAULT, [2.0] * 20), *voids], DEFAULT)
+    verdict = decide_finally([*trial(DEFAULT, [2.0] * 20), *voids], DEFAULT)
     assert verdict.outcome is Outcome.INCONCLUSIVE
     assert verdict.reason == "only 20 of 36 quads were measured, 15 were void (blocks: loaded 15)"
     assert verdict.statistics is not None
     assert verdict.statistics.ratio_median == pytest.approx(2.0)
-    assert final_verdict(trial(DEFAULT, [2.0]), DEFAULT).reason == "only 1 of 36 quads were measured"
+    assert decide_finally(trial(DEFAULT, [2.0]), DEFAULT).reason == "only 1 of 36 quads were measured"
 
 
 def test_two_quads_that_are_far_apart_bound_nothing() -> None:
     # On a busy machine a step of a tenth of a millisecond may take 20 ms: cut short then, nothing is known, nor wrong.
-    stats = final_verdict(trial(DEFAULT, [math.exp(2.0), math.exp(-2.0)]), DEFAULT).statistics
+    stats = decide_finally(trial(DEFAULT, [math.exp(2.0), math.exp(-2.0)]), DEFAULT).statistics
     assert stats is not None
     assert (stats.ci_low, stats.ci_high) == (0.0, math.inf)
     assert stats.ratio_median == pytest.approx(1.0)
 
 
 def test_a_trial_without_measurements_has_no_figures() -> None:
-    verdict = final_verdict([], DEFAULT)
+    verdict = decide_finally([], DEFAULT)
     assert (verdict.outcome, verdict.statistics) == (Outcome.INCONCLUSIVE, None)
 
 
@@ -174,10 +174,10 @@ def count(rule: Protocol, pairs: int) -> int:
 
 
 def test_no_evidence_in_one_pair_of_processes_ends_a_trial() -> None:
-    assert early_verdict(trial(DEFAULT, [0.3] * DEFAULT.quads_per_pair), DEFAULT) is None
+    assert decide_early(trial(DEFAULT, [0.3] * DEFAULT.quads_per_pair), DEFAULT) is None
     many = replace(DEFAULT, quads_per_pair=20)
-    assert early_verdict(trial(many, [0.3] * 20), many) is None
-    assert early_verdict(trial(many, [0.3] * 21), many) is not None
+    assert decide_early(trial(many, [0.3] * 20), many) is None
+    assert decide_early(trial(many, [0.3] * 21), many) is not None
 
 
 @pytest.mark.parametrize(
@@ -185,15 +185,15 @@ def test_no_evidence_in_one_pair_of_processes_ends_a_trial() -> None:
     [(1.0, Outcome.EQUIVALENT, "no difference of 3 % or more"), (0.95, Outcome.REJECT, "slower")],
 )
 def test_even_quads_end_a_trial_early_without_promotion(ratio: float, outcome: Outcome, ending: str) -> None:
-    verdict = early_verdict(trial(DEFAULT, [ratio] * 8), DEFAULT)
+    verdict = decide_early(trial(DEFAULT, [ratio] * 8), DEFAULT)
     assert verdict is not None
     assert (verdict.outcome, verdict.reason.partition(": ")[2], verdict.early) == (outcome, ending, True)
 
 
 def test_a_gain_is_promoted_early_in_the_last_of_the_process_pairs_only() -> None:
     last = count(DEFAULT, 5)
-    assert early_verdict(trial(DEFAULT, [3.0] * (last - 1)), DEFAULT) is None
-    verdict = early_verdict(trial(DEFAULT, [3.0] * last), DEFAULT)
+    assert decide_early(trial(DEFAULT, [3.0] * (last - 1)), DEFAULT) is None
+    verdict = decide_early(trial(DEFAULT, [3.0] * last), DEFAULT)
     assert verdict is not None
     assert (verdict.outcome, verdict.early) == (Outcome.PROMOTE, True)
     assert verdict.reason.endswith("the 3 % asked for is reached, and all 6 process pairs agree")
@@ -202,30 +202,30 @@ def test_a_gain_is_promoted_early_in_the_last_of_the_process_pairs_only() -> Non
 def test_a_gain_that_process_bias_could_explain_is_not_promoted() -> None:
     # Six pairs that show the same may be off by 5.21 * 2 % / sqrt(6 * 6) = 1.7 %.
     tiny = replace(DEFAULT, minimum=0.0, agreement=0.0)
-    assert early_verdict(trial(tiny, [1.017] * count(tiny, 5)), tiny) is None
-    assert early_verdict(trial(tiny, [1.018] * count(tiny, 5)), tiny) is not None
+    assert decide_early(trial(tiny, [1.017] * count(tiny, 5)), tiny) is None
+    assert decide_early(trial(tiny, [1.018] * count(tiny, 5)), tiny) is not None
     trusting = replace(tiny, process_bias=0.0)
-    assert early_verdict(trial(trusting, [1.017] * count(tiny, 5)), trusting) is not None
+    assert decide_early(trial(trusting, [1.017] * count(tiny, 5)), trusting) is not None
 
 
 def test_pairs_that_disagree_do_not_end_a_trial_by_promotion() -> None:
     ratios = [1.5] * (count(DEFAULT, 5) - 1) + [1.01] * DEFAULT.quads_per_pair
-    assert all(early_verdict(trial(DEFAULT, ratios[:number]), DEFAULT) is None for number in range(37))
+    assert all(decide_early(trial(DEFAULT, ratios[:number]), DEFAULT) is None for number in range(37))
 
 
 def test_one_of_twelve_candidates_needs_more_evidence() -> None:
-    dozen = protocol(TrialPolicy(), candidates=12)
-    assert early_verdict(trial(dozen, [0.5] * 8), dozen) is None
-    assert early_verdict(trial(dozen, [0.5] * 9), dozen) is not None
+    dozen = make_protocol(TrialPolicy(), candidates=12)
+    assert decide_early(trial(dozen, [0.5] * 8), dozen) is None
+    assert decide_early(trial(dozen, [0.5] * 9), dozen) is not None
     noisy = alternating(DEFAULT, 0.16, 0.04)
     lenient = replace(DEFAULT, agreement=0.0)
-    assert final_verdict(trial(DEFAULT, noisy), lenient).outcome is Outcome.PROMOTE
-    assert final_verdict(trial(DEFAULT, noisy), replace(lenient, alpha=1e-7)).outcome is Outcome.INCONCLUSIVE
+    assert decide_finally(trial(DEFAULT, noisy), lenient).outcome is Outcome.PROMOTE
+    assert decide_finally(trial(DEFAULT, noisy), replace(lenient, alpha=1e-7)).outcome is Outcome.INCONCLUSIVE
 
 
 def test_one_process_may_end_early_by_itself() -> None:
-    rule = protocol(TrialPolicy(), in_process=True)
-    verdict = early_verdict(trial(rule, [1.5] * 8), rule)
+    rule = make_protocol(TrialPolicy(), in_process=True)
+    verdict = decide_early(trial(rule, [1.5] * 8), rule)
     assert verdict is not None
     assert verdict.outcome is Outcome.PROMOTE
 
@@ -236,7 +236,7 @@ log_ratios = st.lists(st.floats(-0.1, 0.3), min_size=TUNE.quads, max_size=TUNE.q
 @given(log_ratios, st.floats(0, 0.5))
 def test_a_larger_gain_is_not_judged_worse(logs: list[float], more: float) -> None:
     before, after = (
-        final_verdict(trial(TUNE, [math.exp(log + extra) for log in logs]), TUNE) for extra in (0.0, more + 1e-9)
+        decide_finally(trial(TUNE, [math.exp(log + extra) for log in logs]), TUNE) for extra in (0.0, more + 1e-9)
     )
     assert before.outcome is not Outcome.PROMOTE or after.outcome is Outcome.PROMOTE
     assert after.outcome is not Outcome.REJECT or before.outcome is not Outcome.PROMOTE
@@ -244,14 +244,14 @@ def test_a_larger_gain_is_not_judged_worse(logs: list[float], more: float) -> No
 
 @given(log_ratios)
 def test_a_candidate_and_its_baseline_are_not_both_promoted(logs: list[float]) -> None:
-    outcomes = [final_verdict(trial(TUNE, [math.exp(sign * log) for log in logs]), TUNE).outcome for sign in (1, -1)]
+    outcomes = [decide_finally(trial(TUNE, [math.exp(sign * log) for log in logs]), TUNE).outcome for sign in (1, -1)]
     assert outcomes.count(Outcome.PROMOTE) <= 1
 
 
 @given(log_ratios, st.sampled_from([1e-6, 2.0**-10, 1e3]))
 def test_the_unit_of_time_changes_no_verdict(logs: list[float], unit: float) -> None:
     ratios = [math.exp(log) for log in logs]
-    one, other = (final_verdict(trial(TUNE, ratios, unit=unit), TUNE) for unit in (1.0, unit))
+    one, other = (decide_finally(trial(TUNE, ratios, unit=unit), TUNE) for unit in (1.0, unit))
     assert one.statistics and other.statistics
     assert one.outcome is other.outcome
     assert one.statistics.ratio_median == pytest.approx(other.statistics.ratio_median)
@@ -261,11 +261,11 @@ def test_the_unit_of_time_changes_no_verdict(logs: list[float], unit: float) -> 
 def test_where_void_quads_stand_and_what_they_measured_changes_nothing(logs: list[float], seed: int) -> None:
     draw = random.Random(seed)
     measured = trial(TUNE, [math.exp(log) for log in logs])
-    voids = [run(quad, draw.uniform(0.1, 10), LOADED) for quad in schedule(TUNE)[:5]]
+    voids = [run(quad, draw.uniform(0.1, 10), LOADED) for quad in make_schedule(TUNE)[:5]]
     mixed = list(measured)
     for void in voids:
         mixed.insert(draw.randrange(len(mixed) + 1), void)
-    assert final_verdict(mixed, TUNE) == final_verdict([*voids, *measured], TUNE)
+    assert decide_finally(mixed, TUNE) == decide_finally([*voids, *measured], TUNE)
     part = [quad for quad in mixed if quad.void or quad.quad.pair < 2]
-    assert early_verdict(part, TUNE) == early_verdict([*voids, *measured[:12]], TUNE)
-    assert final_verdict(mixed, TUNE).outcome is final_verdict(measured, TUNE).outcome
+    assert decide_early(part, TUNE) == decide_early([*voids, *measured[:12]], TUNE)
+    assert decide_finally(mixed, TUNE).outcome is decide_finally(measured, TUNE).outcome

@@ -13,7 +13,7 @@ import pytest
 import torch
 from unproved_promotions import everything_made
 
-from frx_graph.support.supervisor.process import package_pythonpath
+from frx_graph.support.supervisor.process import extend_pythonpath
 from frx_graph.trial_worker.launch import start_arm
 from frx_graph.trials.arm_messages import Load, TargetWorkload
 from frx_graph.trials.arm_process import ArmProcess, Limits
@@ -50,7 +50,7 @@ def tried(inner: str, fault: str | None, cache: Path) -> TrialRun:
         if fault is None:
             return start_arm(limits)
         # What it compiles must be found by nobody else.
-        environment = {**package_pythonpath(), "TORCHINDUCTOR_CACHE_DIR": str(cache)}
+        environment = {**extend_pythonpath(), "TORCHINDUCTOR_CACHE_DIR": str(cache)}
         return ArmProcess([sys.executable, str(ARM), fault], limits=limits, environment=environment)
 
     return run_trial(Programs(base, replace(base, candidates=candidates)), POLICY, start, pause=lambda _: None)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 import frx_graph
 from frx_graph.errors import OptionError
-from frx_graph.freezing.weight_guard import WeightWatch
+from frx_graph.freezing.weight_guard import WeightGuard
 from frx_graph.trials.policy import TrialPolicy
 from frx_graph.wrapper import frozen_model
 
@@ -174,8 +174,8 @@ def test_freezing_stops_at_the_third_change(monkeypatch: pytest.MonkeyPatch) -> 
         frozen.append(args)
         return frozen_backend(*args, **how)
 
-    frozen_backend = frozen_model.frozen_backend
-    monkeypatch.setattr(frozen_model, "frozen_backend", counted)
+    frozen_backend = frozen_model.make_frozen_backend
+    monkeypatch.setattr(frozen_model, "make_frozen_backend", counted)
     model = network()
     compiled = frx_graph.compile(model, options={"inner": "eager", "plan": "all", "freeze": True})
     with torch.no_grad(), warnings.catch_warnings(record=True) as caught:
@@ -190,7 +190,7 @@ def test_freezing_stops_at_the_third_change(monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.integration
 def test_a_model_in_train_mode_is_not_frozen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(frozen_model, "frozen_backend", lambda *_, **__: pytest.fail("it was frozen"))
+    monkeypatch.setattr(frozen_model, "make_frozen_backend", lambda *_, **__: pytest.fail("it was frozen"))
     model = network().train()
     compiled = frx_graph.compile(model, options={"inner": "eager", "plan": "all", "freeze": True})
     with torch.no_grad():
@@ -275,14 +275,14 @@ def _in_threads(program: Callable[[], object], count: int) -> list[BaseException
 
 
 def test_threads_that_come_first_freeze_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[WeightWatch] = []
+    made: list[WeightGuard] = []
 
-    def slow(model: nn.Module) -> WeightWatch:
+    def slow(model: nn.Module) -> WeightGuard:
         time.sleep(0.1)
-        made.append(WeightWatch(model))
+        made.append(WeightGuard(model))
         return made[-1]
 
-    monkeypatch.setattr(frozen_model, "WeightWatch", slow)
+    monkeypatch.setattr(frozen_model, "WeightGuard", slow)
     model = network()
     compiled = frx_graph.compile(model, options={"inner": "eager", "plan": "all", "freeze": True})
 
@@ -411,7 +411,7 @@ def test_what_a_program_does_once_keeps_nothing_from_being_frozen(
         for _ in range(2):
             expected = compiled(IMAGE)
         # A write that the watch does not see shows where a constant is read.
-        monkeypatch.setattr("frx_graph.freezing.weight_guard.WeightWatch.unchanged", lambda _self: True)
+        monkeypatch.setattr("frx_graph.freezing.weight_guard.WeightGuard.is_unchanged", lambda _self: True)
         model.layers[0].weight.mul_(2)
         torch.testing.assert_close(compiled(IMAGE), expected)
 

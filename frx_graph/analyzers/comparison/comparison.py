@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from frx_graph.analyzers.comparison.matching import FindingChange
-from frx_graph.analyzers.comparison.measured_time import measured_time
-from frx_graph.analyzers.comparison.ncu_diff import NcuDiff, match_measured, ncu_diff
-from frx_graph.analyzers.comparison.scorecard import Dimension, Verdict, scorecard, verdict
-from frx_graph.analyzers.comparison.static_diff import PtxDiff, SourceDiff, ptx_diff, source_diff
-from frx_graph.analyzers.comparison.tradeoffs import Tradeoff, tradeoffs
+from frx_graph.analyzers.comparison.measured_time import compare_times
+from frx_graph.analyzers.comparison.ncu_diff import NcuDiff, compare_ncu, match_measured
+from frx_graph.analyzers.comparison.scorecard import Dimension, Verdict, decide_verdict, score_dimensions
+from frx_graph.analyzers.comparison.static_diff import PtxDiff, SourceDiff, compare_ptx_files, compare_sources
+from frx_graph.analyzers.comparison.tradeoffs import Tradeoff, find_tradeoffs
 from frx_graph.analyzers.layers import Layers
 from frx_graph.analyzers.reconcile.reconciliation import Reconciliation, reconcile
 
@@ -53,14 +53,14 @@ class Comparison:
 def compare_layers(a: Layers, b: Layers, label_a: str, label_b: str, *, whole_runs: bool = False) -> Comparison:
     """Compare the layers that both have. `whole_runs`: every kernel of a run of each program was measured. Swapping the
     sides swaps the results."""
-    source = None if a.source is None or b.source is None else source_diff(a.source, b.source)
-    ptx = None if a.ptx is None or b.ptx is None else ptx_diff(a.ptx, b.ptx)
+    source = None if a.source is None or b.source is None else compare_sources(a.source, b.source)
+    ptx = None if a.ptx is None or b.ptx is None else compare_ptx_files(a.ptx, b.ptx)
     ncu, time = None, None
     if a.ncu is not None and b.ncu is not None:
         matching = match_measured(a.ncu, b.ncu)
-        ncu, time = ncu_diff(a.ncu, b.ncu, matching), measured_time(matching, whole_runs=whole_runs)
-    dimensions = scorecard(a, b, whole_runs=whole_runs)
-    said = verdict(dimensions, time)
+        ncu, time = compare_ncu(a.ncu, b.ncu, matching), compare_times(matching, whole_runs=whole_runs)
+    dimensions = score_dimensions(a, b, whole_runs=whole_runs)
+    said = decide_verdict(dimensions, time)
     return Comparison(
         label_a=label_a,
         label_b=label_b,
@@ -71,7 +71,7 @@ def compare_layers(a: Layers, b: Layers, label_a: str, label_b: str, *, whole_ru
         ncu=ncu,
         scorecard=dimensions,
         verdict=said,
-        tradeoffs=tradeoffs(said, dimensions, source, ptx, ncu),
+        tradeoffs=find_tradeoffs(said, dimensions, source, ptx, ncu),
         causes_a=reconcile(a),
         causes_b=reconcile(b),
     )

@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar
 
-from frx_graph.evidence.kernel_signature import kernel_signature
+from frx_graph.evidence.kernel_signature import parse_kernel_signature
 
 
 class Winner(enum.StrEnum):
@@ -40,7 +40,7 @@ class Change:
         return None if self.a is None or self.b is None else self.b - self.a
 
 
-def less_is_better(a: float | None, b: float | None, band: float) -> Winner:
+def pick_lesser(a: float | None, b: float | None, band: float) -> Winner:
     """Return the side with less of it; a tie if they are within `band` of the larger, 0..1."""
     if a is None or b is None:
         return Winner.UNKNOWN
@@ -99,20 +99,20 @@ def match_kernels(
     pairs: dict[int, Pair[T]] = {}
 
     def pair(key: Callable[[T], Hashable], by: MatchedBy) -> None:
-        ours, theirs = _unique(left, key), _unique(right, key)
+        ours, theirs = _find_unique(left, key), _find_unique(right, key)
         for same in ours.keys() & theirs.keys():
             i, j = ours[same], theirs[same]
             pairs[i] = Pair(left.pop(i), right.pop(j), by)
 
     pair(lambda kernel: (name(kernel), place(kernel)), MatchedBy.NAME)
     pair(name, MatchedBy.NAME)
-    pair(lambda kernel: kernel_signature(name(kernel)).function, MatchedBy.BASE_NAME)
+    pair(lambda kernel: parse_kernel_signature(name(kernel)).function, MatchedBy.BASE_NAME)
     if len(a) == len(b) == 1:
         pair(lambda _: None, MatchedBy.ONLY_KERNEL)
     return Matching(tuple(pairs[i] for i in sorted(pairs)), tuple(left.values()), tuple(right.values()))
 
 
-def _unique(kernels: dict[int, T], key: Callable[[T], Hashable]) -> dict[Hashable, int]:
+def _find_unique(kernels: dict[int, T], key: Callable[[T], Hashable]) -> dict[Hashable, int]:
     found: dict[Hashable, int | None] = {}
     for number, kernel in kernels.items():
         of = key(kernel)
@@ -132,7 +132,7 @@ class KnownKernel:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class KernelFinding:
     """A finding of a kernel. `defect`: it is surely worse to have it."""
 
     code: str
@@ -164,13 +164,13 @@ class FindingChange:
         return self.defect and self.b > self.a
 
 
-def finding_changes(
-    layer: Layer, matching: Matching[KnownKernel], a: Iterable[Found], b: Iterable[Found]
+def compare_findings(
+    layer: Layer, matching: Matching[KnownKernel], a: Iterable[KernelFinding], b: Iterable[KernelFinding]
 ) -> tuple[FindingChange, ...]:
     """Return the findings whose counts differ. Kernels without a counterpart count together: a finding that moved from
     one to another has not changed."""
-    ours = _counted(a, [pair.a for pair in matching.pairs], matching.only_a)
-    theirs = _counted(b, [pair.b for pair in matching.pairs], matching.only_b)
+    ours = _count_findings(a, [pair.a for pair in matching.pairs], matching.only_a)
+    theirs = _count_findings(b, [pair.b for pair in matching.pairs], matching.only_b)
     changes = []
     for key in ours.keys() | theirs.keys():
         if ours[key] == theirs[key]:
@@ -179,33 +179,33 @@ def finding_changes(
         pair = None if place is None else matching.pairs[place]
         names = (None, None) if pair is None else (pair.a, pair.b)
         changes.append(FindingChange(layer, code, names[0], names[1], ours[key], theirs[key], defect))
-    return tuple(sorted(changes, key=_order))
+    return tuple(sorted(changes, key=_sort_change))
 
 
-def _order(change: FindingChange) -> tuple[str, bool, list[tuple[str, str]]]:
+def _sort_change(change: FindingChange) -> tuple[str, bool, list[tuple[str, str]]]:
     """Order changes alike from either side."""
     kernels = (one or KnownKernel("") for one in (change.kernel_a, change.kernel_b))
     return change.code, change.defect, sorted((one.name, one.device or "") for one in kernels)
 
 
-def _counted(
-    found: Iterable[Found], paired: Sequence[KnownKernel], others: Sequence[KnownKernel]
+def _count_findings(
+    found: Iterable[KernelFinding], paired: Sequence[KnownKernel], others: Sequence[KnownKernel]
 ) -> Counter[tuple[int | None, str, bool]]:
-    places = _places(paired, others)
-    return Counter((_place(places, one.kernel), one.code, one.defect) for one in found)
+    places = _index_places(paired, others)
+    return Counter((_look_up_place(places, one.kernel), one.code, one.defect) for one in found)
 
 
-def _places(paired: Sequence[KnownKernel], others: Sequence[KnownKernel]) -> Mapping[KnownKernel, int | None]:
+def _index_places(paired: Sequence[KnownKernel], others: Sequence[KnownKernel]) -> Mapping[KnownKernel, int | None]:
     """Map each kernel to its pair, and each base name that only one kernel has."""
     exact: dict[KnownKernel, int | None] = dict.fromkeys(others)
     exact.update((kernel, place) for place, kernel in enumerate(paired))
     bases: dict[KnownKernel, int | None] = {}
     for kernel, place in exact.items():
-        base = KnownKernel(kernel_signature(kernel.name).function)
+        base = KnownKernel(parse_kernel_signature(kernel.name).function)
         bases[base] = None if base in bases else place
     return {**bases, **exact}
 
 
-def _place(places: Mapping[KnownKernel, int | None], kernel: KnownKernel) -> int | None:
+def _look_up_place(places: Mapping[KnownKernel, int | None], kernel: KnownKernel) -> int | None:
     """Look a kernel up; the name of a launch has template arguments, `scale<float>`, that of the kernel has none."""
-    return places[kernel] if kernel in places else places.get(KnownKernel(kernel_signature(kernel.name).function))
+    return places[kernel] if kernel in places else places.get(KnownKernel(parse_kernel_signature(kernel.name).function))

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from frx_graph.analyzers.comparison.matching import Matching, Winner, less_is_better
+from frx_graph.analyzers.comparison.matching import Matching, Winner, pick_lesser
 from frx_graph.analyzers.kernels.kernel_totals import KernelSummary
 
 TIME_BAND = 0.02
@@ -28,7 +28,7 @@ class Reading:
     @property
     def winner(self) -> Winner:
         """Return the faster side."""
-        return less_is_better(self.a, self.b, TIME_BAND)
+        return pick_lesser(self.a, self.b, TIME_BAND)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,15 +46,15 @@ class MeasuredTime:
         return not self.gpus_a or not self.gpus_b or self.gpus_a == self.gpus_b
 
 
-def measured_time(matching: Matching[KernelSummary], *, whole_runs: bool) -> MeasuredTime | None:
+def compare_times(matching: Matching[KernelSummary], *, whole_runs: bool) -> MeasuredTime | None:
     """Return the faster side, or None without times of both. `whole_runs`: both sides have every kernel of a run, so
     all of them together are the same work."""
-    readings = tuple(reading for reading in _readings(matching, whole_runs) if reading.a > 0 and reading.b > 0)
+    readings = tuple(reading for reading in _read_times(matching, whole_runs) if reading.a > 0 and reading.b > 0)
     if not readings:
         return None
     ours = [pair.a for pair in matching.pairs] + list(matching.only_a)
     theirs = [pair.b for pair in matching.pairs] + list(matching.only_b)
-    gpus = _gpus(ours, theirs)
+    gpus = _name_gpus(ours, theirs)
     found = MeasuredTime(Winner.UNKNOWN, readings, *gpus)
     winners = {reading.winner for reading in readings}
     if len(winners) > 1 or not found.same_gpus:
@@ -62,15 +62,15 @@ def measured_time(matching: Matching[KernelSummary], *, whole_runs: bool) -> Mea
     return MeasuredTime(winners.pop(), readings, *gpus)
 
 
-def _readings(matching: Matching[KernelSummary], whole_runs: bool) -> Iterator[Reading]:
+def _read_times(matching: Matching[KernelSummary], whole_runs: bool) -> Iterator[Reading]:
     pairs = matching.pairs
-    total_a = _seconds([*(pair.a for pair in pairs), *matching.only_a])
-    total_b = _seconds([*(pair.b for pair in pairs), *matching.only_b])
+    total_a = _sum_seconds([*(pair.a for pair in pairs), *matching.only_a])
+    total_b = _sum_seconds([*(pair.b for pair in pairs), *matching.only_b])
     if (whole_runs or pairs) and total_a is not None and total_b is not None:
         yield Reading("all kernels", total_a, total_b)
     if whole_runs:
         return
-    paired_a, paired_b = _seconds(pair.a for pair in pairs), _seconds(pair.b for pair in pairs)
+    paired_a, paired_b = _sum_seconds(pair.a for pair in pairs), _sum_seconds(pair.b for pair in pairs)
     if paired_a is None or paired_b is None:
         return
     if not matching.complete:
@@ -84,13 +84,13 @@ def _readings(matching: Matching[KernelSummary], whole_runs: bool) -> Iterator[R
         )
 
 
-def _seconds(kernels: Iterable[KernelSummary]) -> float | None:
+def _sum_seconds(kernels: Iterable[KernelSummary]) -> float | None:
     found = [kernel.seconds for kernel in kernels]
     known = [seconds for seconds in found if seconds is not None]
     return math.fsum(known) if found and len(known) == len(found) else None
 
 
-def _gpus(a: Iterable[KernelSummary], b: Iterable[KernelSummary]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _name_gpus(a: Iterable[KernelSummary], b: Iterable[KernelSummary]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Name the GPUs, or else their compute capabilities, as far as both sides have them."""
     ours, theirs = list(a), list(b)
     names = [sorted({kernel.device_name for kernel in side if kernel.device_name}) for side in (ours, theirs)]

@@ -9,23 +9,23 @@ from dataclasses import dataclass
 from frx_graph.analyzers.comparison.matching import (
     Change,
     FindingChange,
-    Found,
+    KernelFinding,
     KnownKernel,
     MatchedBy,
     Matching,
     Pair,
     Winner,
-    finding_changes,
-    less_is_better,
+    compare_findings,
     match_kernels,
+    pick_lesser,
 )
 from frx_graph.analyzers.comparison.measured_time import TIME_BAND
 from frx_graph.analyzers.kernels.analysis import LabelledKernel
-from frx_graph.analyzers.kernels.gpu_view import dram_bytes
+from frx_graph.analyzers.kernels.gpu_view import count_dram_bytes
 from frx_graph.analyzers.kernels.kernel_totals import KernelSummary
 from frx_graph.analyzers.kernels.labels import INSUFFICIENT
-from frx_graph.analyzers.kernels.metric_levels import measured_values
-from frx_graph.analyzers.kernels.speed_of_light import Bound, speed_of_light, warp_stalls
+from frx_graph.analyzers.kernels.metric_levels import add_derived_values
+from frx_graph.analyzers.kernels.speed_of_light import Bound, compute_warp_stalls, judge_speed_of_light
 from frx_graph.analyzers.layers import NcuLayer
 
 _DESCRIPTIVE = frozenset({INSUFFICIENT, "memory_bandwidth_bound"})
@@ -77,10 +77,10 @@ def match_measured(a: NcuLayer, b: NcuLayer) -> Matching[KernelSummary]:
     return match_kernels(ours, theirs, lambda one: one.kernel, lambda one: (one.device, one.compute_capability))
 
 
-def ncu_diff(a: NcuLayer, b: NcuLayer, matching: Matching[KernelSummary]) -> NcuDiff:
+def compare_ncu(a: NcuLayer, b: NcuLayer, matching: Matching[KernelSummary]) -> NcuDiff:
     """Return what differs; `matching` is the result of `match_measured`."""
-    known = matching.map(_known_by)
-    kernels = tuple(sorted(map(_kernel_diff, matching.pairs), key=_longest_first))
+    known = matching.map(_identify_kernel)
+    kernels = tuple(sorted(map(_compare_kernel, matching.pairs), key=_sort_longest_first))
     faster = {
         (KnownKernel(one.kernel_a, one.device_a), KnownKernel(one.kernel_b, one.device_b)): one.faster
         for one in kernels
@@ -91,17 +91,19 @@ def ncu_diff(a: NcuLayer, b: NcuLayer, matching: Matching[KernelSummary]) -> Ncu
         only_b=tuple(kernel.name for kernel in known.only_b),
         findings=tuple(
             change
-            for change in finding_changes("ncu", known, _found(a.analysis.kernels), _found(b.analysis.kernels))
-            if not _outrun(change, faster)
+            for change in compare_findings(
+                "ncu", known, _list_findings(a.analysis.kernels), _list_findings(b.analysis.kernels)
+            )
+            if not _is_outrun(change, faster)
         ),
     )
 
 
-def _known_by(kernel: KernelSummary) -> KnownKernel:
+def _identify_kernel(kernel: KernelSummary) -> KnownKernel:
     return KnownKernel(kernel.kernel, kernel.device)
 
 
-def _outrun(change: FindingChange, faster: Mapping[tuple[KnownKernel, KnownKernel], Winner]) -> bool:
+def _is_outrun(change: FindingChange, faster: Mapping[tuple[KnownKernel, KnownKernel], Winner]) -> bool:
     """Return True for what limits the faster version now: that is no defect which it got."""
     if change.kernel_a is None or change.kernel_b is None:
         return False
@@ -109,23 +111,23 @@ def _outrun(change: FindingChange, faster: Mapping[tuple[KnownKernel, KnownKerne
     return faster[change.kernel_a, change.kernel_b] is has_more
 
 
-def _longest_first(kernel: NcuKernelDiff) -> tuple[float, list[str], list[str]]:
+def _sort_longest_first(kernel: NcuKernelDiff) -> tuple[float, list[str], list[str]]:
     names = sorted((kernel.kernel_a, kernel.kernel_b))
     return -max(kernel.seconds_a or 0.0, kernel.seconds_b or 0.0), names, sorted((kernel.device_a, kernel.device_b))
 
 
-def _found(kernels: Sequence[LabelledKernel]) -> tuple[Found, ...]:
+def _list_findings(kernels: Sequence[LabelledKernel]) -> tuple[KernelFinding, ...]:
     return tuple(
-        Found(label.label, _known_by(kernel.summary), label.label not in _DESCRIPTIVE)
+        KernelFinding(label.label, _identify_kernel(kernel.summary), label.label not in _DESCRIPTIVE)
         for kernel in kernels
         for label in kernel.labels
     )
 
 
-def _kernel_diff(pair: Pair[KernelSummary]) -> NcuKernelDiff:
+def _compare_kernel(pair: Pair[KernelSummary]) -> NcuKernelDiff:
     a, b = pair.a, pair.b
-    ours, theirs = _numbers(a), _numbers(b)
-    stalls_a, stalls_b = (warp_stalls(one.values) for one in (a, b))
+    ours, theirs = _collect_numbers(a), _collect_numbers(b)
+    stalls_a, stalls_b = (compute_warp_stalls(one.values) for one in (a, b))
     shares_a, shares_b = ({} if stalls is None else stalls.shares for stalls in (stalls_a, stalls_b))
     return NcuKernelDiff(
         kernel_a=a.kernel,
@@ -137,16 +139,22 @@ def _kernel_diff(pair: Pair[KernelSummary]) -> NcuKernelDiff:
         launches_b=b.launches,
         seconds_a=a.seconds,
         seconds_b=b.seconds,
-        bound_a=speed_of_light(a.values).bound,
-        bound_b=speed_of_light(b.values).bound,
-        faster=less_is_better(a.seconds, b.seconds, TIME_BAND),
+        bound_a=judge_speed_of_light(a.values).bound,
+        bound_b=judge_speed_of_light(b.values).bound,
+        faster=pick_lesser(a.seconds, b.seconds, TIME_BAND),
         changes=tuple(
             Change(name, title, unit, ours.get(name), theirs.get(name))
             for name, title, unit in _METRICS
             if name in ours or name in theirs
         ),
         stalls=tuple(
-            Change(reason, reason, "%", _pct(shares_a.get(reason)), _pct(shares_b.get(reason)))
+            Change(
+                reason,
+                reason,
+                "%",
+                _convert_to_percent(shares_a.get(reason)),
+                _convert_to_percent(shares_b.get(reason)),
+            )
             for reason in sorted(
                 shares_a.keys() | shares_b.keys(),
                 key=lambda one: (-max(shares_a.get(one, 0.0), shares_b.get(one, 0.0)), one),
@@ -180,14 +188,14 @@ _METRICS = (
 )
 
 
-def _numbers(kernel: KernelSummary) -> Mapping[str, float]:
+def _collect_numbers(kernel: KernelSummary) -> Mapping[str, float]:
     values = kernel.values
     derived = {
         "seconds_per_launch": None if kernel.seconds is None else kernel.seconds / kernel.launches,
-        "dram_bytes": dram_bytes(values),
+        "dram_bytes": count_dram_bytes(values),
     }
-    return {**measured_values(values), **{name: value for name, value in derived.items() if value is not None}}
+    return {**add_derived_values(values), **{name: value for name, value in derived.items() if value is not None}}
 
 
-def _pct(share: float | None) -> float | None:
+def _convert_to_percent(share: float | None) -> float | None:
     return None if share is None else 100.0 * share

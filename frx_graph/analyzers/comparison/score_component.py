@@ -16,7 +16,7 @@ from typing import Literal
 from frx_graph.analyzers.kernels.analysis import LabelledKernel
 from frx_graph.analyzers.kernels.kernel_totals import KernelSummary
 from frx_graph.analyzers.layers import Layers, NcuLayer
-from frx_graph.evidence.kernel_signature import kernel_signature
+from frx_graph.evidence.kernel_signature import parse_kernel_signature
 from frx_graph.rules.cuda_card import Category, Severity
 
 COVERED = 0.9
@@ -35,24 +35,24 @@ class Component:
     evidence_b: Evidence
 
 
-def component(name: str, evidence: Evidence, a: float | None, b: float | None) -> Component:
+def make_component(name: str, evidence: Evidence, a: float | None, b: float | None) -> Component:
     """Return a component for which both sides have the same evidence; scores are kept within 0..1."""
-    return Component(name, clamped(a), clamped(b), evidence, evidence)
+    return Component(name, clamp_score(a), clamp_score(b), evidence, evidence)
 
 
-def clamped(score: float | None) -> float | None:
+def clamp_score(score: float | None) -> float | None:
     """Limit a score to 0..1: Nsight Compute reports hit rates of 100.39 %."""
     return None if score is None else min(1.0, max(0.0, score))
 
 
-def mean(values: Iterable[float | None]) -> float | None:
+def compute_mean(values: Iterable[float | None]) -> float | None:
     """Return the mean; None if there is no value, or one is unknown."""
     found = list(values)
     known = [value for value in found if value is not None]
-    return average([(1.0, value) for value in known]) if found and len(known) == len(found) else None
+    return compute_weighted_mean([(1.0, value) for value in known]) if found and len(known) == len(found) else None
 
 
-def average(weighted: Sequence[tuple[float, float]]) -> float:
+def compute_weighted_mean(weighted: Sequence[tuple[float, float]]) -> float:
     """Return the weighted mean of pairs of weight and value, exactly the value if all are equal."""
     values = {value for _, value in weighted}
     if len(values) == 1:
@@ -60,31 +60,33 @@ def average(weighted: Sequence[tuple[float, float]]) -> float:
     return math.fsum(weight * value for weight, value in weighted) / math.fsum(weight for weight, _ in weighted)
 
 
-def measured(layer: NcuLayer | None, value: Callable[[KernelSummary], float | None]) -> float | None:
+def average_measured(layer: NcuLayer | None, value: Callable[[KernelSummary], float | None]) -> float | None:
     """Average `value` over all kernels by time, or by launches if a time is missing."""
     if layer is None:
         return None
     kernels = layer.analysis.kernels
-    weighted = [(weight, value(kernel.summary)) for kernel, weight in zip(kernels, _weights(kernels), strict=True)]
+    weighted = [
+        (weight, value(kernel.summary)) for kernel, weight in zip(kernels, _weigh_kernels(kernels), strict=True)
+    ]
     known = [(weight, found) for weight, found in weighted if found is not None and weight > 0]
     covered = math.fsum(weight for weight, _ in known)
     if not known or covered < COVERED * math.fsum(weight for weight, _ in weighted):
         return None
-    return average(known)
+    return compute_weighted_mean(known)
 
 
-def metric(layer: NcuLayer | None, name: str) -> float | None:
+def average_metric(layer: NcuLayer | None, name: str) -> float | None:
     """A metric by its name, of all kernels together."""
-    return measured(layer, lambda kernel: kernel.values.get(name))
+    return average_measured(layer, lambda kernel: kernel.values.get(name))
 
 
-def percentage(layer: NcuLayer | None, name: str) -> float | None:
+def average_percentage(layer: NcuLayer | None, name: str) -> float | None:
     """Return a metric in percent, of all kernels together, as a fraction."""
-    found = metric(layer, name)
+    found = average_metric(layer, name)
     return None if found is None else found / 100.0
 
 
-def _weights(kernels: Sequence[LabelledKernel]) -> list[float]:
+def _weigh_kernels(kernels: Sequence[LabelledKernel]) -> list[float]:
     seconds = [kernel.summary.seconds for kernel in kernels]
     timed = [found for found in seconds if found is not None]
     if len(timed) == len(seconds) and math.fsum(timed) > 0:
@@ -95,25 +97,25 @@ def _weights(kernels: Sequence[LabelledKernel]) -> list[float]:
 SHARES: Mapping[Severity, float] = MappingProxyType({Severity.HIGH: 0.5, Severity.MEDIUM: 0.25, Severity.LOW: 0.1})
 
 
-def source_score(layers: Layers, categories: frozenset[Category]) -> float | None:
+def score_source(layers: Layers, categories: frozenset[Category]) -> float | None:
     """Score the findings of all kernels alike; None without source or kernels."""
     if layers.source is None:
         return None
     shares: dict[str, list[float]] = {
-        kernel_signature(kernel.name).function: [] for kernel in layers.source.source.kernels
+        parse_kernel_signature(kernel.name).function: [] for kernel in layers.source.source.kernels
     }
     for finding in layers.source.analysis.findings:
         if finding.card.category in categories:
             lost = SHARES[finding.card.severity] * finding.card.confidence
-            shares.setdefault(kernel_signature(finding.kernel).function, []).append(1.0 - lost)
-    return mean(math.prod(sorted(found)) for found in shares.values())
+            shares.setdefault(parse_kernel_signature(finding.kernel).function, []).append(1.0 - lost)
+    return compute_mean(math.prod(sorted(found)) for found in shares.values())
 
 
-def ptx_score(layers: Layers, labels: frozenset[str]) -> float | None:
+def score_ptx(layers: Layers, labels: frozenset[str]) -> float | None:
     """Score PTX labels in the same way."""
     if layers.ptx is None:
         return None
-    return mean(
+    return compute_mean(
         math.prod(sorted(1.0 - label.score * label.confidence for label in kernel.labels if label.label in labels))
         for kernel in layers.ptx.analysis.kernels
     )

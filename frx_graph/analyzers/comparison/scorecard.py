@@ -16,12 +16,12 @@ from typing import Literal
 from frx_graph.analyzers.comparison.matching import Winner
 from frx_graph.analyzers.comparison.measured_time import MeasuredTime
 from frx_graph.analyzers.comparison.ncu_diff import match_measured
-from frx_graph.analyzers.comparison.score_component import Component, mean
+from frx_graph.analyzers.comparison.score_component import Component, compute_mean
 from frx_graph.analyzers.comparison.scores import (
-    compute_components,
-    launch_components,
-    memory_components,
-    register_components,
+    score_compute,
+    score_launches,
+    score_memory,
+    score_registers,
 )
 from frx_graph.analyzers.layers import Layers
 
@@ -47,10 +47,10 @@ class Dimension:
     @property
     def winner(self) -> Winner:
         """Return the side with the higher score."""
-        return higher_score(self.score_a, self.score_b) if self.available else Winner.UNKNOWN
+        return pick_higher(self.score_a, self.score_b) if self.available else Winner.UNKNOWN
 
 
-def scorecard(a: Layers, b: Layers, *, whole_runs: bool = False) -> tuple[Dimension, ...]:
+def score_dimensions(a: Layers, b: Layers, *, whole_runs: bool = False) -> tuple[Dimension, ...]:
     """Score all four dimensions. `whole_runs`: both were measured with all kernels, so bytes compare although kernels
     do not."""
     same_work = whole_runs
@@ -58,14 +58,14 @@ def scorecard(a: Layers, b: Layers, *, whole_runs: bool = False) -> tuple[Dimens
         matching = match_measured(a.ncu, b.ncu)
         same_work |= matching.complete and all(pair.a.launches == pair.b.launches for pair in matching.pairs)
     return (
-        _dimension("register_efficiency", register_components(a, b)),
-        _dimension("memory_efficiency", memory_components(a, b, same_work=same_work)),
-        _dimension("compute_efficiency", compute_components(a, b)),
-        _dimension("launch_efficiency", launch_components(a, b)),
+        _score_dimension("register_efficiency", score_registers(a, b)),
+        _score_dimension("memory_efficiency", score_memory(a, b, same_work=same_work)),
+        _score_dimension("compute_efficiency", score_compute(a, b)),
+        _score_dimension("launch_efficiency", score_launches(a, b)),
     )
 
 
-def weighted_scores(dimensions: Sequence[Dimension]) -> tuple[float, float] | None:
+def average_scores(dimensions: Sequence[Dimension]) -> tuple[float, float] | None:
     """Average the available dimensions; None if there is none."""
     known = [
         (one.weight, one.score_a, one.score_b)
@@ -78,7 +78,7 @@ def weighted_scores(dimensions: Sequence[Dimension]) -> tuple[float, float] | No
     return sum(w * a for w, a, _ in known) / weight, sum(w * b for w, _, b in known) / weight
 
 
-def higher_score(a: float | None, b: float | None) -> Winner:
+def pick_higher(a: float | None, b: float | None) -> Winner:
     """Return the side with the higher score; a tie within `SCORE_BAND`."""
     if a is None or b is None:
         return Winner.UNKNOWN
@@ -87,20 +87,20 @@ def higher_score(a: float | None, b: float | None) -> Winner:
     return Winner.A if a > b else Winner.B
 
 
-def _dimension(name: DimensionName, groups: Sequence[Sequence[Component]]) -> Dimension:
+def _score_dimension(name: DimensionName, groups: Sequence[Sequence[Component]]) -> Dimension:
     """Score a dimension from `groups` of components, the best evidence first."""
     for group in groups:
         common = tuple(one for one in group if one.a is not None and one.b is not None)
         if common:
-            scores = mean(one.a for one in common), mean(one.b for one in common)
+            scores = compute_mean(one.a for one in common), compute_mean(one.b for one in common)
             return Dimension(name, WEIGHTS[name], *scores, available=True, components=common)
     alone_a = next((known for group in groups if (known := [one for one in group if one.a is not None])), [])
     alone_b = next((known for group in groups if (known := [one for one in group if one.b is not None])), [])
     return Dimension(
         name,
         WEIGHTS[name],
-        mean(one.a for one in alone_a),
-        mean(one.b for one in alone_b),
+        compute_mean(one.a for one in alone_a),
+        compute_mean(one.b for one in alone_b),
         available=False,
         components=tuple(one for group in groups for one in group if one in alone_a or one in alone_b),
     )
@@ -132,16 +132,16 @@ class Verdict:
     @property
     def score_winner(self) -> Winner:
         """Return the winner by scores alone."""
-        return higher_score(self.score_a, self.score_b)
+        return pick_higher(self.score_a, self.score_b)
 
 
-def verdict(dimensions: Sequence[Dimension], time: MeasuredTime | None) -> Verdict:
+def decide_verdict(dimensions: Sequence[Dimension], time: MeasuredTime | None) -> Verdict:
     """Return the better side. Time comes before scores, even if it cannot be read."""
-    scores = weighted_scores(dimensions)
+    scores = average_scores(dimensions)
     score_a, score_b = (None, None) if scores is None else scores
     if time is not None:
         basis = Basis.NOTHING if time.winner is Winner.UNKNOWN else Basis.TIME
-        return Verdict(time.winner, basis, _unreadable(time), score_a, score_b, time)
+        return Verdict(time.winner, basis, _explain_unknown(time), score_a, score_b, time)
     if scores is None:
         reason = "there is no evidence that both sides have"
         return Verdict(Winner.UNKNOWN, Basis.NOTHING, reason, None, None, None)
@@ -152,10 +152,10 @@ def verdict(dimensions: Sequence[Dimension], time: MeasuredTime | None) -> Verdi
         for one in dimension.components
     )
     basis = Basis.MEASURED_SCORES if counters else Basis.STATIC_SCORES
-    return Verdict(higher_score(score_a, score_b), basis, None, score_a, score_b, None)
+    return Verdict(pick_higher(score_a, score_b), basis, None, score_a, score_b, None)
 
 
-def _unreadable(time: MeasuredTime) -> str | None:
+def _explain_unknown(time: MeasuredTime) -> str | None:
     if time.winner is not Winner.UNKNOWN:
         return None
     if not time.same_gpus:

@@ -12,24 +12,24 @@ from collections.abc import Callable, Sequence
 from frx_graph.analyzers.comparison.score_component import (
     Component,
     Evidence,
-    component,
-    mean,
-    measured,
-    percentage,
-    ptx_score,
-    source_score,
+    average_measured,
+    average_percentage,
+    compute_mean,
+    make_component,
+    score_ptx,
+    score_source,
 )
-from frx_graph.analyzers.kernels.gpu_view import dram_bytes
+from frx_graph.analyzers.kernels.gpu_view import count_dram_bytes
 from frx_graph.analyzers.kernels.kernel_totals import KernelSummary
 from frx_graph.analyzers.kernels.labels import (
     COALESCED_SECTORS,
     VECTOR_SECTORS,
-    issue_slots_busy,
-    multiplies_matrices,
-    sectors_per_load,
+    compute_issue_utilization,
+    count_load_sectors,
+    is_matrix_product,
 )
-from frx_graph.analyzers.kernels.occupancy_model import most_registers
-from frx_graph.analyzers.kernels.speed_of_light import warp_stalls
+from frx_graph.analyzers.kernels.occupancy_model import compute_most_registers
+from frx_graph.analyzers.kernels.speed_of_light import compute_warp_stalls
 from frx_graph.analyzers.layers import Layers, NcuLayer
 from frx_graph.evidence.ptx.ptxas import Assembled
 from frx_graph.rules.cuda_card import Category
@@ -46,42 +46,45 @@ _COMPUTE = frozenset({Category.CONTROL_FLOW, Category.SYNCHRONIZATION, Category.
 _COMPUTE_LABELS = frozenset({"ptx_fp64_usage", "ptx_branch_divergence_risk"})
 
 
-def register_components(a: Layers, b: Layers) -> Sequence[Sequence[Component]]:
+def score_registers(a: Layers, b: Layers) -> Sequence[Sequence[Component]]:
     """Return one group: threads that have registers, times the part of their values that is kept in registers.
 
     Nsight Compute's register counts come before those of ptxas; only ptxas knows spills. Virtual registers are not
     scored: of 339 kernels with 102 in the median, the assembler needed 16.
     """
-    full_a, full_b = _full(a), _full(b)
+    full_a, full_b = _find_full_registers(a), _find_full_registers(b)
     full = full_a if full_a is not None and full_a == full_b else FULL_REGISTERS
-    (fit_a, by_a), (fit_b, by_b) = _fit(a, full), _fit(b, full)
-    kept_a, kept_b = (mean(map(_kept, _assembled(side))) for side in (a, b))
+    (fit_a, by_a), (fit_b, by_b) = _score_fit(a, full), _score_fit(b, full)
+    kept_a, kept_b = (compute_mean(map(_compute_kept, _list_assembled(side))) for side in (a, b))
     if kept_a is None or kept_b is None:
         return ((Component("threads_with_registers", fit_a, fit_b, by_a, by_b),),)
     score_a, score_b = (None if fit is None else fit * kept for fit, kept in ((fit_a, kept_a), (fit_b, kept_b)))
     return ((Component("threads_with_registers_times_values_in_registers", score_a, score_b, by_a, by_b),),)
 
 
-def memory_components(a: Layers, b: Layers, *, same_work: bool) -> Sequence[Sequence[Component]]:
+def score_memory(a: Layers, b: Layers, *, same_work: bool) -> Sequence[Sequence[Component]]:
     """Return what counters and source tell of memory.
 
     Of the same work that is `traffic`: the lesser side's DRAM bytes over this side's. Else DRAM throughput and hit
     rates replace it. `coalescing` is 4 sectors over those that a load of a warp took; the 8 and 16 sectors of
     wider loads waste nothing.
     """
-    traffic = _traffic(a, b) if same_work else None
+    traffic = _score_traffic(a, b) if same_work else None
     names = ("dram_throughput", "l1_hit_rate", "l2_hit_rate") if traffic is None else ()
     return (
         (
             *((traffic,) if traffic is not None else ()),
-            *(component(name, "ncu", percentage(a.ncu, name), percentage(b.ncu, name)) for name in names),
-            _measured("coalescing", a, b, _coalescing),
+            *(
+                make_component(name, "ncu", average_percentage(a.ncu, name), average_percentage(b.ncu, name))
+                for name in names
+            ),
+            _score_measured("coalescing", a, b, _score_coalescing),
         ),
-        (_found("memory_findings", a, b, frozenset({Category.MEMORY})),),
+        (_score_findings("memory_findings", a, b, frozenset({Category.MEMORY})),),
     )
 
 
-def launch_components(a: Layers, b: Layers) -> Sequence[Sequence[Component]]:
+def score_launches(a: Layers, b: Layers) -> Sequence[Sequence[Component]]:
     """Return what counters and source tell of launches.
 
     Measured are achieved occupancy, and its part of the theoretical one; a grid that is too small lowers it. Static is
@@ -89,36 +92,44 @@ def launch_components(a: Layers, b: Layers) -> Sequence[Sequence[Component]]:
     """
     return (
         (
-            component("achieved_occupancy", "ncu", *(percentage(side.ncu, "achieved_occupancy") for side in (a, b))),
-            _measured("reached_of_theoretical", a, b, _reached),
+            make_component(
+                "achieved_occupancy", "ncu", *(average_percentage(side.ncu, "achieved_occupancy") for side in (a, b))
+            ),
+            _score_measured("reached_of_theoretical", a, b, _score_reached_occupancy),
         ),
         (
-            _found("launch_findings", a, b, frozenset({Category.LAUNCH, Category.OCCUPANCY})),
-            component("launch_bound", "source", _launch_bound(a), _launch_bound(b)),
+            _score_findings("launch_findings", a, b, frozenset({Category.LAUNCH, Category.OCCUPANCY})),
+            make_component("launch_bound", "source", _score_launch_bound(a), _score_launch_bound(b)),
         ),
     )
 
 
-def compute_components(a: Layers, b: Layers) -> Sequence[Sequence[Component]]:
+def score_compute(a: Layers, b: Layers) -> Sequence[Sequence[Component]]:
     """Return what counters, source and PTX tell of arithmetic; the tensor pipe only of kernels that multiply
     matrices."""
-    counters = [_measured("issue_slots_busy", a, b, _issued), _measured("not_stalled", a, b, _not_stalled)]
-    if _multiplies(a.ncu) and _multiplies(b.ncu):
-        pipes = (percentage(side.ncu, "tensor_pipe") for side in (a, b))
-        counters.append(component("tensor_pipe", "ncu", *pipes))
-    labels = (ptx_score(side, _COMPUTE_LABELS) for side in (a, b))
-    return counters, (_found("compute_findings", a, b, _COMPUTE), component("compute_labels", "ptx", *labels))
+    counters = [
+        _score_measured("issue_slots_busy", a, b, _score_issue_slots),
+        _score_measured("not_stalled", a, b, _score_stalls),
+    ]
+    if _is_matrix_product(a.ncu) and _is_matrix_product(b.ncu):
+        pipes = (average_percentage(side.ncu, "tensor_pipe") for side in (a, b))
+        counters.append(make_component("tensor_pipe", "ncu", *pipes))
+    labels = (score_ptx(side, _COMPUTE_LABELS) for side in (a, b))
+    return counters, (
+        _score_findings("compute_findings", a, b, _COMPUTE),
+        make_component("compute_labels", "ptx", *labels),
+    )
 
 
-def _measured(name: str, a: Layers, b: Layers, value: Callable[[KernelSummary], float | None]) -> Component:
-    return component(name, "ncu", measured(a.ncu, value), measured(b.ncu, value))
+def _score_measured(name: str, a: Layers, b: Layers, value: Callable[[KernelSummary], float | None]) -> Component:
+    return make_component(name, "ncu", average_measured(a.ncu, value), average_measured(b.ncu, value))
 
 
-def _found(name: str, a: Layers, b: Layers, categories: frozenset[Category]) -> Component:
-    return component(name, "source", source_score(a, categories), source_score(b, categories))
+def _score_findings(name: str, a: Layers, b: Layers, categories: frozenset[Category]) -> Component:
+    return make_component(name, "source", score_source(a, categories), score_source(b, categories))
 
 
-def _full(layers: Layers) -> int | None:
+def _find_full_registers(layers: Layers) -> int | None:
     """Return the registers of a thread with which every warp finds place on the side's GPU, if that is known."""
     if layers.ncu is None:
         return None if layers.ptx is None else layers.ptx.analysis.full_occupancy_registers
@@ -128,59 +139,61 @@ def _full(layers: Layers) -> int | None:
     }
     (gpu,) = architectures.values() if len(architectures) == 1 else (None,)
     limits = None if gpu is None else gpu.profile.architecture.limits
-    return None if limits is None else most_registers(limits)
+    return None if limits is None else compute_most_registers(limits)
 
 
-def _fit(layers: Layers, full: int) -> tuple[float | None, Evidence]:
-    by_ncu = measured(layers.ncu, lambda kernel: _share(kernel.values.get("registers_per_thread"), full))
+def _score_fit(layers: Layers, full: int) -> tuple[float | None, Evidence]:
+    by_ncu = average_measured(
+        layers.ncu, lambda kernel: _compute_share(kernel.values.get("registers_per_thread"), full)
+    )
     if by_ncu is not None:
         return by_ncu, "ncu"
-    return mean(_share(one.registers, full) for one in _assembled(layers)), "ptxas"
+    return compute_mean(_compute_share(one.registers, full) for one in _list_assembled(layers)), "ptxas"
 
 
-def _share(registers: float | None, full: int) -> float | None:
+def _compute_share(registers: float | None, full: int) -> float | None:
     if registers is None:
         return None
     return min(1.0, full / registers) if registers > 0 else 1.0
 
 
-def _kept(one: Assembled) -> float:
+def _compute_kept(one: Assembled) -> float:
     # Each spilled value is stored once, and loaded as often as it is needed.
     spilled = (one.spill_store_bytes or one.spill_load_bytes) / _WORD
     return one.registers / (one.registers + spilled) if spilled else 1.0
 
 
-def _assembled(layers: Layers) -> tuple[Assembled, ...]:
+def _list_assembled(layers: Layers) -> tuple[Assembled, ...]:
     """Return what ptxas says of all kernels; nothing if it does not know one."""
     known = [] if layers.ptx is None else [kernel.assembled for kernel in layers.ptx.analysis.kernels]
     found = tuple(one for one in known if one is not None)
     return found if len(found) == len(known) else ()
 
 
-def _traffic(a: Layers, b: Layers) -> Component | None:
-    ours, theirs = _total_traffic(a.ncu), _total_traffic(b.ncu)
+def _score_traffic(a: Layers, b: Layers) -> Component | None:
+    ours, theirs = _sum_traffic(a.ncu), _sum_traffic(b.ncu)
     if ours is None or theirs is None or max(ours, theirs) < _LEAST_TRAFFIC:
         return None
     least = min(ours, theirs)
-    return component("traffic", "ncu", least / ours if ours else 1.0, least / theirs if theirs else 1.0)
+    return make_component("traffic", "ncu", least / ours if ours else 1.0, least / theirs if theirs else 1.0)
 
 
-def _total_traffic(layer: NcuLayer | None) -> float | None:
+def _sum_traffic(layer: NcuLayer | None) -> float | None:
     """Return the DRAM bytes of all launches; None if those of a kernel are unknown."""
-    moved = [] if layer is None else [_kernel_traffic(kernel.summary) for kernel in layer.analysis.kernels]
+    moved = [] if layer is None else [_count_traffic(kernel.summary) for kernel in layer.analysis.kernels]
     known = [traffic for traffic in moved if traffic is not None]
     return math.fsum(known) if moved and len(known) == len(moved) else None
 
 
-def _kernel_traffic(kernel: KernelSummary) -> float | None:
-    counted, bandwidth = dram_bytes(kernel.values), kernel.values.get("dram_bandwidth")
+def _count_traffic(kernel: KernelSummary) -> float | None:
+    counted, bandwidth = count_dram_bytes(kernel.values), kernel.values.get("dram_bandwidth")
     if counted is not None or bandwidth is None or kernel.seconds is None:
         return counted
     return bandwidth * kernel.seconds
 
 
-def _coalescing(kernel: KernelSummary) -> float | None:
-    sectors = sectors_per_load(kernel.values)
+def _score_coalescing(kernel: KernelSummary) -> float | None:
+    sectors = count_load_sectors(kernel.values)
     if sectors is None:
         return None
     if sectors <= 0 or any(abs(sectors - vector) <= _WITHIN * vector for vector in VECTOR_SECTORS):
@@ -188,29 +201,29 @@ def _coalescing(kernel: KernelSummary) -> float | None:
     return min(1.0, COALESCED_SECTORS / sectors)
 
 
-def _reached(kernel: KernelSummary) -> float | None:
+def _score_reached_occupancy(kernel: KernelSummary) -> float | None:
     achieved, theoretical = kernel.values.get("achieved_occupancy"), kernel.values.get("theoretical_occupancy")
     return achieved / theoretical if achieved is not None and theoretical else None
 
 
-def _launch_bound(layers: Layers) -> float | None:
+def _score_launch_bound(layers: Layers) -> float | None:
     launches = () if layers.source is None else layers.source.analysis.launches
-    return mean(max((one.occupancy for one in launch.residency), default=None) for launch in launches)
+    return compute_mean(max((one.occupancy for one in launch.residency), default=None) for launch in launches)
 
 
-def _multiplies(layer: NcuLayer | None) -> bool:
+def _is_matrix_product(layer: NcuLayer | None) -> bool:
     return layer is not None and all(
-        multiplies_matrices(kernel.summary.kernel, kernel.summary.values) for kernel in layer.analysis.kernels
+        is_matrix_product(kernel.summary.kernel, kernel.summary.values) for kernel in layer.analysis.kernels
     )
 
 
-def _issued(kernel: KernelSummary) -> float | None:
-    busy = issue_slots_busy(kernel.values)
+def _score_issue_slots(kernel: KernelSummary) -> float | None:
+    busy = compute_issue_utilization(kernel.values)
     return None if busy is None else busy / 100.0
 
 
-def _not_stalled(kernel: KernelSummary) -> float | None:
-    stalls = warp_stalls(kernel.values)
+def _score_stalls(kernel: KernelSummary) -> float | None:
+    stalls = compute_warp_stalls(kernel.values)
     if stalls is None:
         return None
     return 1.0 if stalls.dominant is None else 1.0 - stalls.shares[stalls.dominant]

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from frx_graph.analyzers.comparison.matching import (
     Change,
     FindingChange,
-    Found,
+    KernelFinding,
     KnownKernel,
     MatchedBy,
     Pair,
-    finding_changes,
+    compare_findings,
     match_kernels,
 )
 from frx_graph.analyzers.cuda.launch_advice import LaunchAdvice
@@ -107,43 +107,44 @@ class PtxDiff:
     findings: tuple[FindingChange, ...]
 
 
-def source_diff(a: SourceLayer, b: SourceLayer) -> SourceDiff:
+def compare_sources(a: SourceLayer, b: SourceLayer) -> SourceDiff:
     """Return what differs between two sources, in an order that is the same from either side."""
     matching = match_kernels(a.source.kernels, b.source.kernels, lambda kernel: kernel.name)
     known = matching.map(lambda kernel: KnownKernel(kernel.name))
     kernels = [_compare_source(pair, a.analysis.launches, b.analysis.launches) for pair in matching.pairs]
     found_a, found_b = (
-        [Found(finding.card.id, KnownKernel(finding.kernel)) for finding in side.analysis.findings] for side in (a, b)
+        [KernelFinding(finding.card.id, KnownKernel(finding.kernel)) for finding in side.analysis.findings]
+        for side in (a, b)
     )
     return SourceDiff(
-        kernels=tuple(sorted(kernels, key=_order_names)),
+        kernels=tuple(sorted(kernels, key=_sort_names)),
         only_a=tuple(kernel.name for kernel in known.only_a),
         only_b=tuple(kernel.name for kernel in known.only_b),
-        findings=finding_changes("source", known, found_a, found_b),
+        findings=compare_findings("source", known, found_a, found_b),
     )
 
 
-def ptx_diff(a: PtxLayer, b: PtxLayer) -> PtxDiff:
+def compare_ptx_files(a: PtxLayer, b: PtxLayer) -> PtxDiff:
     """Return what differs between two PTX files, in an order that is the same from either side."""
     matching = match_kernels(a.analysis.kernels, b.analysis.kernels, lambda kernel: kernel.function.name)
     known = matching.map(lambda kernel: KnownKernel(kernel.function.name))
     return PtxDiff(
         target_a=a.module.target,
         target_b=b.module.target,
-        kernels=tuple(sorted(map(_compare_ptx, matching.pairs), key=_order_names)),
+        kernels=tuple(sorted(map(_compare_ptx, matching.pairs), key=_sort_names)),
         only_a=tuple(kernel.name for kernel in known.only_a),
         only_b=tuple(kernel.name for kernel in known.only_b),
-        findings=finding_changes("ptx", known, _find_in_ptx(a), _find_in_ptx(b)),
+        findings=compare_findings("ptx", known, _find_in_ptx(a), _find_in_ptx(b)),
     )
 
 
-def _order_names(kernel: _KernelDiff) -> list[str]:
+def _sort_names(kernel: _KernelDiff) -> list[str]:
     return sorted((kernel.kernel_a, kernel.kernel_b))
 
 
-def _find_in_ptx(layer: PtxLayer) -> list[Found]:
+def _find_in_ptx(layer: PtxLayer) -> list[KernelFinding]:
     return [
-        Found(
+        KernelFinding(
             label.label,
             KnownKernel(kernel.function.name),
             defect=label.confidence >= SURE and label.label not in _DESCRIPTIVE,

@@ -6,7 +6,7 @@ import enum
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from frx_graph.analyzers.comparison.matching import Change, MatchedBy, Winner, less_is_better
+from frx_graph.analyzers.comparison.matching import Change, MatchedBy, Winner, pick_lesser
 from frx_graph.analyzers.comparison.ncu_diff import NcuDiff
 from frx_graph.analyzers.comparison.scorecard import Basis, Dimension, Verdict
 from frx_graph.analyzers.comparison.static_diff import PtxDiff, SourceDiff
@@ -48,7 +48,7 @@ class Tradeoff:
     only_b: tuple[str, ...] = ()
 
 
-def tradeoffs(
+def find_tradeoffs(
     verdict: Verdict,
     dimensions: Sequence[Dimension],
     source: SourceDiff | None,
@@ -57,14 +57,14 @@ def tradeoffs(
 ) -> tuple[Tradeoff, ...]:
     """List all conflicts, those about the verdict first."""
     return (
-        *_of_scores(verdict, dimensions),
-        *(() if ncu is None else _of_measurement(verdict, ncu)),
-        *(() if ptx is None or ncu is None else _spills(ptx, ncu)),
-        *_of_kernels(source, ptx, ncu),
+        *_find_score_conflicts(verdict, dimensions),
+        *(() if ncu is None else _find_measured_conflicts(verdict, ncu)),
+        *(() if ptx is None or ncu is None else _find_spill_conflicts(ptx, ncu)),
+        *_find_unmatched_kernels(source, ptx, ncu),
     )
 
 
-def _of_scores(verdict: Verdict, dimensions: Sequence[Dimension]) -> Iterator[Tradeoff]:
+def _find_score_conflicts(verdict: Verdict, dimensions: Sequence[Dimension]) -> Iterator[Tradeoff]:
     scored = verdict.score_winner
     if verdict.basis is Basis.TIME and scored not in (verdict.winner, Winner.UNKNOWN):
         scores = Change("score", "Weighted score", "", verdict.score_a, verdict.score_b)
@@ -79,7 +79,7 @@ def _of_scores(verdict: Verdict, dimensions: Sequence[Dimension]) -> Iterator[Tr
         yield Tradeoff(Kind.DIMENSIONS, changes=changes)
 
 
-def _of_measurement(verdict: Verdict, ncu: NcuDiff) -> Iterator[Tradeoff]:
+def _find_measured_conflicts(verdict: Verdict, ncu: NcuDiff) -> Iterator[Tradeoff]:
     time = verdict.time
     if time is not None and not time.same_gpus:
         yield Tradeoff(Kind.GPUS, only_a=time.gpus_a, only_b=time.gpus_b)
@@ -88,15 +88,15 @@ def _of_measurement(verdict: Verdict, ncu: NcuDiff) -> Iterator[Tradeoff]:
         names = kernel.kernel_a, kernel.kernel_b
         registers, occupancy = known.get("registers_per_thread"), known.get("achieved_occupancy")
         if registers is not None and occupancy is not None:
-            fewer = less_is_better(registers.a, registers.b, _SAME)
-            if _conflict(fewer, _lower(occupancy)):
+            fewer = pick_lesser(registers.a, registers.b, _SAME)
+            if _is_conflict(fewer, _pick_lower_occupancy(occupancy)):
                 yield Tradeoff(Kind.REGISTERS_AGAINST_OCCUPANCY, fewer, (registers, occupancy), *names)
         if occupancy is not None and time is None and abs(occupancy.delta or 0.0) >= OCCUPANCY_POINTS:
-            yield Tradeoff(Kind.OCCUPANCY_SHIFT, _other(_lower(occupancy)), (occupancy,), *names)
+            yield Tradeoff(Kind.OCCUPANCY_SHIFT, _swap_side(_pick_lower_occupancy(occupancy)), (occupancy,), *names)
         clock = known.get("sm_frequency")
-        if clock is not None and less_is_better(clock.a, clock.b, CLOCK_BAND) in (Winner.A, Winner.B):
-            yield Tradeoff(Kind.CLOCKS, _other(less_is_better(clock.a, clock.b, CLOCK_BAND)), (clock,), *names)
-        if verdict.winner in (Winner.A, Winner.B) and kernel.faster is _other(verdict.winner):
+        if clock is not None and pick_lesser(clock.a, clock.b, CLOCK_BAND) in (Winner.A, Winner.B):
+            yield Tradeoff(Kind.CLOCKS, _swap_side(pick_lesser(clock.a, clock.b, CLOCK_BAND)), (clock,), *names)
+        if verdict.winner in (Winner.A, Winner.B) and kernel.faster is _swap_side(verdict.winner):
             seconds = Change("seconds", "Time of all launches", "s", kernel.seconds_a, kernel.seconds_b)
             yield Tradeoff(Kind.SLOWER_KERNELS, kernel.faster, (seconds,), *names)
         if kernel.launches_a != kernel.launches_b:
@@ -104,19 +104,19 @@ def _of_measurement(verdict: Verdict, ncu: NcuDiff) -> Iterator[Tradeoff]:
             yield Tradeoff(Kind.LAUNCHES, Winner.UNKNOWN, (launches,), *names)
 
 
-def _spills(ptx: PtxDiff, ncu: NcuDiff) -> Iterator[Tradeoff]:
+def _find_spill_conflicts(ptx: PtxDiff, ncu: NcuDiff) -> Iterator[Tradeoff]:
     """Only for a single kernel: PTX has mangled names, and several cannot be told apart."""
     if len(ptx.kernels) != 1 or len(ncu.kernels) != 1:
         return
     stores = next(one for one in ptx.kernels[0].changes if one.metric == "spill_stores")
     occupancy = next((one for one in ncu.kernels[0].changes if one.metric == "achieved_occupancy"), None)
-    fewer = less_is_better(stores.a, stores.b, _SAME)
-    if occupancy is not None and _conflict(fewer, _lower(occupancy)):
+    fewer = pick_lesser(stores.a, stores.b, _SAME)
+    if occupancy is not None and _is_conflict(fewer, _pick_lower_occupancy(occupancy)):
         names = ncu.kernels[0].kernel_a, ncu.kernels[0].kernel_b
         yield Tradeoff(Kind.SPILLS_AGAINST_OCCUPANCY, fewer, (stores, occupancy), *names)
 
 
-def _of_kernels(source: SourceDiff | None, ptx: PtxDiff | None, ncu: NcuDiff | None) -> Iterator[Tradeoff]:
+def _find_unmatched_kernels(source: SourceDiff | None, ptx: PtxDiff | None, ncu: NcuDiff | None) -> Iterator[Tradeoff]:
     """Use the measured layer, else the most exact one."""
     diff = ncu or ptx or source
     if diff is None:
@@ -128,7 +128,7 @@ def _of_kernels(source: SourceDiff | None, ptx: PtxDiff | None, ncu: NcuDiff | N
             yield Tradeoff(Kind.OTHER_NAMES, kernel_a=kernel.kernel_a, kernel_b=kernel.kernel_b)
 
 
-def _lower(occupancy: Change) -> Winner:
+def _pick_lower_occupancy(occupancy: Change) -> Winner:
     """Return the side with less of it, by a point at least."""
     delta = occupancy.delta
     if delta is None:
@@ -138,9 +138,9 @@ def _lower(occupancy: Change) -> Winner:
     return Winner.A if delta > 0 else Winner.B
 
 
-def _conflict(better: Winner, worse: Winner) -> bool:
+def _is_conflict(better: Winner, worse: Winner) -> bool:
     return better is worse and better in (Winner.A, Winner.B)
 
 
-def _other(winner: Winner) -> Winner:
+def _swap_side(winner: Winner) -> Winner:
     return {Winner.A: Winner.B, Winner.B: Winner.A}.get(winner, Winner.UNKNOWN)

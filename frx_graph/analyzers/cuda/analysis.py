@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from frx_graph.analyzers.cuda import CUDA_DETECTORS
-from frx_graph.analyzers.cuda.finding import CudaDetector, DeviceDetector, Sight
-from frx_graph.analyzers.cuda.launch_advice import LaunchAdvice, launch_advice
+from frx_graph.analyzers.cuda.finding import CudaDetector, DeviceDetector, Occurrence
+from frx_graph.analyzers.cuda.launch_advice import LaunchAdvice, advise_on_launches
 from frx_graph.evidence.cuda.source import Access, CudaSource
-from frx_graph.rules.cuda_card import CudaCard, Severity, cuda_cards
+from frx_graph.rules.cuda_card import CudaCard, Severity, load_cuda_cards
 from frx_graph.rules.gpu_profile import GpuProfile
 
 _ORDER = {Severity.HIGH: 0, Severity.MEDIUM: 1, Severity.LOW: 2}
@@ -35,19 +35,21 @@ class CudaAnalysis:
     gpu: GpuProfile | None
 
 
-def analyse_cuda(source: CudaSource, gpu: GpuProfile | None = None) -> CudaAnalysis:
+def detect_cuda_defects(source: CudaSource, gpu: GpuProfile | None = None) -> CudaAnalysis:
     """Analyse the source alone, on `gpu` or on any. Nothing is measured."""
-    cards = cuda_cards()
+    cards = load_cuda_cards()
     found = [
         CudaFinding(cards[detector.rule], sight.kernel, sight.line, sight.seen, sight.access)
         for detector in CUDA_DETECTORS
-        for sight in _sights(detector, source, gpu)
+        for sight in _run_detector(detector, source, gpu)
     ]
     found.sort(key=lambda one: (_ORDER[one.card.severity], one.line, one.card.id))
-    return CudaAnalysis(tuple(found), launch_advice(source, gpu), gpu)
+    return CudaAnalysis(tuple(found), advise_on_launches(source, gpu), gpu)
 
 
-def _sights(detector: CudaDetector | DeviceDetector, source: CudaSource, gpu: GpuProfile | None) -> Iterable[Sight]:
+def _run_detector(
+    detector: CudaDetector | DeviceDetector, source: CudaSource, gpu: GpuProfile | None
+) -> Iterable[Occurrence]:
     if isinstance(detector, DeviceDetector):
         return detector.detect(source, gpu)
     return detector.detect(source)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from frx_graph.analyzers.cuda.finding import CudaDetector, Sight
+from frx_graph.analyzers.cuda.finding import CudaDetector, Occurrence
 from frx_graph.evidence.cuda.source import Access, Barrier, Branch, Call, CudaSource, Kernel
 
 
-def detect(source: CudaSource) -> Iterator[Sight]:
+def detect(source: CudaSource) -> Iterator[Occurrence]:
     """One sight for a condition."""
     for kernel in source.kernels:
         loops = kernel.loops
@@ -22,12 +22,12 @@ def detect(source: CudaSource) -> Iterator[Sight]:
             loop = loops.get(event.step.loops[-1])
             if loop is None or not loop.innermost or loop.count == 1:
                 continue
-            if event.condition.bounds and event.condition.thread and _whole_body(kernel, loop.number, event):
+            if event.condition.bounds and event.condition.thread and _covers_loop_body(kernel, loop.number, event):
                 said = f"`{event.condition.text}` says the same in each turn of the loop in line {loop.step.line}"
-                yield Sight(kernel.name, event.step.line, said)
+                yield Occurrence(kernel.name, event.step.line, said)
 
 
-def _whole_body(kernel: Kernel, loop: int, branch: Branch) -> bool:
+def _covers_loop_body(kernel: Kernel, loop: int, branch: Branch) -> bool:
     inside = [event for event in kernel.events if loop in event.step.loops and event is not branch]
     work = [event for event in inside if isinstance(event, Access)]
     if not work or any(isinstance(event, (Barrier, Call)) for event in inside):

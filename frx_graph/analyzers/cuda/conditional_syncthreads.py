@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from frx_graph.analyzers.cuda.finding import CudaDetector, Sight, launches_of
+from frx_graph.analyzers.cuda.finding import CudaDetector, Occurrence, find_launches
 from frx_graph.evidence.cuda.source import BarrierKind, Condition, CudaSource, Kernel
 
 
-def detect(source: CudaSource) -> Iterator[Sight]:
+def detect(source: CudaSource) -> Iterator[Occurrence]:
     """One sight for a barrier."""
     for kernel in source.kernels:
         blocks = [one for one in kernel.barriers if one.kind is BarrierKind.BLOCK]
@@ -28,18 +28,18 @@ def detect(source: CudaSource) -> Iterator[Sight]:
                 (
                     one
                     for one in barrier.step.conditions
-                    if one.thread and not one.data and not one.early and not _for_all(source, kernel, one)
+                    if one.thread and not one.data and not one.early and not _holds_for_block(source, kernel, one)
                 ),
                 None,
             )
             if split is not None:
                 said = f"`{barrier.text}` is below `{split.text}`, which differs between threads of a block"
-                yield Sight(kernel.name, barrier.step.line, said)
+                yield Occurrence(kernel.name, barrier.step.line, said)
 
 
-def _for_all(source: CudaSource, kernel: Kernel, condition: Condition) -> bool:
+def _holds_for_block(source: CudaSource, kernel: Kernel, condition: Condition) -> bool:
     """Return True for `threadIdx.x < 256` in blocks that are no wider, where the file launches it."""
-    widths = [launch.block.sizes[0] for launch in launches_of(source, kernel)]
+    widths = [launch.block.sizes[0] for launch in find_launches(source, kernel)]
     return bool(widths) and all(
         width is not None and condition.width is not None and width <= condition.width for width in widths
     )

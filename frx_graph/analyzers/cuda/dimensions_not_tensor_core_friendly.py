@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from frx_graph.analyzers.cuda.finding import CudaDetector, Sight
+from frx_graph.analyzers.cuda.finding import CudaDetector, Occurrence
 from frx_graph.evidence.cuda.constants import TYPE_BYTES
 from frx_graph.evidence.cuda.source import Call, CudaSource
 
@@ -18,7 +18,7 @@ ALIGNMENT = 16
 """Bytes."""
 
 
-def detect(source: CudaSource) -> Iterator[Sight]:
+def detect(source: CudaSource) -> Iterator[Occurrence]:
     """One sight for a load or store of a fragment."""
     for kernel in source.kernels:
         for call in kernel.calls:
@@ -28,10 +28,10 @@ def detect(source: CudaSource) -> Iterator[Sight]:
             element = call.elements[1] if short.startswith("load") else call.elements[0]
             size, leading = TYPE_BYTES.get(element or ""), call.values[2]
             if size is not None and leading is not None and leading * size % ALIGNMENT:
-                yield Sight(kernel.name, call.step.line, _said(call, leading, size))
+                yield Occurrence(kernel.name, call.step.line, _format_message(call, leading, size))
 
 
-def _said(call: Call, leading: int, size: int) -> str:
+def _format_message(call: Call, leading: int, size: int) -> str:
     return f"`{call.name}` with rows {leading} elements of {size} bytes apart, no multiple of {ALIGNMENT} bytes"
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from frx_graph.analyzers.cuda.finding import CudaDetector, Sight
+from frx_graph.analyzers.cuda.finding import CudaDetector, Occurrence
 from frx_graph.evidence.cuda.source import Branch, CudaSource
 
 MANY = 4
@@ -16,7 +16,7 @@ _OF_BORDERS = 6
 """Arms of any other condition: of four that tell the borders of a tile apart, a warp takes two."""
 
 
-def detect(source: CudaSource) -> Iterator[Sight]:
+def detect(source: CudaSource) -> Iterator[Occurrence]:
     """One sight for a chain; its later arms are chains of their own, and not said again."""
     for kernel in source.kernels:
         last = 0
@@ -30,7 +30,7 @@ def detect(source: CudaSource) -> Iterator[Sight]:
             if event.arms < _OF_BORDERS and not event.condition.modulo:
                 continue
             said = f"`{event.condition.text}` and what follows: {event.arms} arms that threads of one warp take"
-            yield Sight(kernel.name, event.step.line, said)
+            yield Occurrence(kernel.name, event.step.line, said)
 
 
 DETECTOR = CudaDetector("excessive_branching", detect)

@@ -8,21 +8,21 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from frx_graph.evidence.cuda.source import Access, CudaSource, Event, Kernel, Launch, Product, Space
-from frx_graph.rules.gpu_profile import GpuProfile, SmLimits, all_architectures
+from frx_graph.rules.gpu_profile import GpuProfile, SmLimits, load_architectures
 
 _TENSOR = ("wmma", "mma", "asm", "tcgen05", "cute::", "cutlass")
 
 
-def matrix_products(kernel: Kernel) -> Iterator[Product]:
+def find_matrix_products(kernel: Kernel) -> Iterator[Product]:
     """Yield sums of products of which a whole row or column of threads uses each factor. Both factors advance with the
     same loop, and are in the same kind of memory."""
     for event in kernel.events:
         if not isinstance(event, Product) or event.left.space is not event.right.space:
             continue
-        if event.left.space not in (Space.GLOBAL, Space.SHARED) or not _same_loop(event):
+        if event.left.space not in (Space.GLOBAL, Space.SHARED) or not _shares_loop(event):
             continue
         for row, column in ((event.left, event.right), (event.right, event.left)):
-            if _along(row, "y", "x") and _along(column, "x", "y"):
+            if _moves_along(row, "y", "x") and _moves_along(column, "x", "y"):
                 yield event
                 break
 
@@ -34,35 +34,35 @@ def uses_tensor_cores(kernel: Kernel) -> bool:
     )
 
 
-def _along(access: Access, moves: str, stays: str) -> bool:
+def _moves_along(access: Access, moves: str, stays: str) -> bool:
     return moves in access.varies and stays not in access.varies and "data" not in access.varies
 
 
-def _same_loop(product: Product) -> bool:
+def _shares_loop(product: Product) -> bool:
     loops = [
-        {symbol for symbol in access.offset.symbols() if symbol.startswith("loop:")}
+        {symbol for symbol in access.offset.iterate_symbols() if symbol.startswith("loop:")}
         for access in (product.left, product.right)
     ]
     return bool(loops[0] & loops[1])
 
 
-def target_limits(gpu: GpuProfile | None) -> Mapping[str, SmLimits]:
+def list_target_limits(gpu: GpuProfile | None) -> Mapping[str, SmLimits]:
     """Return limits by the GPU's name, or by compute capability in order. Empty for a GPU without CUDA."""
     if gpu is None:
-        return _by_capability()
+        return _list_capability_limits()
     limits = gpu.architecture.limits
     return {} if limits is None else {gpu.name: limits}
 
 
 @functools.cache
-def _by_capability() -> Mapping[str, SmLimits]:
-    cards = all_architectures().values()
+def _list_capability_limits() -> Mapping[str, SmLimits]:
+    cards = load_architectures().values()
     known = {card.architecture: card.limits for card in cards if card.limits is not None}
     return {name: known[name] for name in sorted(known, key=lambda one: int(one.removeprefix("sm_")))}
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class Occurrence:
     """One place of one kernel; `seen` describes it in a sentence."""
 
     kernel: str
@@ -76,7 +76,7 @@ class CudaDetector:
     """A rule's code, which names its card, and the function that detects it."""
 
     rule: str
-    detect: Callable[[CudaSource], Iterable[Sight]]
+    detect: Callable[[CudaSource], Iterable[Occurrence]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +84,10 @@ class DeviceDetector:
     """A detector that depends on the GPU; None: the source may run on any."""
 
     rule: str
-    detect: Callable[[CudaSource, GpuProfile | None], Iterable[Sight]]
+    detect: Callable[[CudaSource, GpuProfile | None], Iterable[Occurrence]]
 
 
-def by_loop(events: Iterable[Event]) -> Mapping[int, Sequence[Event]]:
+def group_by_loop(events: Iterable[Event]) -> Mapping[int, Sequence[Event]]:
     """Group events by the number of each loop around them, in order; inner loops included."""
     inside: dict[int, list[Event]] = defaultdict(list)
     for event in events:
@@ -96,7 +96,7 @@ def by_loop(events: Iterable[Event]) -> Mapping[int, Sequence[Event]]:
     return inside
 
 
-def launches_of(source: CudaSource, kernel: Kernel) -> tuple[Launch, ...]:
+def find_launches(source: CudaSource, kernel: Kernel) -> tuple[Launch, ...]:
     """Return the launches of a kernel in its own file."""
     name = kernel.name.split("<", 1)[0].rsplit("::", 1)[-1]
     return source.launches_by_name.get(name, ())

@@ -11,8 +11,17 @@ import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from frx_graph.analyzers.cuda.windows import Windows
-from frx_graph.evidence.cuda.concrete import OPPOSITE, Several, Test, Threads, Truth, both, column, either
+from frx_graph.analyzers.cuda.windows import ParameterWindows
+from frx_graph.evidence.cuda.concrete import (
+    OPPOSITE,
+    Test,
+    TestGroup,
+    Threads,
+    Truth,
+    apply_and,
+    apply_or,
+    expand_threads,
+)
 from frx_graph.evidence.cuda.source import Access, Condition, Kernel, Launch, Loop, Use
 from frx_graph.evidence.cuda.values import WARP
 
@@ -33,7 +42,7 @@ _EARLY = frozenset[str]()
 
 
 @dataclass(frozen=True, slots=True)
-class _Block:
+class _TriedBlock:
     """Its size, and how many of its threads are tried along x and y."""
 
     width: int
@@ -48,40 +57,44 @@ class FirstThreads:
 
     kernel: Kernel
     launches: Sequence[Launch]
-    windows: Windows = field(init=False)
-    _sizes: Sequence[_Block] = field(init=False, default=())
+    windows: ParameterWindows = field(init=False)
+    _sizes: Sequence[_TriedBlock] = field(init=False, default=())
     _seen: dict[tuple[int, frozenset[str], int], Sequence[int | None]] = field(init=False, default_factory=dict)
     _by_element: dict[tuple[int, frozenset[str], int, int], Mapping[int, set[int]]] = field(
         init=False, default_factory=dict
     )
-    _tried: dict[tuple[frozenset[str], int], _Worlds] = field(init=False, default_factory=dict)
+    _tried: dict[tuple[frozenset[str], int], _Assumptions] = field(init=False, default_factory=dict)
     _left: int = field(init=False, default=_MOST_TRIED)
 
     def __post_init__(self) -> None:
-        self.windows = Windows(self.kernel)
+        self.windows = ParameterWindows(self.kernel)
 
-    def meet(self, write: Access, read: Access, written: Collection[Access], loop: Loop | None) -> bool | None:
+    def do_threads_meet(
+        self, write: Access, read: Access, written: Collection[Access], loop: Loop | None
+    ) -> bool | None:
         """Return True if a thread reads what another, and not itself, has written; of a `loop`, in the turn before.
         None: the elements are unknown."""
         wide = (write.element_bytes, read.element_bytes)
         if write.element != read.element and None in wide:
             return None
-        if _contradict(write, read):
+        if _is_contradiction(write, read):
             return False
         shared = set(write.step.loops)
-        inner = frozenset(self._name(number) for number in read.step.loops if number not in shared)
-        outer = frozenset({self._name(loop.number)} if loop is not None else ())
-        again = frozenset(self._name(number) for number in write.step.loops if number not in read.step.loops)
+        inner = frozenset(self._name_loop(number) for number in read.step.loops if number not in shared)
+        outer = frozenset({self._name_loop(loop.number)} if loop is not None else ())
+        again = frozenset(self._name_loop(number) for number in write.step.loops if number not in read.step.loops)
         found: bool | None = None
         for late, wrote in dict.fromkeys(((outer, _EARLY), (outer | inner, _EARLY), (outer, again))):
-            met = [self._meet(write, wrote, read, late, written, block) for block in range(len(self._blocks))]
+            met = [
+                self._do_threads_meet_in(write, wrote, read, late, written, block) for block in range(len(self._blocks))
+            ]
             if all(met):
                 return True
             if None not in met:
                 found = False
         return found
 
-    def _meet(
+    def _do_threads_meet_in(
         self,
         write: Access,
         again: frozenset[str],
@@ -93,71 +106,74 @@ class FirstThreads:
         # What others add to an element after it is another's too.
         atomic = Use.ATOMIC in (write.use, read.use)
         unit = min(write.element_bytes or 1, read.element_bytes or 1) if write.element != read.element else 0
-        at = self._places(read, late, block)
-        if not at or not self._places(write, again, block):
+        at = self._list_places(read, late, block)
+        if not at or not self._list_places(write, again, block):
             return None
-        writers = self._writers(write, again, block, unit)
+        writers = self._index_writers(write, again, block, unit)
         met = [
             thread
-            for thread, element in _elements(at, read, unit)
+            for thread, element in _iterate_elements(at, read, unit)
             if element in writers and (thread not in writers[element] or (atomic and len(writers[element]) > 1))
         ]
         if atomic:
             return bool(met)
         for one in written if met else ():
             if one.element == read.element:
-                own = self._places(one, _EARLY, block)
+                own = self._list_places(one, _EARLY, block)
                 met = [thread for thread in met if not own or own[thread] != at[thread]]
         return bool(met)
 
-    def _writers(self, write: Access, late: frozenset[str], block: int, unit: int) -> Mapping[int, set[int]]:
+    def _index_writers(self, write: Access, late: frozenset[str], block: int, unit: int) -> Mapping[int, set[int]]:
         """Return the threads that write each element."""
         key = (write.step.order, late, block, unit)
         if key not in self._by_element:
             found = self._by_element[key] = dict[int, set[int]]()
-            for thread, element in _elements(self._places(write, late, block), write, unit):
+            for thread, element in _iterate_elements(self._list_places(write, late, block), write, unit):
                 found.setdefault(element, set()).add(thread)
         return self._by_element[key]
 
-    def _places(self, access: Access, late: frozenset[str], block: int) -> Sequence[int | None]:
+    def _list_places(self, access: Access, late: frozenset[str], block: int) -> Sequence[int | None]:
         """Return the element of each thread, None for threads that do not get there; nothing if unknown."""
         key = (access.step.order, late, block)
         if key not in self._seen:
             size = self._blocks[block].columns * self._blocks[block].rows
             self._left -= size
-            self._seen[key] = () if self._left < 0 else self._found(access, late, block)
+            self._seen[key] = () if self._left < 0 else self._evaluate_places(access, late, block)
         return self._seen[key]
 
     @property
-    def _blocks(self) -> Sequence[_Block]:
+    def _blocks(self) -> Sequence[_TriedBlock]:
         # Most kernels never ask.
         if not self._sizes:
-            self._sizes = _blocks(self.kernel, self.launches)
+            self._sizes = _choose_blocks(self.kernel, self.launches)
         return self._sizes
 
-    def _found(self, access: Access, late: frozenset[str], block: int) -> Sequence[int | None]:
-        worlds = self._worlds(late, block)
+    def _evaluate_places(self, access: Access, late: frozenset[str], block: int) -> Sequence[int | None]:
+        worlds = self._get_worlds(late, block)
         size = self._blocks[block].columns * self._blocks[block].rows
-        worth = column(worlds.given.worth(access.offset), size)
+        worth = expand_threads(worlds.given.evaluate(access.offset), size)
         if all(one is None for one in worth[: _UNTOLD + 1]):
             return ()
         goes: Truth = True
         for condition in access.step.conditions:
             if condition.tests is not None and goes is not False:
-                goes = both(goes, worlds.may_hold(condition))
-        return [place if comes is not False else None for place, comes in zip(worth, column(goes, size), strict=True)]
+                goes = apply_and(goes, worlds.may_hold(condition))
+        return [
+            place if comes is not False else None
+            for place, comes in zip(worth, expand_threads(goes, size), strict=True)
+        ]
 
-    def _worlds(self, late: frozenset[str], block: int) -> _Worlds:
+    def _get_worlds(self, late: frozenset[str], block: int) -> _Assumptions:
         if (late, block) not in self._tried:
-            self._tried[late, block] = _Worlds.of(self.kernel, late, self._blocks[block])
+            self._tried[late, block] = _Assumptions.from_kernel(self.kernel, late, self._blocks[block])
         return self._tried[late, block]
 
-    def _name(self, number: int) -> str:
+    def _name_loop(self, number: int) -> str:
         return f"loop:{self.kernel.loops[number].step.line}" if number in self.kernel.loops else ""
 
 
 @dataclass(slots=True)
-class _Worlds:
+class _Assumptions:
     """A block's first threads, where what a launch gives is large, where it is large otherwise, and where it is not
     known."""
 
@@ -168,7 +184,7 @@ class _Worlds:
     """By identity of a condition, which all events below it share."""
 
     @staticmethod
-    def of(kernel: Kernel, late: frozenset[str], block: _Block) -> _Worlds:
+    def from_kernel(kernel: Kernel, late: frozenset[str], block: _TriedBlock) -> _Assumptions:
         threads = range(block.columns * block.rows)
         place = {
             "threadIdx.x": tuple(thread % block.columns for thread in threads),
@@ -179,9 +195,10 @@ class _Worlds:
             "blockDim.z": 1,
         }
         given, otherwise, strict = (
-            Threads(place, kernel.made, kernel.turns, late, given) for given in (_large, _mirrored, _not_given)
+            Threads(place, kernel.made, kernel.turns, late, given)
+            for given in (_choose_large, _choose_mirrored, _choose_none)
         )
-        return _Worlds(given, otherwise, strict)
+        return _Assumptions(given, otherwise, strict)
 
     def may_hold(self, condition: Condition) -> Truth:
         """Return False for those that it keeps away; what differs between threads holds if it does in one of two
@@ -190,35 +207,35 @@ class _Worlds:
         if id(condition) not in known:
             tests = condition.tests
             assert tests is not None
-            known[id(condition)] = self._in_one(tests) if condition.varies & _PLACE else self.strict.holds(tests)
+            known[id(condition)] = self._holds_in_one(tests) if condition.varies & _PLACE else self.strict.check(tests)
         return known[id(condition)]
 
-    def _in_one(self, tests: Test | Several) -> Truth:
+    def _holds_in_one(self, tests: Test | TestGroup) -> Truth:
         if isinstance(tests, Test):
-            return either(self.given.holds(tests), self.otherwise.holds(tests))
-        together = both if tests.all else either
-        return functools.reduce(together, map(self._in_one, tests.tests))
+            return apply_or(self.given.check(tests), self.otherwise.check(tests))
+        together = apply_and if tests.all else apply_or
+        return functools.reduce(together, map(self._holds_in_one, tests.tests))
 
 
-def _blocks(kernel: Kernel, launches: Sequence[Launch]) -> Sequence[_Block]:
-    plane = any("threadIdx.y" in name for access in kernel.accesses for name in access.offset.symbols())
+def _choose_blocks(kernel: Kernel, launches: Sequence[Launch]) -> Sequence[_TriedBlock]:
+    plane = any("threadIdx.y" in name for access in kernel.accesses for name in access.offset.iterate_symbols())
     sizes = {(launch.block.sizes[0], launch.block.sizes[1]) for launch in launches}
     ((width, height),) = sizes if len(sizes) == 1 else ((None, None),)
     if width and height:
         columns = min(width, WARP if plane and height > 1 else _MOST_THREADS)
         rows = min(height, _MOST_THREADS // columns) if plane else 1
-        return [_Block(width, height, columns, rows)]
+        return [_TriedBlock(width, height, columns, rows)]
     if plane:
-        return [_Block(*size, 8, 8) for size in _PLANES]
+        return [_TriedBlock(*size, 8, 8) for size in _PLANES]
     if width:
-        return [_Block(width, 1, min(width, _MOST_THREADS), 1)]
+        return [_TriedBlock(width, 1, min(width, _MOST_THREADS), 1)]
     # `threadIdx.x < 512` is asked where there are more.
     limits = {one.width or 0 for access in kernel.accesses for one in access.step.conditions}
     wide = min(_WIDEST, 2 * max(limits, default=0))
-    return [_Block(size, 1, max(_LINES[0], wide), 1) for size in sorted({max(size, wide) for size in _LINES})]
+    return [_TriedBlock(size, 1, max(_LINES[0], wide), 1) for size in sorted({max(size, wide) for size in _LINES})]
 
 
-def _contradict(write: Access, read: Access) -> bool:
+def _is_contradiction(write: Access, read: Access) -> bool:
     """Return True if one happens only when the other does not, whatever a launch gives."""
     known, asked = (
         [one.tests for one in access.step.conditions if isinstance(one.tests, Test) and not one.varies & _PLACE]
@@ -227,24 +244,24 @@ def _contradict(write: Access, read: Access) -> bool:
     return any(Test(OPPOSITE[one.sign], one.difference) in known for one in asked)
 
 
-def _not_given(symbol: str) -> int | None:
+def _choose_none(symbol: str) -> int | None:
     return 0 if symbol.startswith("blockIdx.") else None
 
 
-def _large(symbol: str) -> int | None:
+def _choose_large(symbol: str) -> int | None:
     """Return a large number for a size that a launch or the build gives."""
     if symbol.startswith("blockIdx."):
         return 0
     return None if "#" in symbol else _LARGE + zlib.crc32(symbol.encode()) % _LARGE
 
 
-def _mirrored(symbol: str) -> int | None:
+def _choose_mirrored(symbol: str) -> int | None:
     """Return another large number, in the reverse order of sizes."""
-    large = _large(symbol)
+    large = _choose_large(symbol)
     return 3 * _LARGE - large if large else large
 
 
-def _elements(places: Sequence[int | None], access: Access, unit: int) -> Iterator[tuple[int, int]]:
+def _iterate_elements(places: Sequence[int | None], access: Access, unit: int) -> Iterator[tuple[int, int]]:
     """Yield threads and the elements that they touch, in pieces of `unit` bytes; 0: elements are alike."""
     if not unit:
         return ((thread, place) for thread, place in enumerate(places) if place is not None)

@@ -8,22 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from frx_graph.analyzers.cuda.finding import CudaDetector, Sight, matrix_products, uses_tensor_cores
+from frx_graph.analyzers.cuda.finding import CudaDetector, Occurrence, find_matrix_products, uses_tensor_cores
 from frx_graph.evidence.cuda.source import CudaSource
 
 
-def detect(source: CudaSource) -> Iterator[Sight]:
+def detect(source: CudaSource) -> Iterator[Occurrence]:
     """One sight for a kernel."""
     for kernel in source.kernels:
         if uses_tensor_cores(kernel):
             continue
-        for product in matrix_products(kernel):
+        for product in find_matrix_products(kernel):
             if product.left.element == product.right.element == "float":
                 said = (
                     f"`{product.left.text}` times `{product.right.text}` is added up in FP32, a multiplication at a "
                     "time"
                 )
-                yield Sight(kernel.name, product.step.line, said, product.left)
+                yield Occurrence(kernel.name, product.step.line, said, product.left)
                 break
 
 

@@ -9,27 +9,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from frx_graph.analyzers.cuda.finding import DeviceDetector, Sight, target_limits
+from frx_graph.analyzers.cuda.finding import DeviceDetector, Occurrence, list_target_limits
 from frx_graph.evidence.cuda.source import CudaSource, Kernel, Space
 from frx_graph.rules.gpu_profile import GpuProfile, SmLimits
 
 _BYTES = 4
 
 
-def detect(source: CudaSource, gpu: GpuProfile | None) -> Iterator[Sight]:
+def detect(source: CudaSource, gpu: GpuProfile | None) -> Iterator[Occurrence]:
     """One sight for a kernel."""
-    targets = target_limits(gpu).values()
+    targets = list_target_limits(gpu).values()
     for kernel in source.kernels:
         arrays = [one for one in kernel.arrays if one.space is Space.LOCAL and one.bytes is not None]
         total = sum(one.bytes or 0 for one in arrays)
-        most = max(_registers(kernel, limits) for limits in targets)
+        most = max(_limit_registers(kernel, limits) for limits in targets)
         if total > most * _BYTES:
             largest = max(arrays, key=lambda one: one.bytes or 0)
             said = f"arrays of {total:,} bytes a thread, `{largest.name}` the largest, for {most} registers of 4 bytes"
-            yield Sight(kernel.name, largest.line, said)
+            yield Occurrence(kernel.name, largest.line, said)
 
 
-def _registers(kernel: Kernel, limits: SmLimits) -> int:
+def _limit_registers(kernel: Kernel, limits: SmLimits) -> int:
     bounds = kernel.launch_bounds
     if bounds is None or not bounds.threads or bounds.threads < 0:
         return limits.thread_registers

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from frx_graph.analyzers.cuda.finding import DeviceDetector, Sight
+from frx_graph.analyzers.cuda.finding import DeviceDetector, Occurrence
 from frx_graph.evidence.cuda.source import CudaSource, Space
 from frx_graph.rules.gpu_profile import GpuProfile
 
@@ -17,19 +17,19 @@ block may have 48 KiB without asking."""
 FEW = 3
 
 
-def detect(source: CudaSource, gpu: GpuProfile | None) -> Iterator[Sight]:
+def detect(source: CudaSource, gpu: GpuProfile | None) -> Iterator[Occurrence]:
     """One sight for a kernel."""
-    large = _large(gpu)
+    large = _choose_limit(gpu)
     for kernel in source.kernels:
         arrays = [one for one in kernel.arrays if one.space is Space.SHARED and one.bytes]
         total = sum(one.bytes or 0 for one in arrays)
         if total > large:
             largest = max(arrays, key=lambda one: one.bytes or 0)
             said = f"{total:,} bytes of shared memory a block, `{largest.name}` the largest"
-            yield Sight(kernel.name, largest.line, said)
+            yield Occurrence(kernel.name, largest.line, said)
 
 
-def _large(gpu: GpuProfile | None) -> int:
+def _choose_limit(gpu: GpuProfile | None) -> int:
     if gpu is None or gpu.architecture.limits is None:
         return LARGE
     limits = gpu.architecture.limits

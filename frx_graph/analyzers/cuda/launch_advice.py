@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass, replace
 
-from frx_graph.analyzers.cuda.finding import target_limits
-from frx_graph.analyzers.kernels.occupancy_model import WARP, Limiter, block_limits
+from frx_graph.analyzers.cuda.finding import list_target_limits
+from frx_graph.analyzers.kernels.occupancy_model import WARP, Limiter, compute_block_limits
 from frx_graph.evidence.cuda.source import CudaSource, Kernel, Launch, Space
 from frx_graph.rules.gpu_profile import GpuProfile, SmLimits
 
@@ -42,13 +42,13 @@ class LaunchAdvice:
     suggestion: str | None
 
 
-def launch_advice(source: CudaSource, gpu: GpuProfile | None) -> tuple[LaunchAdvice, ...]:
+def advise_on_launches(source: CudaSource, gpu: GpuProfile | None) -> tuple[LaunchAdvice, ...]:
     """Judge each launch."""
     kernels = {kernel.name.rsplit("::", 1)[-1]: kernel for kernel in source.kernels}
-    return tuple(_advice(launch, kernels.get(launch.name), gpu) for launch in source.launches)
+    return tuple(_advise_on_launch(launch, kernels.get(launch.name), gpu) for launch in source.launches)
 
 
-def shared_bytes(kernel: Kernel | None, launch: Launch | None) -> int | None:
+def count_shared_bytes(kernel: Kernel | None, launch: Launch | None) -> int | None:
     """Return the shared memory of a block in bytes; None if a size is no number."""
     if kernel is None:
         return None
@@ -59,25 +59,25 @@ def shared_bytes(kernel: Kernel | None, launch: Launch | None) -> int | None:
     return None if dynamic is None else sum(size for size in static if size is not None) + dynamic
 
 
-def _advice(launch: Launch, kernel: Kernel | None, gpu: GpuProfile | None) -> LaunchAdvice:
-    threads, shared = launch.block.count, shared_bytes(kernel, launch)
+def _advise_on_launch(launch: Launch, kernel: Kernel | None, gpu: GpuProfile | None) -> LaunchAdvice:
+    threads, shared = launch.block.count, count_shared_bytes(kernel, launch)
     found: tuple[Residency, ...] = ()
     if threads is not None and 0 < threads <= MOST_THREADS and shared is not None:
         found = tuple(
-            replace(one, waves=_waves(launch, one.blocks, gpu)) if gpu is not None else one
-            for one in _residencies(gpu, threads, shared)
+            replace(one, waves=_count_waves(launch, one.blocks, gpu)) if gpu is not None else one
+            for one in _list_residencies(gpu, threads, shared)
         )
-    return LaunchAdvice(launch, threads, shared, found, _suggestion(launch, threads, shared, gpu))
+    return LaunchAdvice(launch, threads, shared, found, _suggest_block(launch, threads, shared, gpu))
 
 
 @functools.lru_cache(maxsize=1024)
-def _residencies(gpu: GpuProfile | None, threads: int, shared: int) -> tuple[Residency, ...]:
+def _list_residencies(gpu: GpuProfile | None, threads: int, shared: int) -> tuple[Residency, ...]:
     """Return residencies without `waves`; cached, since most launches have one of a few block sizes."""
-    return tuple(_residency(name, limits, threads, shared) for name, limits in target_limits(gpu).items())
+    return tuple(_compute_residency(name, limits, threads, shared) for name, limits in list_target_limits(gpu).items())
 
 
-def _residency(name: str, limits: SmLimits, threads: int, shared: int) -> Residency:
-    by_resource = dict(block_limits(limits, threads, 0, shared))
+def _compute_residency(name: str, limits: SmLimits, threads: int, shared: int) -> Residency:
+    by_resource = dict(compute_block_limits(limits, threads, 0, shared))
     del by_resource[Limiter.REGISTERS]
     limiter = min(by_resource, key=lambda one: by_resource[one])
     blocks = by_resource[limiter]
@@ -85,12 +85,12 @@ def _residency(name: str, limits: SmLimits, threads: int, shared: int) -> Reside
     return Residency(name, blocks, occupancy, limiter if occupancy < 1 else None, None)
 
 
-def _waves(launch: Launch, blocks: int, gpu: GpuProfile) -> float | None:
+def _count_waves(launch: Launch, blocks: int, gpu: GpuProfile) -> float | None:
     sms, grid = None if gpu.product is None else gpu.product.sms, launch.grid.count
     return None if sms is None or grid is None or grid <= 0 or not blocks else grid / (blocks * sms)
 
 
-def _suggestion(launch: Launch, threads: int | None, shared: int | None, gpu: GpuProfile | None) -> str | None:
+def _suggest_block(launch: Launch, threads: int | None, shared: int | None, gpu: GpuProfile | None) -> str | None:
     if threads is None or threads <= 0 or launch.grid.count == 1:
         return None
     if threads > MOST_THREADS:
@@ -101,7 +101,7 @@ def _suggestion(launch: Launch, threads: int | None, shared: int | None, gpu: Gp
     if gpu is None:
         return None
     # A block with shared memory would need more of it if it grew.
-    fuller = _fuller_block(target_limits(gpu)[gpu.name], threads) if shared == 0 else None
+    fuller = _find_fuller_block(list_target_limits(gpu)[gpu.name], threads) if shared == 0 else None
     if fuller is not None:
         return f"take {fuller} threads: so small, as many blocks as {gpu.name} holds leave warps' places empty"
     sms, grid = None if gpu.product is None else gpu.product.sms, launch.grid.count
@@ -110,8 +110,8 @@ def _suggestion(launch: Launch, threads: int | None, shared: int | None, gpu: Gp
     return None
 
 
-def _fuller_block(limits: SmLimits, threads: int) -> int | None:
+def _find_fuller_block(limits: SmLimits, threads: int) -> int | None:
     """Return the threads of the smallest block that fills a multiprocessor, if `threads` are too few to."""
-    if block_limits(limits, threads, 0, 0)[Limiter.WARPS] <= limits.blocks:
+    if compute_block_limits(limits, threads, 0, 0)[Limiter.WARPS] <= limits.blocks:
         return None
     return -(-limits.threads // limits.blocks // WARP) * WARP

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from frx_graph.analyzers.cuda.finding import DeviceDetector, Sight
-from frx_graph.analyzers.cuda.launch_advice import launch_advice
+from frx_graph.analyzers.cuda.finding import DeviceDetector, Occurrence
+from frx_graph.analyzers.cuda.launch_advice import advise_on_launches
 from frx_graph.evidence.cuda.source import CudaSource
 from frx_graph.rules.gpu_profile import GpuProfile
 
@@ -18,17 +18,17 @@ LOW = 0.5
 """Below it, latency of memory is rarely hidden: https://docs.nvidia.com/cuda/cuda-c-best-practices-guide/#occupancy"""
 
 
-def detect(source: CudaSource, gpu: GpuProfile | None) -> Iterator[Sight]:
+def detect(source: CudaSource, gpu: GpuProfile | None) -> Iterator[Occurrence]:
     """One sight for a launch."""
     where = "any device" if gpu is None else gpu.name
-    for advice in launch_advice(source, gpu):
+    for advice in advise_on_launches(source, gpu):
         if not advice.residency or advice.launch.grid.count == 1:
             continue
         best = max(one.occupancy for one in advice.residency)
         if best < LOW:
             most = f"at most {best:.0%} of the warps on {where}" if best else f"such a block fits on no part of {where}"
             said = f"{advice.threads} threads a block with {advice.shared:,} bytes of shared memory: {most}"
-            yield Sight(advice.launch.kernel, advice.launch.line, said)
+            yield Occurrence(advice.launch.kernel, advice.launch.line, said)
 
 
 DETECTOR = DeviceDetector("low_theoretical_occupancy", detect)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from frx_graph.analyzers.cuda.finding import CudaDetector, Sight, launches_of
+from frx_graph.analyzers.cuda.finding import CudaDetector, Occurrence, find_launches
 from frx_graph.evidence.cuda.source import Access, CudaSource, Kernel, Space, Use
 
 _SIZE = re.compile(r"(?:n|N|len|length|size|count|total|num\w*|n_\w+|numElements)$")
@@ -21,34 +21,36 @@ _INTEGERS = frozenset(
 _THREADS = frozenset(["x", "y", "z", "block", "data"])
 
 
-def detect(source: CudaSource) -> Iterator[Sight]:
+def detect(source: CudaSource) -> Iterator[Occurrence]:
     """One sight for a kernel."""
     for kernel in source.kernels:
-        if not kernel.complete or _guards(kernel):
+        if not kernel.complete or _has_guard(kernel):
             continue
-        write = next((access for access in kernel.accesses if _by_place(access)), None)
-        why = _why(source, kernel)
+        write = next((access for access in kernel.accesses if _is_by_place(access)), None)
+        why = _explain_risk(source, kernel)
         if write is not None and why is not None:
-            yield Sight(kernel.name, write.step.line, f"`{write.text}` is written whatever its index: {why}", write)
+            yield Occurrence(
+                kernel.name, write.step.line, f"`{write.text}` is written whatever its index: {why}", write
+            )
 
 
-def _guards(kernel: Kernel) -> bool:
+def _has_guard(kernel: Kernel) -> bool:
     """Return True if anything in the kernel depends on a comparison with a thread's place, or may."""
     return any(condition.varies & _THREADS for event in kernel.events for condition in event.step.conditions) or any(
         event.name.startswith("assert") or not event.pure for event in kernel.calls
     )
 
 
-def _by_place(access: Access) -> bool:
+def _is_by_place(access: Access) -> bool:
     if access.space is not Space.GLOBAL or access.use is Use.READ or "data" in access.varies:
         return False
-    slope = access.offset.slope("threadIdx.x")
+    slope = access.offset.compute_slope("threadIdx.x")
     placed = any("blockIdx.x" in name for name in access.offset.terms)
     return slope is not None and bool(slope.terms) and placed
 
 
-def _why(source: CudaSource, kernel: Kernel) -> str | None:
-    launches = launches_of(source, kernel)
+def _explain_risk(source: CudaSource, kernel: Kernel) -> str | None:
+    launches = find_launches(source, kernel)
     for launch in launches:
         if launch.grid.rounded_up and launch.grid.count is None:
             return f"the grid is rounded up in line {launch.line}"

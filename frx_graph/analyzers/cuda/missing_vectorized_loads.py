@@ -9,30 +9,30 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from frx_graph.analyzers.cuda.finding import CudaDetector, Sight
+from frx_graph.analyzers.cuda.finding import CudaDetector, Occurrence
 from frx_graph.evidence.cuda.source import Access, CudaSource, Kernel, Space, Use
 
 WIDEST = 16
 """Bytes of the widest load of a thread: https://docs.nvidia.com/cuda/cuda-c-best-practices-guide/#vectorized-memory-access"""
 
 
-def detect(source: CudaSource) -> Iterator[Sight]:
+def detect(source: CudaSource) -> Iterator[Occurrence]:
     """One sight for an array of a kernel."""
     for kernel in source.kernels:
         seen = set()
         reads = [one for one in kernel.accesses if one.space is Space.GLOBAL and one.use is Use.READ]
         for read in reads:
-            width = _width(read)
+            width = _find_width(read)
             if read.base in seen or width is None or _has_vectors(read, reads):
                 continue
-            if len(_side_by_side(read, reads, width)) == width or _loops_over(kernel, read, width):
+            if len(_find_neighbours(read, reads, width)) == width or _is_looped_over(kernel, read, width):
                 seen.add(read.base)
                 elements = f"{width} elements of {read.element_bytes} bytes"
                 said = f"each thread reads {elements} of `{read.base}` that lie side by side"
-                yield Sight(kernel.name, read.step.line, said, read)
+                yield Occurrence(kernel.name, read.step.line, said, read)
 
 
-def _width(read: Access) -> int | None:
+def _find_width(read: Access) -> int | None:
     width = read.stride.elements
     if read.element_bytes is None or width not in (2, 4, 8, 16) or read.step.single:
         return None
@@ -44,7 +44,7 @@ def _has_vectors(read: Access, reads: Sequence[Access]) -> bool:
     return any(one.base == read.base and one.element != read.element for one in reads)
 
 
-def _side_by_side(read: Access, reads: Sequence[Access], width: int) -> set[int]:
+def _find_neighbours(read: Access, reads: Sequence[Access], width: int) -> set[int]:
     """The places in a row of `width` that are read in one go, counted from an aligned one."""
     if any(times % width for name, times in read.offset.terms.items() if name):
         return set()
@@ -58,7 +58,7 @@ def _side_by_side(read: Access, reads: Sequence[Access], width: int) -> set[int]
     return places
 
 
-def _loops_over(kernel: Kernel, read: Access, width: int) -> bool:
+def _is_looped_over(kernel: Kernel, read: Access, width: int) -> bool:
     """Return True for a loop of `width` turns that takes the next element with each."""
     if not read.step.loops:
         return False

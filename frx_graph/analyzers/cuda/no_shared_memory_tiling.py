@@ -9,23 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from frx_graph.analyzers.cuda.finding import CudaDetector, Sight, matrix_products, uses_tensor_cores
+from frx_graph.analyzers.cuda.finding import CudaDetector, Occurrence, find_matrix_products, uses_tensor_cores
 from frx_graph.evidence.cuda.source import CudaSource, Space
 
 
-def detect(source: CudaSource) -> Iterator[Sight]:
+def detect(source: CudaSource) -> Iterator[Occurrence]:
     """One sight for a kernel."""
     for kernel in source.kernels:
         if any(array.space is Space.SHARED for array in kernel.arrays) or uses_tensor_cores(kernel):
             continue
         if any(access.space is Space.SHARED for access in kernel.accesses):
             continue
-        for product in matrix_products(kernel):
+        for product in find_matrix_products(kernel):
             said = (
                 f"`{product.left.text}` and `{product.right.text}` are read from global memory for every element of "
                 "the result, by a whole row and a whole column of threads"
             )
-            yield Sight(kernel.name, product.step.line, said, product.left)
+            yield Occurrence(kernel.name, product.step.line, said, product.left)
             break
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from frx_graph.analyzers.cuda.finding import CudaDetector, Sight, launches_of
+from frx_graph.analyzers.cuda.finding import CudaDetector, Occurrence, find_launches
 from frx_graph.evidence.cuda.source import CudaSource, Kernel, Space, Use
 
 _PLACES = frozenset(
@@ -16,7 +16,7 @@ _PLACES = frozenset(
 )
 
 
-def detect(source: CudaSource) -> Iterator[Sight]:
+def detect(source: CudaSource) -> Iterator[Occurrence]:
     """One sight for a kernel."""
     for kernel in source.kernels:
         if not kernel.complete or kernel.read & _PLACES or _may_hide(kernel):
@@ -24,12 +24,12 @@ def detect(source: CudaSource) -> Iterator[Sight]:
         written = [one for one in kernel.accesses if one.space is Space.GLOBAL and one.use is Use.WRITE]
         if not written or any(one.varies for one in kernel.accesses):
             continue
-        launches = launches_of(source, kernel)
+        launches = find_launches(source, kernel)
         several = next((one for one in launches if (one.block.count or 0) > 1), None)
         if several is not None:
             threads = f"{several.block.count} threads (launch in line {several.line})"
             said = f"`{written[0].text}` is written by each of {threads}"
-            yield Sight(kernel.name, written[0].step.line, said, written[0])
+            yield Occurrence(kernel.name, written[0].step.line, said, written[0])
 
 
 def _may_hide(kernel: Kernel) -> bool:

@@ -7,18 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from frx_graph.analyzers.cuda.finding import CudaDetector, Sight
+from frx_graph.analyzers.cuda.finding import CudaDetector, Occurrence
 from frx_graph.evidence.cuda.source import CudaSource
 
 WARP = 32
 
 
-def detect(source: CudaSource) -> Iterator[Sight]:
+def detect(source: CudaSource) -> Iterator[Occurrence]:
     """One sight for a launch."""
     for launch in source.launches:
         threads = launch.block.count
         if threads is not None and 1 < threads < WARP and launch.grid.count != 1:
-            yield Sight(launch.kernel, launch.line, f"{threads} of the {WARP} threads of each block's warp have work")
+            yield Occurrence(
+                launch.kernel, launch.line, f"{threads} of the {WARP} threads of each block's warp have work"
+            )
 
 
 DETECTOR = CudaDetector("poor_block_size_subwarp", detect)

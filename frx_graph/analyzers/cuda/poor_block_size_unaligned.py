@@ -7,19 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from frx_graph.analyzers.cuda.finding import CudaDetector, Sight
+from frx_graph.analyzers.cuda.finding import CudaDetector, Occurrence
 from frx_graph.evidence.cuda.source import CudaSource
 
 WARP = 32
 
 
-def detect(source: CudaSource) -> Iterator[Sight]:
+def detect(source: CudaSource) -> Iterator[Occurrence]:
     """One sight for a launch."""
     for launch in source.launches:
         threads = launch.block.count
         if threads is not None and threads > WARP and threads % WARP:
             said = f"{threads} threads a block: the last of {-(-threads // WARP)} warps has {threads % WARP}"
-            yield Sight(launch.kernel, launch.line, said)
+            yield Occurrence(launch.kernel, launch.line, said)
 
 
 DETECTOR = CudaDetector("poor_block_size_unaligned", detect)

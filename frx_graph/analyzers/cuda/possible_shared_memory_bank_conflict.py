@@ -10,15 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from frx_graph.analyzers.cuda.finding import CudaDetector, Sight
-from frx_graph.analyzers.cuda.uncoalesced_access import steps_by_one
+from frx_graph.analyzers.cuda.finding import CudaDetector, Occurrence
+from frx_graph.analyzers.cuda.uncoalesced_access import is_stepping_by_one
 from frx_graph.evidence.cuda.source import Access, CudaSource, Space, StrideKind
 
 _WIDEST = 16
 """Bytes that one access of a thread may have."""
 
 
-def detect(source: CudaSource) -> Iterator[Sight]:
+def detect(source: CudaSource) -> Iterator[Occurrence]:
     """One sight for an array and stride in a kernel."""
     for kernel in source.kernels:
         seen: set[tuple[str, str | None]] = set()
@@ -26,13 +26,18 @@ def detect(source: CudaSource) -> Iterator[Sight]:
             key = (access.base, access.stride.text or access.text)
             if access.space is not Space.SHARED or access.conflict is None or access.conflict < 2:
                 continue
-            if key in seen or _slight(access) or _partly(access) or _side_by_side(access, kernel.accesses):
+            if (
+                key in seen
+                or _is_slight(access)
+                or _is_partial_warp(access)
+                or _is_side_by_side(access, kernel.accesses)
+            ):
                 continue
             seen.add(key)
-            yield Sight(kernel.name, access.step.line, _said(access), access)
+            yield Occurrence(kernel.name, access.step.line, _format_message(access), access)
 
 
-def _said(access: Access) -> str:
+def _format_message(access: Access) -> str:
     if access.stride.text in (None, "0"):
         return f"`{access.text}`: {access.conflict} threads of a warp want different words of the same bank"
     least = "at least " if access.stride.kind is StrideKind.SYMBOLIC else ""
@@ -45,7 +50,7 @@ def _said(access: Access) -> str:
     )
 
 
-def _side_by_side(access: Access, accesses: Sequence[Access]) -> bool:
+def _is_side_by_side(access: Access, accesses: Sequence[Access]) -> bool:
     """Return True if the thread uses all places between its element and its neighbour's, or goes on to the next
     one in a loop: the compiler makes one access of 8 or 16 bytes of them, and an odd number of these apart is no
     conflict."""
@@ -54,16 +59,20 @@ def _side_by_side(access: Access, accesses: Sequence[Access]) -> bool:
         return False
     if not step:
         # In accesses of 16 bytes a quarter of the threads goes at once.
-        return access.stride.kind is not StrideKind.SYMBOLIC and (access.conflict or 0) < 8 and _steps(access, accesses)
+        return (
+            access.stride.kind is not StrideKind.SYMBOLIC
+            and (access.conflict or 0) < 8
+            and _uses_neighbour(access, accesses)
+        )
     wide, rest = divmod(abs(step) * access.element_bytes, _WIDEST)
-    if rest == 0 and wide % 2 and steps_by_one(access):
+    if rest == 0 and wide % 2 and is_stepping_by_one(access):
         return True
     if step * access.element_bytes > _WIDEST:
         return False
     places = set()
     for other in accesses:
         if other.base == access.base and other.use is access.use and other.step.arms == access.step.arms:
-            if other.stride.elements == step and steps_by_one(other):
+            if other.stride.elements == step and is_stepping_by_one(other):
                 return True
             apart = (other.offset - access.offset).constant
             if apart is not None:
@@ -71,7 +80,7 @@ def _side_by_side(access: Access, accesses: Sequence[Access]) -> bool:
     return len(places) == step
 
 
-def _slight(access: Access) -> bool:
+def _is_slight(access: Access) -> bool:
     """Return True if only the rows of threads in a warp meet, in a bank or two, as where a row is padded by one."""
     if access.stride.kind is StrideKind.SYMBOLIC or (access.conflict or 0) >= 4:
         return False
@@ -79,15 +88,15 @@ def _slight(access: Access) -> bool:
     return not step or step % 2 == 1
 
 
-def _steps(access: Access, accesses: Sequence[Access]) -> bool:
+def _uses_neighbour(access: Access, accesses: Sequence[Access]) -> bool:
     """Return True if the thread uses its element's neighbour too."""
-    return steps_by_one(access) or any(
+    return is_stepping_by_one(access) or any(
         other.base == access.base and other.use is access.use and (other.offset - access.offset).constant in (1, -1)
         for other in accesses
     )
 
 
-def _partly(access: Access) -> bool:
+def _is_partial_warp(access: Access) -> bool:
     """Return True if a part of a warp is at work, or may be that has no conflict: of 16 threads two take no bank
     twice."""
     below = access.step.conditions

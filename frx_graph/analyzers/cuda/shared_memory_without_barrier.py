@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Iterator, Sequence
 
-from frx_graph.analyzers.cuda.finding import CudaDetector, Sight, by_loop, launches_of
+from frx_graph.analyzers.cuda.finding import CudaDetector, Occurrence, find_launches, group_by_loop
 from frx_graph.analyzers.cuda.first_threads import FirstThreads
-from frx_graph.evidence.cuda.polynomial import Polynomial, named, number
+from frx_graph.evidence.cuda.polynomial import Polynomial, make_constant, make_symbol
 from frx_graph.evidence.cuda.source import (
     Access,
     Barrier,
@@ -37,39 +37,39 @@ WARP = 32
 """Threads that any block may be taken to have."""
 _MOST_THREADS = 1024
 """Of a block: https://docs.nvidia.com/cuda/cuda-c-programming-guide/#features-and-technical-specifications"""
-_LAST = named("blockDim.x") - number(1)
+_LAST = make_symbol("blockDim.x") - make_constant(1)
 """The place of a block's last thread."""
 
 
-def detect(source: CudaSource) -> Iterator[Sight]:
+def detect(source: CudaSource) -> Iterator[Occurrence]:
     """One sight for an array of a kernel: the first read."""
     for kernel in source.kernels:
-        for write, read in races(source, kernel, volatile=False):
+        for write, read in find_races(source, kernel, volatile=False):
             said = (
                 f"`{read.text}` is read without a barrier after line {write.step.line}, where other threads write "
                 f"`{write.text}`"
             )
-            yield Sight(kernel.name, read.step.line, said, read)
+            yield Occurrence(kernel.name, read.step.line, said, read)
 
 
-def races(source: CudaSource, kernel: Kernel, *, volatile: bool) -> Iterator[tuple[Access, Access]]:
+def find_races(source: CudaSource, kernel: Kernel, *, volatile: bool) -> Iterator[tuple[Access, Access]]:
     """The write, `volatile` or not, and the read, once for each array; loops are gone around twice."""
-    events = _events(kernel, volatile)
+    events = _select_events(kernel, volatile)
     if not events:
         return
     done: set[str] = set()
-    threads = FirstThreads(kernel, launches_of(source, kernel))
-    yield from _races((), events, done, None, threads, volatile)
-    inside = by_loop(events)
+    threads = FirstThreads(kernel, find_launches(source, kernel))
+    yield from _find_races_between((), events, done, None, threads, volatile)
+    inside = group_by_loop(events)
     for loop in kernel.loops.values():
         if body := inside.get(loop.number):
-            yield from _races(body, body, done, loop, threads, volatile)
+            yield from _find_races_between(body, body, done, loop, threads, volatile)
 
 
-def _events(kernel: Kernel, volatile: bool) -> Sequence[Event]:
+def _select_events(kernel: Kernel, volatile: bool) -> Sequence[Event]:
     """Return accesses of arrays that are both written and read, and what threads wait at; nothing without such
     arrays."""
-    shared = [one for one in kernel.accesses if one.space is Space.SHARED or _in_step(one)]
+    shared = [one for one in kernel.accesses if one.space is Space.SHARED or _is_volatile_global(one)]
     written = {one.base for one in shared if one.use is not Use.READ and one.volatile is volatile}
     both = {one.base for one in shared if one.use is not Use.WRITE and one.base in written}
     if not both:
@@ -82,7 +82,7 @@ def _events(kernel: Kernel, volatile: bool) -> Sequence[Event]:
     ]
 
 
-def _races(
+def _find_races_between(
     before: Sequence[Event],
     events: Sequence[Event],
     done: set[str],
@@ -95,7 +95,7 @@ def _races(
     pending: dict[str, deque[Access]] = {}
     for turn, event in [*((0, event) for event in before), *((1, event) for event in events)]:
         if not isinstance(event, Access):
-            _part(pending, event.step)
+            _drop_waited(pending, event.step)
         else:
             written = pending.setdefault(event.base, deque(maxlen=_MOST_PENDING))
             if event.use is not Use.WRITE and turn:
@@ -104,8 +104,8 @@ def _races(
                         write.volatile is volatile
                         and write.base not in done
                         and (
-                            _others(write, event, written, loop, threads)
-                            or _tried(write, event, written, loop, threads)
+                            _reads_others(write, event, written, loop, threads)
+                            or _is_race_when_tried(write, event, written, loop, threads)
                         )
                     ):
                         done.add(write.base)
@@ -123,40 +123,44 @@ def _is_waited_at(event: Event) -> bool:
     return isinstance(event, WarpOperation) or (isinstance(event, Barrier) and not event.alone)
 
 
-def _part(pending: dict[str, deque[Access]], step: Step) -> None:
+def _drop_waited(pending: dict[str, deque[Access]], step: Step) -> None:
     """Drop the writes of threads that have waited: not of those in the other arm of a branch."""
     for written in pending.values():
-        stay = [write for write in written if not _on_one_way(write.step, step)]
+        stay = [write for write in written if not _is_on_one_path(write.step, step)]
         written.clear()
         written.extend(stay)
 
 
-def _in_step(access: Access) -> bool:
+def _is_volatile_global(access: Access) -> bool:
     """Return True for global memory that is `volatile` for other threads."""
     return access.volatile and access.space is Space.GLOBAL
 
 
-def _tried(write: Access, read: Access, written: Collection[Access], loop: Loop | None, threads: FirstThreads) -> bool:
+def _is_race_when_tried(
+    write: Access, read: Access, written: Collection[Access], loop: Loop | None, threads: FirstThreads
+) -> bool:
     """Return True if threads meet in places that no stride tells."""
     if write.volatile or write.use is read.use or "data" in write.varies | read.varies:
         return False
-    if Use.ATOMIC in (write.use, read.use) and (loop is not None or any(_polls(one) for one in (write, read))):
+    if Use.ATOMIC in (write.use, read.use) and (loop is not None or any(_is_polling(one) for one in (write, read))):
         return False
-    return not _excluded(write.step, read.step) and threads.meet(write, read, written, loop) is True
+    return not _is_excluded(write.step, read.step) and threads.do_threads_meet(write, read, written, loop) is True
 
 
-def _others(write: Access, read: Access, written: Collection[Access], loop: Loop | None, threads: FirstThreads) -> bool:
+def _reads_others(
+    write: Access, read: Access, written: Collection[Access], loop: Loop | None, threads: FirstThreads
+) -> bool:
     """Return True if a thread reads here what another has written there, of a `loop` in the turn before."""
     # Offsets in elements of two sizes tell nothing of each other.
     alike = write.element == read.element or write.element_bytes == read.element_bytes is not None
-    if not alike or not _on_one_way(write.step, read.step):
+    if not alike or not _is_on_one_path(write.step, read.step):
         return False
     if Use.ATOMIC in (write.use, read.use):
-        return loop is None and write.use is not read.use and _around_atomic(write, read)
+        return loop is None and write.use is not read.use and _is_around_atomic(write, read)
     if "data" in write.varies | read.varies:
-        return _by_data(write, read)
+        return _is_chosen_by_data(write, read)
     apart = read.offset - write.offset
-    if apart.constant == 0 and _whoever(write) and not _whoever(read):
+    if apart.constant == 0 and _depends_on_data(write) and not _depends_on_data(read):
         ways = set(read.step.conditions)
         written_too = any(one.offset == read.offset and ways.issuperset(one.step.conditions) for one in written)
         return not written_too and write.stride.kind is read.stride.kind is StrideKind.BROADCAST
@@ -165,16 +169,16 @@ def _others(write: Access, read: Access, written: Collection[Access], loop: Loop
             return False
         if apart.constant == 0:
             # One thread has written, the others have not.
-            return _only_single(write) and read.stride.kind is StrideKind.BROADCAST
+            return _is_single_writer(write) and read.stride.kind is StrideKind.BROADCAST
         # One thread of each warp, or one for all: other places are of other threads.
-        several = "x" in write.varies or any(name.startswith("loop:") for name in write.offset.symbols())
-        return several and write.stride.kind is StrideKind.BROADCAST and _by_place(apart)
+        several = "x" in write.varies or any(name.startswith("loop:") for name in write.offset.iterate_symbols())
+        return several and write.stride.kind is StrideKind.BROADCAST and _is_by_place(apart)
     own, reads = write.stride.elements, read.stride.elements
     if not own or any(one.offset == read.offset and not one.step.single for one in written):
         return False
     if read.step.single:
-        known = reads == 0 and "loop:" in str(read.offset) and _by_place(apart)
-        return known and threads.meet(write, read, written, loop) is not False
+        known = reads == 0 and "loop:" in str(read.offset) and _is_by_place(apart)
+        return known and threads.do_threads_meet(write, read, written, loop) is not False
     if apart.constant is not None:
         # Places between a thread's element and its neighbour's may be its own too; farther away than a warp is wide,
         # there may be no thread.
@@ -182,14 +186,14 @@ def _others(write: Access, read: Access, written: Collection[Access], loop: Loop
             return False
         # In `if (i < 4) x[i] += x[i + 4]` no thread reads what another writes.
         few = any("x" in one.varies for one in (*write.step.conditions, *read.step.conditions))
-        return not (few or threads.launches) or threads.meet(write, read, written, loop) is not False
+        return not (few or threads.launches) or threads.do_threads_meet(write, read, written, loop) is not False
     if reads is None:
         return False
     if reads != own:
         # Below a condition on the place, those may read who do not write, and the other way round.
         if any("x" in one.varies and not one.ragged for one in write.step.conditions):
             return False
-        return _by_place(apart) or (reads == 0 and read.offset == _LAST)
+        return _is_by_place(apart) or (reads == 0 and read.offset == _LAST)
     bordered = all(one.ragged or "x" not in one.varies for one in (*write.step.conditions, *read.step.conditions))
     if loop is None and abs(own) == 1 and bordered and threads.windows.lead_to_neighbours(write, read, apart):
         return True
@@ -202,12 +206,12 @@ def _others(write: Access, read: Access, written: Collection[Access], loop: Loop
     return write.step.loops != read.step.loops
 
 
-def _polls(access: Access) -> bool:
+def _is_polling(access: Access) -> bool:
     """Return True for what is set or looked at when data say so: with atomics around it that is a queue, or a lock."""
     return access.use is not Use.ATOMIC and any(one.data for one in access.step.conditions)
 
 
-def _around_atomic(write: Access, read: Access) -> bool:
+def _is_around_atomic(write: Access, read: Access) -> bool:
     """Return True if an atomic update and a plain access need a barrier between them."""
     atomic, plain = (read, write) if read.use is Use.ATOMIC else (write, read)
     if "data" in plain.varies:
@@ -219,18 +223,18 @@ def _around_atomic(write: Access, read: Access) -> bool:
         "data" in atomic.varies
         and bool(plain.varies & {"x", "y"})
         and not plain.step.single
-        and _by_place(plain.offset)
+        and _is_by_place(plain.offset)
     )
 
 
-def _by_place(apart: Polynomial) -> bool:
+def _is_by_place(apart: Polynomial) -> bool:
     """Return True for a distance that is made of threads' places and counters alone: in memory that several arrays
     share, it leads from one to the other otherwise."""
     near = abs(apart.terms.get((), 0)) < _MOST_THREADS
     return near and all(_is_place(name) for name in apart.terms if name)
 
 
-def _by_data(write: Access, read: Access) -> bool:
+def _is_chosen_by_data(write: Access, read: Access) -> bool:
     """Return True if each thread has written its own element, and reads one that data choose alone."""
     chosen = "data" in read.varies and all(name and all("#" in one for one in name) for name in read.offset.terms)
     return (
@@ -239,7 +243,7 @@ def _by_data(write: Access, read: Access) -> bool:
         and bool(write.stride.elements)
         and not write.step.single
         and not read.step.single
-        and _by_place(write.offset)
+        and _is_by_place(write.offset)
     )
 
 
@@ -250,24 +254,24 @@ def _is_place(product: Sequence[str]) -> bool:
     return bool(own) and all(name in own or name.startswith("blockDim.") for name in product)
 
 
-def _whoever(access: Access) -> bool:
+def _depends_on_data(access: Access) -> bool:
     """Return True for what a thread does if data that it loaded for itself say so: `if (x[i] > 0) found = 1`."""
     return any(one.data and "x" in one.varies and "z" not in one.varies for one in access.step.conditions)
 
 
-def _only_single(write: Access) -> bool:
+def _is_single_writer(write: Access) -> bool:
     return write.step.single and write.stride.kind in (StrideKind.BROADCAST, StrideKind.COALESCED)
 
 
-def _on_one_way(one: Step, other: Step) -> bool:
+def _is_on_one_path(one: Step, other: Step) -> bool:
     """Return False for two arms of the same branch, and for two remainders, which may exclude each other."""
-    if _excluded(one, other):
+    if _is_excluded(one, other):
         return False
     first, second = set(one.conditions), set(other.conditions)
     return not (any(c.modulo for c in first - second) and any(c.modulo for c in second - first))
 
 
-def _excluded(one: Step, other: Step) -> bool:
+def _is_excluded(one: Step, other: Step) -> bool:
     """Return True for two arms of the same branch."""
     arms = dict(one.arms)
     return any(arms.get(branch, arm) != arm for branch, arm in other.arms)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from frx_graph.analyzers.cuda.finding import CudaDetector, Sight, by_loop
+from frx_graph.analyzers.cuda.finding import CudaDetector, Occurrence, group_by_loop
 from frx_graph.evidence.cuda.source import Access, Barrier, BarrierKind, Call, CudaSource, Event, Kernel, Loop, Space
 
 FEW = 4
@@ -19,16 +19,16 @@ MOST = 2
 """Barriers in a turn: one after the read, one after the write. With more it is another algorithm."""
 
 
-def detect(source: CudaSource) -> Iterator[Sight]:
+def detect(source: CudaSource) -> Iterator[Occurrence]:
     """One sight for a loop."""
     for kernel in source.kernels:
-        inside = by_loop(kernel.events)
+        inside = group_by_loop(kernel.events)
         for loop in kernel.loops.values():
             if loop.innermost:
-                yield from _tight(kernel, loop, inside.get(loop.number, ()))
+                yield from _check_loop(kernel, loop, inside.get(loop.number, ()))
 
 
-def _tight(kernel: Kernel, loop: Loop, inside: Sequence[Event]) -> Iterator[Sight]:
+def _check_loop(kernel: Kernel, loop: Loop, inside: Sequence[Event]) -> Iterator[Occurrence]:
     barriers = [one for one in inside if isinstance(one, Barrier) and one.kind is BarrierKind.BLOCK]
     accesses = [one for one in inside if isinstance(one, Access)]
     shared = [one for one in accesses if one.space is Space.SHARED]
@@ -41,7 +41,7 @@ def _tight(kernel: Kernel, loop: Loop, inside: Sequence[Event]) -> Iterator[Sigh
         f"the loop while `{loop.text}` waits for the whole block {times} a turn, "
         f"for {len(shared)} accesses of shared memory"
     )
-    yield Sight(kernel.name, barriers[0].step.line, said)
+    yield Occurrence(kernel.name, barriers[0].step.line, said)
 
 
 DETECTOR = CudaDetector("sync_inside_tight_loop", detect)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from frx_graph.analyzers.cuda.finding import CudaDetector, Sight
+from frx_graph.analyzers.cuda.finding import CudaDetector, Occurrence
 from frx_graph.evidence.cuda.source import Access, CudaSource, Kernel, Space, StrideKind
 
 SECTOR = 32
@@ -25,20 +25,20 @@ _FLAG = re.compile(r"(?:^|_)(?:is|has|use|do|inc)(?:_|$)|^inc[a-z]$")
 _SIZES = frozenset(["blockDim", "gridDim"])
 
 
-def detect(source: CudaSource) -> Iterator[Sight]:
+def detect(source: CudaSource) -> Iterator[Occurrence]:
     """One sight for an array and stride in a kernel."""
     for kernel in source.kernels:
         seen: set[tuple[str, str | None]] = set()
         accesses = [access for access in kernel.accesses if access.space is Space.GLOBAL]
         for access in accesses:
             key = (access.base, access.stride.text)
-            if key in seen or not _apart(access) or _together(kernel, access, accesses):
+            if key in seen or not _is_apart(access) or _is_used_together(kernel, access, accesses):
                 continue
             seen.add(key)
-            yield Sight(kernel.name, access.step.line, _said(access), access)
+            yield Occurrence(kernel.name, access.step.line, _format_message(access), access)
 
 
-def _apart(access: Access) -> bool:
+def _is_apart(access: Access) -> bool:
     if access.step.single:
         return False
     stride = access.stride
@@ -49,23 +49,23 @@ def _apart(access: Access) -> bool:
     return stride.kind is StrideKind.STRIDED and apart >= _LEAST
 
 
-def _together(kernel: Kernel, access: Access, accesses: Sequence[Access]) -> bool:
+def _is_used_together(kernel: Kernel, access: Access, accesses: Sequence[Access]) -> bool:
     """Return True if what is skipped is used by the same thread soon: of a stride of 3 elements at least 2, or one
     after the other in a loop."""
     elements = access.stride.elements
     if elements is None:
-        return _is_fixed(kernel, access) and steps_by_one(access)
+        return _is_fixed(kernel, access) and is_stepping_by_one(access)
     if abs(elements) * (access.element_bytes or 1) > _OF_A_LINE:
         return False
     places = set()
     for other in accesses:
         if other.base == access.base and other.stride.elements == elements:
-            if steps_by_one(other):
+            if is_stepping_by_one(other):
                 return True
             apart = other.offset - access.offset
             if apart.constant is not None:
                 places.add(apart.constant % abs(elements))
-            elif other.step.loops == access.step.loops and not any("loop:" in name for name in apart.symbols()):
+            elif other.step.loops == access.step.loops and not any("loop:" in name for name in apart.iterate_symbols()):
                 # `a[3*i + stride]`, which is next to it if the stride is 1.
                 return True
     return 2 * len(places) > abs(elements)
@@ -78,15 +78,17 @@ def _is_fixed(kernel: Kernel, access: Access) -> bool:
     return not any(name in given or name in _SIZES for name in names)
 
 
-def steps_by_one(access: Access) -> bool:
+def is_stepping_by_one(access: Access) -> bool:
     """Return True for one that goes on to the next element with each turn of a loop."""
     turns = (
-        access.offset.terms.get((symbol,)) for symbol in set(access.offset.symbols()) if symbol.startswith("loop:")
+        access.offset.terms.get((symbol,))
+        for symbol in set(access.offset.iterate_symbols())
+        if symbol.startswith("loop:")
     )
     return any(step in (1, -1) for step in turns)
 
 
-def _said(access: Access) -> str:
+def _format_message(access: Access) -> str:
     stride = access.stride
     size = "" if access.element_bytes is None else f" of {access.element_bytes} bytes"
     bytes_apart = (

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-from frx_graph.analyzers.cuda.finding import CudaDetector, Sight
+from frx_graph.analyzers.cuda.finding import CudaDetector, Occurrence
 from frx_graph.evidence.cuda.source import (
     Access,
     Barrier,
@@ -24,7 +24,7 @@ from frx_graph.evidence.cuda.source import (
 )
 
 
-def detect(source: CudaSource) -> Iterator[Sight]:
+def detect(source: CudaSource) -> Iterator[Occurrence]:
     """One sight for a barrier."""
     for kernel in source.kernels:
         if not kernel.complete:
@@ -33,22 +33,22 @@ def detect(source: CudaSource) -> Iterator[Sight]:
         blocks = [one for one in kernel.barriers if one.kind is BarrierKind.BLOCK and one.step.through is None]
         if blocks and _shares_nothing(kernel):
             said = "the threads of a block exchange nothing: no shared memory, no array both written and read"
-            yield Sight(kernel.name, blocks[0].step.line, said)
+            yield Occurrence(kernel.name, blocks[0].step.line, said)
             continue
         for one, other in pairwise(events):
-            if _is_block(one) and _is_block(other) and _same_place(one, other) and one.step.line != other.step.line:
+            if _is_block(one) and _is_block(other) and _is_same_place(one, other) and one.step.line != other.step.line:
                 said = f"nothing is read or written since the barrier in line {one.step.line}"
-                yield Sight(kernel.name, other.step.line, said)
+                yield Occurrence(kernel.name, other.step.line, said)
         last = events[-1] if events else None
         if isinstance(last, Barrier) and _is_block(last) and not last.step.loops and last.step.through is None:
-            yield Sight(kernel.name, last.step.line, "nothing comes behind it: the kernel ends here")
+            yield Occurrence(kernel.name, last.step.line, "nothing comes behind it: the kernel ends here")
 
 
 def _is_block(event: Event) -> bool:
     return isinstance(event, Barrier) and event.kind is BarrierKind.BLOCK and event.text.startswith("__syncthreads()")
 
 
-def _same_place(one: Event, other: Event) -> bool:
+def _is_same_place(one: Event, other: Event) -> bool:
     return (
         one.step.loops == other.step.loops
         and one.step.arms == other.step.arms

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from frx_graph.analyzers.cuda.excessive_branching import MANY
-from frx_graph.analyzers.cuda.finding import CudaDetector, Sight
+from frx_graph.analyzers.cuda.finding import CudaDetector, Occurrence
 from frx_graph.evidence.cuda.source import Access, Branch, Call, CudaSource, Kernel, Loop, Product
 
 
-def detect(source: CudaSource) -> Iterator[Sight]:
+def detect(source: CudaSource) -> Iterator[Occurrence]:
     """One sight for a condition."""
     for kernel in source.kernels:
         chains: set[int] = set()
@@ -31,7 +31,7 @@ def detect(source: CudaSource) -> Iterator[Sight]:
                 event.step.loops and not event.invariant and _works(kernel, event, 0)
             ):
                 said = f"`{condition.text}` holds for some threads of each warp, and the others wait"
-                yield Sight(kernel.name, event.step.line, said)
+                yield Occurrence(kernel.name, event.step.line, said)
 
 
 def _works(kernel: Kernel, branch: Branch, arm: int) -> bool:

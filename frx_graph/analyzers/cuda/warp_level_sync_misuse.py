@@ -10,35 +10,37 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from frx_graph.analyzers.cuda.finding import CudaDetector, Sight
-from frx_graph.analyzers.cuda.shared_memory_without_barrier import races
+from frx_graph.analyzers.cuda.finding import CudaDetector, Occurrence
+from frx_graph.analyzers.cuda.shared_memory_without_barrier import find_races
 from frx_graph.evidence.cuda.source import CudaSource, WarpOperation
 
 
-def detect(source: CudaSource) -> Iterator[Sight]:
+def detect(source: CudaSource) -> Iterator[Occurrence]:
     """One sight for a kernel and kind."""
     for kernel in source.kernels:
         operations = [event for event in kernel.events if isinstance(event, WarpOperation)]
-        legacy = next((one for one in operations if one.mask is None and not _built_instead(one, operations)), None)
+        legacy = next(
+            (one for one in operations if one.mask is None and not _has_masked_alternative(one, operations)), None
+        )
         if legacy is not None:
             said = f"`{legacy.name}` has no mask: CUDA 9 has replaced it by `{legacy.name}_sync`"
-            yield Sight(kernel.name, legacy.step.line, said)
+            yield Occurrence(kernel.name, legacy.step.line, said)
         for one in operations:
             split = next((c for c in one.step.conditions if (c.lane or c.ragged) and not c.early and not c.data), None)
             if one.full and split is not None:
                 said = f"`{one.name}` wants all lanes below `{split.text}`, which may hold for a part of a warp"
-                yield Sight(kernel.name, one.step.line, said)
+                yield Occurrence(kernel.name, one.step.line, said)
                 break
-        for write, read in races(source, kernel, volatile=True):
+        for write, read in find_races(source, kernel, volatile=True):
             said = (
                 f"`{read.text}` is read after other lanes write `{write.text}` (line {write.step.line}) without "
                 "`__syncwarp()`"
             )
-            yield Sight(kernel.name, read.step.line, said, read)
+            yield Occurrence(kernel.name, read.step.line, said, read)
             break
 
 
-def _built_instead(legacy: WarpOperation, operations: Sequence[WarpOperation]) -> bool:
+def _has_masked_alternative(legacy: WarpOperation, operations: Sequence[WarpOperation]) -> bool:
     """Return True if the other arm of an `#if` or `if` has one with a mask, for the devices that need it."""
     other = {(branch, 1 - arm) for branch, arm in legacy.step.arms}
     return any(one.mask is not None and other & set(one.step.arms) for one in operations)

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from frx_graph.evidence.cuda.concrete import Made, Test, Threads
+from frx_graph.evidence.cuda.concrete import SymbolOperation, Test, Threads
 from frx_graph.evidence.cuda.polynomial import Polynomial
 from frx_graph.evidence.cuda.source import Access, Kernel
 from frx_graph.evidence.cuda.values import WARP
@@ -23,7 +23,7 @@ _MOST_TURNS = 32_000
 
 
 @dataclass(slots=True)
-class Windows:
+class ParameterWindows:
     """Loops over windows in a kernel."""
 
     kernel: Kernel
@@ -33,20 +33,22 @@ class Windows:
         """Return True if a loop leads from a thread's own element to its neighbours', for any width of the
         window: what is written at `x + r` is read at `x + j`, with `j` up to `2 * r`. `apart` is their distance."""
         own = [self.kernel.loops[one] for one in read.step.loops if one not in write.step.loops]
-        loops = {f"loop:{one.step.line}": one.condition for one in own if f"loop:{one.step.line}" in apart.symbols()}
+        loops = {
+            f"loop:{one.step.line}": one.condition for one in own if f"loop:{one.step.line}" in apart.iterate_symbols()
+        }
         tests = [one.tests for one in loops.values() if one is not None and isinstance(one.tests, Test)]
         if not 0 < len(tests) == len(loops) <= _MOST_LOOPS:
             return False
         # How far is what the loops ask for: of two parameters nothing is known together.
-        asked = {symbol for one in tests for symbol in self._parameters(one.difference)}
-        far = self._parameters(apart)
+        asked = {symbol for one in tests for symbol in self._find_parameters(one.difference)}
+        far = self._find_parameters(apart)
         if None in asked or not far or not far - _SIZES <= asked:
             return False
         self._left -= len(_WIDTHS) * 9 ** len(loops)
         return self._left >= 0 and all(
             any(
                 self._are_neighbours(dict(zip(loops, turns, strict=True)), tests, apart, width)
-                for turns in itertools.product(sorted(_turns(width)), repeat=len(loops))
+                for turns in itertools.product(sorted(_choose_turns(width)), repeat=len(loops))
             )
             for width in _WIDTHS
         )
@@ -55,25 +57,25 @@ class Windows:
         """Return True if the turns lead from one thread's element to another's, and each parameter is `width`."""
         place = {**turns, **dict.fromkeys(_SIZES, _BLOCK)}
         thread = Threads(place, self.kernel.made, {}, frozenset(), lambda one: width if one.isidentifier() else None)
-        worth = thread.worth(apart)
+        worth = thread.evaluate(apart)
         near = isinstance(worth, int) and 0 < abs(worth) < WARP
-        return near and all(thread.holds(one) is True for one in tests)
+        return near and all(thread.check(one) is True for one in tests)
 
-    def _parameters(self, value: Polynomial) -> set[str | None]:
+    def _find_parameters(self, value: Polynomial) -> set[str | None]:
         """Return the parameters in a value, without turns of loops; None stands for any other symbol."""
         found = set[str | None]()
-        waiting = list(value.symbols())
+        waiting = list(value.iterate_symbols())
         while waiting:
             symbol = waiting.pop()
             made = self.kernel.made.get(symbol)
-            if isinstance(made, Made):
-                waiting += [*made.one.symbols(), *made.other.symbols()]
+            if isinstance(made, SymbolOperation):
+                waiting += [*made.one.iterate_symbols(), *made.other.iterate_symbols()]
             elif symbol.count(":") != 1:
                 found.add(symbol if symbol.isidentifier() or symbol in _SIZES else None)
         return found
 
 
-def _turns(width: int) -> set[int]:
+def _choose_turns(width: int) -> set[int]:
     """Return turns to try for a window of this width: its ends and its middle."""
     middles = (width, width // 2)
     return {0, 1, *(one + near for one in middles for near in (-1, 0, 1)), 2 * width}

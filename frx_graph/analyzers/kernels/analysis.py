@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from frx_graph.analyzers.kernels.attribution import Attribution, attributions
-from frx_graph.analyzers.kernels.gpu_view import GpuView, gpu_view
+from frx_graph.analyzers.kernels.attribution import Attribution, attribute_kernels
+from frx_graph.analyzers.kernels.gpu_view import GpuView, view_gpu
 from frx_graph.analyzers.kernels.kernel_totals import KernelSummary
 from frx_graph.analyzers.kernels.labels import (
     COALESCED_SECTORS,
     INSUFFICIENT,
     Estimates,
     KernelLabel,
-    kernel_labels,
-    sectors_per_load,
+    count_load_sectors,
+    label_kernel,
 )
-from frx_graph.analyzers.kernels.metric_levels import measured_values
-from frx_graph.analyzers.kernels.recommendations import Bottleneck, Recommendation, recommendations
-from frx_graph.analyzers.kernels.speed_of_light import Bound, speed_of_light, warp_stalls
+from frx_graph.analyzers.kernels.metric_levels import add_derived_values
+from frx_graph.analyzers.kernels.recommendations import Bottleneck, Recommendation, recommend_cards
+from frx_graph.analyzers.kernels.speed_of_light import Bound, compute_warp_stalls, judge_speed_of_light
 from frx_graph.rules.gpu_profile import GpuProfile
 
 _CERTAIN, MEASURED, _UNSURE = 1.0, 0.9, 0.6
@@ -66,38 +66,38 @@ class KernelAnalysis:
         return next((found for found in self.bottlenecks if found.label != INSUFFICIENT), None)
 
 
-def analyse_kernels(summaries: Sequence[KernelSummary], gpu: GpuProfile | None = None) -> KernelAnalysis:
+def analyze_kernels(summaries: Sequence[KernelSummary], gpu: GpuProfile | None = None) -> KernelAnalysis:
     """Analyse counters, and the GPU: `gpu`, or the one that the export names."""
-    views = [(summary, gpu_view(summary, gpu)) for summary in summaries]
-    labelled = [(summary, kernel_labels(summary, _estimates(view)), view) for summary, view in views]
+    views = [(summary, view_gpu(summary, gpu)) for summary in summaries]
+    labelled = [(summary, label_kernel(summary, _extract_estimates(view)), view) for summary, view in views]
     known = {id(summary): (labels, view) for summary, labels, view in labelled}
     kernels = []
-    for one in attributions(labelled):
+    for one in attribute_kernels(labelled):
         labels, view = known[id(one.kernel)]
         kernels.append(LabelledKernel(one.kernel, labels, one, view))
-    bottlenecks = _bottlenecks(kernels)
+    bottlenecks = _rank_bottlenecks(kernels)
     return KernelAnalysis(
         kernels=tuple(kernels),
         bottlenecks=bottlenecks,
-        recommendations=recommendations(bottlenecks),
+        recommendations=recommend_cards(bottlenecks),
         timed=all(kernel.attribution.runtime_share_pct is not None for kernel in kernels),
-        with_stalls=sum(warp_stalls(summary.values) is not None for summary in summaries),
+        with_stalls=sum(compute_warp_stalls(summary.values) is not None for summary in summaries),
     )
 
 
-def _estimates(view: GpuView | None) -> Estimates:
+def _extract_estimates(view: GpuView | None) -> Estimates:
     return Estimates() if view is None else Estimates(view.dram_pct, view.occupancy_pct, view.limiters)
 
 
-def _confidence(label: KernelLabel, kernel: LabelledKernel) -> float:
+def _grade_confidence(label: KernelLabel, kernel: LabelledKernel) -> float:
     """Lower the confidence of labels that were not measured, or have no verdict, as in an export of few metrics."""
     if label.label == INSUFFICIENT:
         return _CERTAIN
-    unsure = label.estimated or speed_of_light(kernel.summary.values).bound is Bound.UNKNOWN
+    unsure = label.estimated or judge_speed_of_light(kernel.summary.values).bound is Bound.UNKNOWN
     return _UNSURE if unsure else MEASURED
 
 
-def _bottlenecks(kernels: Sequence[LabelledKernel]) -> tuple[Bottleneck, ...]:
+def _rank_bottlenecks(kernels: Sequence[LabelledKernel]) -> tuple[Bottleneck, ...]:
     launches = sum(kernel.summary.launches for kernel in kernels)
     found: dict[str, list[tuple[float, LabelledKernel, KernelLabel]]] = {}
     for kernel in kernels:
@@ -115,9 +115,9 @@ def _bottlenecks(kernels: Sequence[LabelledKernel]) -> tuple[Bottleneck, ...]:
                 score=min(1.0, sum(score for score, _, _ in seen)),
                 evidence=tuple(said.evidence for _, _, said in seen[:_NAMED]),
                 kernels=tuple(kernel.summary.kernel for _, kernel, _ in seen[:_NAMED]),
-                values=measured_values(worst.summary.values),
-                most_speedup_pct=most_speedup(name, worst.summary.values),
-                confidence=_confidence(its, worst),
+                values=add_derived_values(worst.summary.values),
+                most_speedup_pct=bound_speedup(name, worst.summary.values),
+                confidence=_grade_confidence(its, worst),
             )
         )
     return tuple(sorted(bottlenecks, key=lambda one: (-one.score, one.label)))
@@ -127,7 +127,7 @@ _LEAST_PCT = 1.0
 """Percent of a peak below which a bound of a hundred times and more says nothing."""
 
 
-def most_speedup(label: str, values: Mapping[str, float]) -> float | None:
+def bound_speedup(label: str, values: Mapping[str, float]) -> float | None:
     """Return the percent of speed that removing this bottleneck alone can add at most; None if nothing bounds it.
 
     A kernel that computes at `c` and moves memory at `m` percent of the peaks takes `max(c, m)` percent of its time for
@@ -137,40 +137,40 @@ def most_speedup(label: str, values: Mapping[str, float]) -> float | None:
     return None if bound is None else bound(values)
 
 
-def _to_the_peak(values: Mapping[str, float]) -> float | None:
-    sol = speed_of_light(values)
+def _bound_by_peak(values: Mapping[str, float]) -> float | None:
+    sol = judge_speed_of_light(values)
     if sol.compute_pct is None or sol.memory_pct is None:
         return None
-    return _faster(100.0, max(sol.compute_pct, sol.memory_pct))
+    return _compute_speedup(100.0, max(sol.compute_pct, sol.memory_pct))
 
 
-def _to_compute(values: Mapping[str, float]) -> float | None:
-    sol = speed_of_light(values)
+def _bound_by_compute(values: Mapping[str, float]) -> float | None:
+    sol = judge_speed_of_light(values)
     if sol.compute_pct is None or sol.memory_pct is None:
         return None
-    return _faster(max(sol.memory_pct, sol.compute_pct), sol.compute_pct)
+    return _compute_speedup(max(sol.memory_pct, sol.compute_pct), sol.compute_pct)
 
 
-def _to_whole_sectors(values: Mapping[str, float]) -> float | None:
-    sectors, limit = sectors_per_load(values), _to_compute(values)
+def _bound_by_sectors(values: Mapping[str, float]) -> float | None:
+    sectors, limit = count_load_sectors(values), _bound_by_compute(values)
     if sectors is None or limit is None:
         return None
-    return min(limit, _faster(sectors, COALESCED_SECTORS) or 0.0)
+    return min(limit, _compute_speedup(sectors, COALESCED_SECTORS) or 0.0)
 
 
-def _faster(now: float, then: float) -> float | None:
+def _compute_speedup(now: float, then: float) -> float | None:
     return None if then < _LEAST_PCT else max(0.0, 100.0 * (now / then - 1.0))
 
 
 _BOUNDS: Mapping[str, Callable[[Mapping[str, float]], float | None]] = {
-    "memory_bandwidth_bound": _to_compute,
-    "uncoalesced_access": _to_whole_sectors,
-    "warp_stall_memory": _to_the_peak,
-    "warp_stall_sync": _to_the_peak,
-    "occupancy_limited": _to_the_peak,
-    "occupancy_limited_by_registers": _to_the_peak,
-    "occupancy_limited_by_shared_memory": _to_the_peak,
-    "occupancy_limited_by_block_size": _to_the_peak,
-    "low_warp_scheduler_utilization": _to_the_peak,
-    "low_issue_efficiency": _to_the_peak,
+    "memory_bandwidth_bound": _bound_by_compute,
+    "uncoalesced_access": _bound_by_sectors,
+    "warp_stall_memory": _bound_by_peak,
+    "warp_stall_sync": _bound_by_peak,
+    "occupancy_limited": _bound_by_peak,
+    "occupancy_limited_by_registers": _bound_by_peak,
+    "occupancy_limited_by_shared_memory": _bound_by_peak,
+    "occupancy_limited_by_block_size": _bound_by_peak,
+    "low_warp_scheduler_utilization": _bound_by_peak,
+    "low_issue_efficiency": _bound_by_peak,
 }

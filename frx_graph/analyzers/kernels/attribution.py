@@ -11,10 +11,10 @@ import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from frx_graph.analyzers.kernels.gpu_view import GpuView, computes_elsewhere
+from frx_graph.analyzers.kernels.gpu_view import GpuView, has_other_arithmetic
 from frx_graph.analyzers.kernels.kernel_totals import KernelSummary
 from frx_graph.analyzers.kernels.labels import KernelLabel
-from frx_graph.analyzers.kernels.speed_of_light import LATENCY_BELOW_PCT, Bound, speed_of_light
+from frx_graph.analyzers.kernels.speed_of_light import LATENCY_BELOW_PCT, Bound, judge_speed_of_light
 
 _HIGH, _MEDIUM, _LOW = 0.3, 0.1, 0.02
 
@@ -43,7 +43,7 @@ class Attribution:
     score: float
 
 
-def attributions(
+def attribute_kernels(
     labelled: Sequence[tuple[KernelSummary, tuple[KernelLabel, ...], GpuView | None]],
 ) -> tuple[Attribution, ...]:
     """Attribute all kernels, the most promising first."""
@@ -51,19 +51,19 @@ def attributions(
     whole = sum(time for time in times if time is not None)
     known = None not in times and whole > 0
     found = [
-        _attribution(kernel, labels, gpu, (kernel.seconds or 0.0) / whole if known else None)
+        _attribute_kernel(kernel, labels, gpu, (kernel.seconds or 0.0) / whole if known else None)
         for kernel, labels, gpu in labelled
     ]
     return tuple(sorted(found, key=lambda one: -one.score))
 
 
-def _attribution(
+def _attribute_kernel(
     kernel: KernelSummary, labels: Sequence[KernelLabel], gpu: GpuView | None, share: float | None
 ) -> Attribution:
-    counted = None if computes_elsewhere(kernel.kernel, kernel.values) else fp32_utilisation_pct(kernel.values)
+    counted = None if has_other_arithmetic(kernel.kernel, kernel.values) else compute_fp32_utilisation(kernel.values)
     mfu = counted if counted is not None or gpu is None else gpu.mfu_pct
-    sol = speed_of_light(kernel.values)
-    region = _datasheet_region(gpu) if gpu is not None and sol.bound is Bound.UNKNOWN else None
+    sol = judge_speed_of_light(kernel.values)
+    region = _find_datasheet_region(gpu) if gpu is not None and sol.bound is Bound.UNKNOWN else None
     severity = max((label.score for label in labels), default=0.0)
     used = mfu if mfu is not None else max(sol.compute_pct or 0.0, kernel.values.get("tensor_pipe", 0.0))
     score = (1.0 if share is None else share) * severity * (1 - min(used, 100.0) / 100.0)
@@ -73,7 +73,7 @@ def _attribution(
         mfu_pct=mfu,
         roofline_region=region or _name_region(sol.bound),
         from_datasheet=region is not None or (counted is None and mfu is not None),
-        opportunity=_opportunity(score),
+        opportunity=_classify_opportunity(score),
         score=score,
     )
 
@@ -82,14 +82,14 @@ def _name_region(bound: Bound) -> str:
     return bound.value if bound in (Bound.BALANCED, Bound.UNKNOWN) else f"{bound}_bound"
 
 
-def _datasheet_region(gpu: GpuView) -> str | None:
+def _find_datasheet_region(gpu: GpuView) -> str | None:
     """Return the data sheet's roofline region. Without counted arithmetic only DRAM can be seen to be the limit."""
     if gpu.region is not None:
         return gpu.region
     return _name_region(Bound.MEMORY) if gpu.dram_pct is not None and gpu.dram_pct >= LATENCY_BELOW_PCT else None
 
 
-def _opportunity(score: float) -> Opportunity:
+def _classify_opportunity(score: float) -> Opportunity:
     if score >= _HIGH:
         return Opportunity.HIGH
     if score >= _MEDIUM:
@@ -97,7 +97,7 @@ def _opportunity(score: float) -> Opportunity:
     return Opportunity.LOW if score >= _LOW else Opportunity.NONE
 
 
-def fp32_utilisation_pct(values: Mapping[str, float]) -> float | None:
+def compute_fp32_utilisation(values: Mapping[str, float]) -> float | None:
     """Return single-precision arithmetic over the device's peak, in percent, counted as in Nsight Compute's
     roofline: additions, multiplications, and twice the fused ones, each cycle. None if they were not counted, or
     there were none."""

@@ -11,9 +11,14 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from frx_graph.analyzers.kernels.kernel_totals import KernelSummary
-from frx_graph.analyzers.kernels.labels import multiplies_matrices
-from frx_graph.analyzers.kernels.occupancy_model import FULL_PCT, Limiter, block_limits, theoretical_occupancy_pct
-from frx_graph.rules.gpu_profile import FLOAT32, GpuProfile, architecture_of_capability, find_gpu
+from frx_graph.analyzers.kernels.labels import is_matrix_product
+from frx_graph.analyzers.kernels.occupancy_model import (
+    FULL_PCT,
+    Limiter,
+    compute_block_limits,
+    compute_theoretical_occupancy,
+)
+from frx_graph.rules.gpu_profile import FLOAT32, GpuProfile, find_architecture_by_capability, find_gpu
 
 _FLOAT32 = ("fp32_add", "fp32_mul", "fp32_fma")
 _TENSOR = MappingProxyType(
@@ -37,23 +42,23 @@ class Arithmetic:
         return sum(self.operations.values()) if self.complete else None
 
 
-def arithmetic(kernel: str, values: Mapping[str, float]) -> Arithmetic | None:
+def count_arithmetic(kernel: str, values: Mapping[str, float]) -> Arithmetic | None:
     """Return the counted arithmetic of the kernel of that name; None if nothing was counted."""
     operations = {of: values[name] for of, name in _TENSOR.items() if values.get(name, 0.0) > 0}
-    complete = bool(operations) or not computes_elsewhere(kernel, values)
+    complete = bool(operations) or not has_other_arithmetic(kernel, values)
     if all(name in values for name in _FLOAT32):
         add, mul, fma = (values[name] for name in _FLOAT32)
         operations[FLOAT32] = add + mul + 2 * fma
     return Arithmetic(operations, complete) if operations else None
 
 
-def computes_elsewhere(kernel: str, values: Mapping[str, float]) -> bool:
+def has_other_arithmetic(kernel: str, values: Mapping[str, float]) -> bool:
     """Return True if float32 instructions are not all that the kernel computes: tensor cores work, or may, going by its
     name; or it multiplies doubles."""
     if values.get("fp64_instructions", 0.0) > 0:
         return True
     known = [values[name] for name in _BUSY if name in values]
-    return any(value > 0 for value in known) if known else multiplies_matrices(kernel, values)
+    return any(value > 0 for value in known) if known else is_matrix_product(kernel, values)
 
 
 BY_OPTION = "--gpu-model"
@@ -92,24 +97,24 @@ class GpuView:
         return "memory_bound" if self.flops_per_byte < self.ridge else "compute_bound"
 
 
-def gpu_view(kernel: KernelSummary, given: GpuProfile | None) -> GpuView | None:
+def view_gpu(kernel: KernelSummary, given: GpuProfile | None) -> GpuView | None:
     """Return what the GPU adds; None if it is unknown. `given` is the one that the user names."""
-    known = _profile(kernel, given)
+    known = _find_profile(kernel, given)
     if known is None:
         return None
     profile, known_by = known
     limits = profile.architecture.limits
     occupancy: float | None = None
     limiters: tuple[Limiter, ...] = ()
-    if limits is not None and (needs := _needs(kernel)) is not None:
-        occupancy = theoretical_occupancy_pct(limits, *needs)
+    if limits is not None and (needs := _find_block_needs(kernel)) is not None:
+        occupancy = compute_theoretical_occupancy(limits, *needs)
         if occupancy < FULL_PCT:
-            by = block_limits(limits, *needs)
+            by = compute_block_limits(limits, *needs)
             limiters = tuple(limiter for limiter, blocks in by.items() if blocks == min(by.values()))
-    counted = arithmetic(kernel.kernel, kernel.values)
-    by_format = {} if counted is None else _seconds_at_peak(counted, profile)
-    at_peak = _whole(counted, by_format)
-    seconds, moved, bandwidth = kernel.seconds, dram_bytes(kernel.values), profile.bandwidth_bytes_per_s
+    counted = count_arithmetic(kernel.kernel, kernel.values)
+    by_format = {} if counted is None else _compute_peak_seconds(counted, profile)
+    at_peak = _sum_peak_seconds(counted, by_format)
+    seconds, moved, bandwidth = kernel.seconds, count_dram_bytes(kernel.values), profile.bandwidth_bytes_per_s
     flops = None if counted is None else counted.whole
     return GpuView(
         profile=profile,
@@ -125,16 +130,16 @@ def gpu_view(kernel: KernelSummary, given: GpuProfile | None) -> GpuView | None:
     )
 
 
-def _profile(kernel: KernelSummary, given: GpuProfile | None) -> tuple[GpuProfile, str] | None:
+def _find_profile(kernel: KernelSummary, given: GpuProfile | None) -> tuple[GpuProfile, str] | None:
     if given is not None:
         return given, BY_OPTION
     if (named := find_gpu(kernel.device_name)) is not None:
         return named, BY_NAME
-    architecture = architecture_of_capability(kernel.compute_capability)
+    architecture = find_architecture_by_capability(kernel.compute_capability)
     return None if architecture is None else (architecture, BY_CAPABILITY)
 
 
-def _needs(kernel: KernelSummary) -> tuple[int, int, int] | None:
+def _find_block_needs(kernel: KernelSummary) -> tuple[int, int, int] | None:
     """Return threads of a block, registers of a thread and shared bytes of a block; None if one is unknown."""
     names = ("registers_per_thread", "static_shared_memory", "dynamic_shared_memory")
     if kernel.block is None or any(name not in kernel.values for name in names):
@@ -145,19 +150,21 @@ def _needs(kernel: KernelSummary) -> tuple[int, int, int] | None:
     return (threads, registers, static + dynamic) if threads > 0 else None
 
 
-def _seconds_at_peak(counted: Arithmetic, profile: GpuProfile) -> Mapping[str, float]:
+def _compute_peak_seconds(counted: Arithmetic, profile: GpuProfile) -> Mapping[str, float]:
     """Return the seconds of each format's arithmetic at the data sheet's peak, as far as known."""
-    return {of: done / peak for of, done in counted.operations.items() if (peak := profile.peak_flops(of)) is not None}
+    return {
+        of: done / peak for of, done in counted.operations.items() if (peak := profile.get_peak_flops(of)) is not None
+    }
 
 
-def _whole(counted: Arithmetic | None, by_format: Mapping[str, float]) -> float | None:
+def _sum_peak_seconds(counted: Arithmetic | None, by_format: Mapping[str, float]) -> float | None:
     """Return the seconds of all formats, one after the other; None if a part is unknown."""
     if counted is None or not counted.complete or counted.operations.keys() != by_format.keys():
         return None
     return sum(by_format.values())
 
 
-def dram_bytes(values: Mapping[str, float]) -> float | None:
+def count_dram_bytes(values: Mapping[str, float]) -> float | None:
     """Return bytes read and written, as counted; None if they were not."""
     if "dram_bytes" in values:
         return values["dram_bytes"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from frx_graph.analyzers.kernels.occupancy_model import Limiter, limiters
+from frx_graph.analyzers.kernels.occupancy_model import Limiter, find_limiters
 from frx_graph.evidence.ncu.launch import Dimensions, KernelLaunch, NcuRule
 from frx_graph.evidence.ncu.metrics import BY_NAME, Fold
 
@@ -35,7 +35,7 @@ class KernelSummary:
 
 
 @dataclass(slots=True)
-class _Folded:
+class _MetricTotal:
     """A metric of all launches, folded as Nsight Compute's metrics are: a mean, a sum, or the value that all share."""
 
     fold: Fold
@@ -68,7 +68,7 @@ class _Folded:
 
 
 @dataclass(slots=True)
-class _Shares:
+class _LimiterShares:
     """Time and launches of each limiter; time counts only if all were timed."""
 
     seconds: dict[Limiter, float] = field(default_factory=dict)
@@ -78,20 +78,20 @@ class _Shares:
         self.launches[key] = self.launches.get(key, 0) + 1
         self.seconds[key] = self.seconds.get(key, 0.0) + (seconds or 0.0)
 
-    def of(self, launches: int, seconds: float | None) -> dict[Limiter, float]:
+    def compute_shares(self, launches: int, seconds: float | None) -> dict[Limiter, float]:
         if seconds:
             return {key: time / seconds for key, time in self.seconds.items()}
         return {key: count / launches for key, count in self.launches.items()}
 
 
 @dataclass(slots=True)
-class _Kernel:
+class _LaunchTotals:
     first: KernelLaunch
     launches: int = 0
     timed: int = 0
     seconds: float = 0.0
-    metrics: dict[str, _Folded] = field(default_factory=dict)
-    limiters: _Shares = field(default_factory=_Shares)
+    metrics: dict[str, _MetricTotal] = field(default_factory=dict)
+    limiters: _LimiterShares = field(default_factory=_LimiterShares)
     same_shape: bool = True
     rules: dict[tuple[str, str], NcuRule] = field(default_factory=dict)
 
@@ -100,14 +100,14 @@ class KernelTotals:
     """Add launches up by kernel, on each device."""
 
     def __init__(self) -> None:
-        self._kernels: dict[tuple[str, str, str], _Kernel] = {}
+        self._kernels: dict[tuple[str, str, str], _LaunchTotals] = {}
 
     def add(self, launch: KernelLaunch) -> None:
         """Add a launch."""
         key = (launch.kernel, launch.device, launch.compute_capability)
         kernel = self._kernels.get(key)
         if kernel is None:
-            kernel = self._kernels[key] = _Kernel(launch)
+            kernel = self._kernels[key] = _LaunchTotals(launch)
         seconds = launch.values.get("duration")
         kernel.launches += 1
         if seconds is not None:
@@ -118,32 +118,32 @@ class KernelTotals:
         for name, value in launch.values.items():
             folded = metrics.get(name)
             if folded is None:
-                folded = metrics[name] = _Folded(_fold(name), value)
+                folded = metrics[name] = _MetricTotal(_choose_fold(name), value)
             folded.add(value, seconds)
-        for limiter in limiters(launch.values):
+        for limiter in find_limiters(launch.values):
             kernel.limiters.add(limiter, seconds)
         for rule in launch.rules:
             if len(kernel.rules) < _MOST_RULES:
                 kernel.rules.setdefault((rule.name, rule.text), rule)
 
-    def summaries(self) -> tuple[KernelSummary, ...]:
+    def summarize_kernels(self) -> tuple[KernelSummary, ...]:
         """Return one summary for each kernel: the longest first, then in order of their first launch."""
-        found = [_summary(kernel) for kernel in self._kernels.values()]
+        found = [_summarize_kernel(kernel) for kernel in self._kernels.values()]
         return tuple(sorted(found, key=lambda summary: -(summary.seconds or 0.0)))
 
 
-def _fold(name: str) -> Fold:
+def _choose_fold(name: str) -> Fold:
     if (metric := BY_NAME.get(name)) is not None:
         return metric.fold
     return Fold.SUM if name.startswith("stall_samples") else Fold.MEAN
 
 
-def _is_partial(name: str, folded: _Folded, launches: int) -> bool:
+def _is_partial(name: str, folded: _MetricTotal, launches: int) -> bool:
     """Return True for a sum over some launches only. Of samples of stalls only shares are used."""
     return folded.fold is Fold.SUM and folded.count < launches and name in BY_NAME
 
 
-def _summary(kernel: _Kernel) -> KernelSummary:
+def _summarize_kernel(kernel: _LaunchTotals) -> KernelSummary:
     values = {
         name: folded.value
         for name, folded in kernel.metrics.items()
@@ -161,6 +161,6 @@ def _summary(kernel: _Kernel) -> KernelSummary:
         values=values,
         grid=first.grid if kernel.same_shape else None,
         block=first.block if kernel.same_shape else None,
-        limiters=kernel.limiters.of(kernel.launches, seconds),
+        limiters=kernel.limiters.compute_shares(kernel.launches, seconds),
         rules=tuple(kernel.rules.values()),
     )

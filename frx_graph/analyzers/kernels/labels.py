@@ -18,8 +18,8 @@ from frx_graph.analyzers.kernels.speed_of_light import (
     Bound,
     SpeedOfLight,
     WarpStalls,
-    speed_of_light,
-    warp_stalls,
+    compute_warp_stalls,
+    judge_speed_of_light,
 )
 
 DRAM_SATURATED_PCT = 60.0
@@ -75,7 +75,7 @@ class Estimates:
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
+class _KernelEvidence:
     kernel: KernelSummary
     values: Mapping[str, float]
     sol: SpeedOfLight
@@ -86,10 +86,12 @@ class _Seen:
 _NOTHING_KNOWN = Estimates()
 
 
-def kernel_labels(kernel: KernelSummary, estimates: Estimates = _NOTHING_KNOWN) -> tuple[KernelLabel, ...]:
+def label_kernel(kernel: KernelSummary, estimates: Estimates = _NOTHING_KNOWN) -> tuple[KernelLabel, ...]:
     """Return the labels of a kernel, the highest score first; `INSUFFICIENT` alone if nothing can be said. Counters
     come before `estimates`."""
-    seen = _Seen(kernel, kernel.values, speed_of_light(kernel.values), warp_stalls(kernel.values), estimates)
+    seen = _KernelEvidence(
+        kernel, kernel.values, judge_speed_of_light(kernel.values), compute_warp_stalls(kernel.values), estimates
+    )
     found = [label for rule in _RULES for label in rule(seen)]
     if not found and seen.sol.bound is Bound.UNKNOWN:
         measured = "compute and memory throughput were not both measured, and no other metric tells a bottleneck"
@@ -97,7 +99,7 @@ def kernel_labels(kernel: KernelSummary, estimates: Estimates = _NOTHING_KNOWN) 
     return tuple(sorted(found, key=lambda label: (-label.score, label.label)))
 
 
-def _memory_bandwidth_bound(seen: _Seen) -> Iterator[KernelLabel]:
+def _detect_bandwidth_bound(seen: _KernelEvidence) -> Iterator[KernelLabel]:
     counted = seen.values.get("dram_throughput")
     dram = seen.estimates.dram_pct if counted is None else counted
     if dram is None or dram < DRAM_SATURATED_PCT or seen.sol.bound in (Bound.COMPUTE, Bound.LATENCY):
@@ -107,29 +109,31 @@ def _memory_bandwidth_bound(seen: _Seen) -> Iterator[KernelLabel]:
         return
     of = "its peak" if counted is not None else "the data sheet's bandwidth"
     said = f"DRAM at {dram:.1f} % of {of}"
-    yield KernelLabel("memory_bandwidth_bound", _share(dram), said, estimated=counted is None)
+    yield KernelLabel("memory_bandwidth_bound", _clamp_share(dram), said, estimated=counted is None)
 
 
-def _warp_stall_memory(seen: _Seen) -> Iterator[KernelLabel]:
-    yield from _dominant(seen, "warp_stall_memory", MEMORY, "memory")
+def _detect_memory_stalls(seen: _KernelEvidence) -> Iterator[KernelLabel]:
+    yield from _detect_dominant_stall(seen, "warp_stall_memory", MEMORY, "memory")
 
 
-def _warp_stall_sync(seen: _Seen) -> Iterator[KernelLabel]:
-    yield from _dominant(seen, "warp_stall_sync", SYNCHRONISATION, "other warps")
+def _detect_sync_stalls(seen: _KernelEvidence) -> Iterator[KernelLabel]:
+    yield from _detect_dominant_stall(seen, "warp_stall_sync", SYNCHRONISATION, "other warps")
 
 
-def _dominant(seen: _Seen, label: str, reasons: frozenset[str], what: str) -> Iterator[KernelLabel]:
+def _detect_dominant_stall(
+    seen: _KernelEvidence, label: str, reasons: frozenset[str], what: str
+) -> Iterator[KernelLabel]:
     stalls = seen.stalls
     if stalls is None or stalls.dominant not in reasons or seen.sol.bound is Bound.COMPUTE:
         return
-    share = stalls.of(reasons)
+    share = stalls.sum_shares(reasons)
     if share >= STALL_SHARE:
         yield KernelLabel(label, min(share, 1.0), f"warps wait for {what} {share:.0%} of the time ({stalls.dominant})")
 
 
-def _cache_thrashing(seen: _Seen) -> Iterator[KernelLabel]:
+def _detect_cache_thrashing(seen: _KernelEvidence) -> Iterator[KernelLabel]:
     l1, l2 = seen.values.get("l1_hit_rate"), seen.values.get("l2_hit_rate")
-    if not _waits_for_memory(seen):
+    if not _is_waiting_for_memory(seen):
         return
     l1_low, l2_low = l1 is not None and l1 < L1_HIT_PCT, l2 is not None and l2 < L2_HIT_PCT
     # What neither cache has held before is read for the first time: a stream, which no cache helps.
@@ -141,7 +145,7 @@ def _cache_thrashing(seen: _Seen) -> Iterator[KernelLabel]:
         yield KernelLabel("l2_cache_thrashing", 0.5 * (1 - l2 / L2_HIT_PCT), f"L2 hit rate {l2:.1f} %")
 
 
-def _waits_for_memory(seen: _Seen) -> bool:
+def _is_waiting_for_memory(seen: _KernelEvidence) -> bool:
     """Return False if caches do not matter: a product of matrices that stages tiles in shared memory misses L1 with
     each load, as it should."""
     if seen.sol.bound is Bound.LATENCY:
@@ -149,8 +153,8 @@ def _waits_for_memory(seen: _Seen) -> bool:
     return seen.sol.bound is not Bound.COMPUTE
 
 
-def _uncoalesced_access(seen: _Seen) -> Iterator[KernelLabel]:
-    sectors = sectors_per_load(seen.values)
+def _detect_uncoalesced_access(seen: _KernelEvidence) -> Iterator[KernelLabel]:
+    sectors = count_load_sectors(seen.values)
     if sectors is None or sectors <= COALESCED_SECTORS * (1 + _VECTOR_WITHIN) or seen.sol.bound is Bound.COMPUTE:
         return
     if any(abs(sectors - vector) <= _VECTOR_WITHIN * vector for vector in VECTOR_SECTORS):
@@ -159,17 +163,17 @@ def _uncoalesced_access(seen: _Seen) -> Iterator[KernelLabel]:
     yield KernelLabel("uncoalesced_access", score, f"{sectors:.1f} sectors for each global load of a warp")
 
 
-def sectors_per_load(values: Mapping[str, float]) -> float | None:
+def count_load_sectors(values: Mapping[str, float]) -> float | None:
     """Return 32-byte sectors for each load of a warp, measured or from both counts; None if unknown."""
-    return _sectors(values, "load")
+    return _count_sectors(values, "load")
 
 
-def sectors_per_store(values: Mapping[str, float]) -> float | None:
+def count_store_sectors(values: Mapping[str, float]) -> float | None:
     """Return the same for stores."""
-    return _sectors(values, "store")
+    return _count_sectors(values, "store")
 
 
-def _sectors(values: Mapping[str, float], what: str) -> float | None:
+def _count_sectors(values: Mapping[str, float], what: str) -> float | None:
     measured = values.get(f"sectors_per_{what}")
     if measured is not None:
         return measured
@@ -177,21 +181,21 @@ def _sectors(values: Mapping[str, float], what: str) -> float | None:
     return sectors / requests if sectors is not None and requests else None
 
 
-def multiplies_matrices(kernel: str, values: Mapping[str, float]) -> bool:
+def is_matrix_product(kernel: str, values: Mapping[str, float]) -> bool:
     """Return True if the kernel's name, or what it executes, says so."""
     return _MATRIX_PRODUCT.search(kernel) is not None or any(values.get(name, 0.0) > 0 for name in _TENSOR_WORK)
 
 
-def _tensor_core_underutilized(seen: _Seen) -> Iterator[KernelLabel]:
+def _detect_idle_tensor_cores(seen: _KernelEvidence) -> Iterator[KernelLabel]:
     pipe = seen.values.get("tensor_pipe")
-    multiplies = multiplies_matrices(seen.kernel.kernel, seen.values)
+    multiplies = is_matrix_product(seen.kernel.kernel, seen.values)
     occupied = seen.values.get("achieved_occupancy", 0.0) >= ADEQUATE_OCCUPANCY_PCT
     if pipe is None or pipe >= TENSOR_PIPE_PCT or not multiplies or not occupied or seen.sol.bound is Bound.MEMORY:
         return
     yield KernelLabel("tensor_core_underutilized", 1 - pipe / TENSOR_PIPE_PCT, f"tensor pipe at {pipe:.1f} %")
 
 
-def _occupancy_limited(seen: _Seen) -> Iterator[KernelLabel]:
+def _detect_limited_occupancy(seen: _KernelEvidence) -> Iterator[KernelLabel]:
     measured, theoretical = seen.values.get("achieved_occupancy"), seen.values.get("theoretical_occupancy")
     limiters = [limiter for limiter, share in seen.kernel.limiters.items() if share >= 0.5]
     estimated = theoretical is None
@@ -222,7 +226,7 @@ def _occupancy_limited(seen: _Seen) -> Iterator[KernelLabel]:
         yield KernelLabel(name, score, why, estimated)
 
 
-def _low_warp_scheduler_utilization(seen: _Seen) -> Iterator[KernelLabel]:
+def _detect_idle_schedulers(seen: _KernelEvidence) -> Iterator[KernelLabel]:
     eligible, active = seen.values.get("eligible_warps"), seen.values.get("scheduler_active")
     if seen.sol.bound not in _MATTERS:
         return
@@ -234,31 +238,31 @@ def _low_warp_scheduler_utilization(seen: _Seen) -> Iterator[KernelLabel]:
         yield KernelLabel("low_warp_scheduler_utilization", score, f"schedulers have {active:.1f} % of their warps")
 
 
-def _low_issue_efficiency(seen: _Seen) -> Iterator[KernelLabel]:
-    busy = issue_slots_busy(seen.values)
+def _detect_idle_issue_slots(seen: _KernelEvidence) -> Iterator[KernelLabel]:
+    busy = compute_issue_utilization(seen.values)
     if busy is None or busy >= ISSUE_PCT or seen.sol.bound not in _MATTERS:
         return
     yield KernelLabel("low_issue_efficiency", 0.5 * (1 - busy / ISSUE_PCT), f"an instruction in {busy:.1f} % of cycles")
 
 
-def issue_slots_busy(values: Mapping[str, float]) -> float | None:
+def compute_issue_utilization(values: Mapping[str, float]) -> float | None:
     """Return the percent of a scheduler's cycles in which it issues, measured or derived."""
     measured, idle = values.get("issue_slots_busy"), values.get("no_eligible")
     return measured if measured is not None or idle is None else 100.0 - idle
 
 
-def _share(pct: float) -> float:
+def _clamp_share(pct: float) -> float:
     return min(1.0, max(0.0, pct / 100.0))
 
 
-_RULES: tuple[Callable[[_Seen], Iterator[KernelLabel]], ...] = (
-    _memory_bandwidth_bound,
-    _warp_stall_memory,
-    _warp_stall_sync,
-    _cache_thrashing,
-    _uncoalesced_access,
-    _tensor_core_underutilized,
-    _occupancy_limited,
-    _low_warp_scheduler_utilization,
-    _low_issue_efficiency,
+_RULES: tuple[Callable[[_KernelEvidence], Iterator[KernelLabel]], ...] = (
+    _detect_bandwidth_bound,
+    _detect_memory_stalls,
+    _detect_sync_stalls,
+    _detect_cache_thrashing,
+    _detect_uncoalesced_access,
+    _detect_idle_tensor_cores,
+    _detect_limited_occupancy,
+    _detect_idle_schedulers,
+    _detect_idle_issue_slots,
 )

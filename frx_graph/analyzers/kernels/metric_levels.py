@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from frx_graph.analyzers.kernels import labels
-from frx_graph.analyzers.kernels.labels import issue_slots_busy, sectors_per_load, sectors_per_store
+from frx_graph.analyzers.kernels.labels import compute_issue_utilization, count_load_sectors, count_store_sectors
 from frx_graph.analyzers.kernels.speed_of_light import LATENCY_BELOW_PCT, NEAR_PEAK_PCT
 
 
@@ -33,7 +33,7 @@ class MetricLevel:
 
 
 @dataclass(frozen=True, slots=True)
-class _Line:
+class _MetricLine:
     name: str
     title: str
     doubtful: float
@@ -41,7 +41,7 @@ class _Line:
     unit: str = "%"
     """Where `bad` is below `doubtful`, low values are the bad ones."""
 
-    def level(self, value: float | None) -> Level:
+    def grade_value(self, value: float | None) -> Level:
         if value is None:
             return Level.UNMEASURED
         sign = -1.0 if self.bad < self.doubtful else 1.0
@@ -56,40 +56,42 @@ class _Line:
 
 
 _LINES = (
-    _Line("dram_throughput", "DRAM throughput", LATENCY_BELOW_PCT, NEAR_PEAK_PCT),
-    _Line("sectors_per_load", "Sectors a global load", labels.COALESCED_SECTORS + 0.1, 16.1, ""),
-    _Line("l1_hit_rate", "L1 hit rate", labels.L1_HIT_PCT, 10.0),
-    _Line("l2_hit_rate", "L2 hit rate", labels.L2_HIT_PCT, 10.0),
-    _Line("achieved_occupancy", "Achieved occupancy", labels.OCCUPANCY_PCT, labels.ADEQUATE_OCCUPANCY_PCT),
-    _Line("theoretical_occupancy", "Theoretical occupancy", labels.OCCUPANCY_PCT, labels.ADEQUATE_OCCUPANCY_PCT),
-    _Line("issue_slots_busy", "Issue slots busy", labels.ISSUE_PCT, labels.ISSUE_PCT / 2),
-    _Line("eligible_warps", "Warps ready to issue", labels.ELIGIBLE_WARPS, labels.ELIGIBLE_WARPS / 4, ""),
+    _MetricLine("dram_throughput", "DRAM throughput", LATENCY_BELOW_PCT, NEAR_PEAK_PCT),
+    _MetricLine("sectors_per_load", "Sectors a global load", labels.COALESCED_SECTORS + 0.1, 16.1, ""),
+    _MetricLine("l1_hit_rate", "L1 hit rate", labels.L1_HIT_PCT, 10.0),
+    _MetricLine("l2_hit_rate", "L2 hit rate", labels.L2_HIT_PCT, 10.0),
+    _MetricLine("achieved_occupancy", "Achieved occupancy", labels.OCCUPANCY_PCT, labels.ADEQUATE_OCCUPANCY_PCT),
+    _MetricLine("theoretical_occupancy", "Theoretical occupancy", labels.OCCUPANCY_PCT, labels.ADEQUATE_OCCUPANCY_PCT),
+    _MetricLine("issue_slots_busy", "Issue slots busy", labels.ISSUE_PCT, labels.ISSUE_PCT / 2),
+    _MetricLine("eligible_warps", "Warps ready to issue", labels.ELIGIBLE_WARPS, labels.ELIGIBLE_WARPS / 4, ""),
 )
-_TENSOR_PIPE = _Line("tensor_pipe", "Tensor pipe", labels.TENSOR_PIPE_PCT, labels.TENSOR_PIPE_PCT / 3)
+_TENSOR_PIPE = _MetricLine("tensor_pipe", "Tensor pipe", labels.TENSOR_PIPE_PCT, labels.TENSOR_PIPE_PCT / 3)
 _FIGURES = (("compute_throughput", "Compute throughput"), ("memory_throughput", "Memory throughput"))
 """Neither high nor low is bad of these: the verdict is made of both."""
 
 
-def measured_values(values: Mapping[str, float]) -> Mapping[str, float]:
+def add_derived_values(values: Mapping[str, float]) -> Mapping[str, float]:
     """Add values that follow from others, if they were not measured."""
     derived = {
-        "sectors_per_load": sectors_per_load(values),
-        "sectors_per_store": sectors_per_store(values),
-        "issue_slots_busy": issue_slots_busy(values),
+        "sectors_per_load": count_load_sectors(values),
+        "sectors_per_store": count_store_sectors(values),
+        "issue_slots_busy": compute_issue_utilization(values),
     }
     return {**values, **{name: value for name, value in derived.items() if value is not None}}
 
 
-def metric_levels(kernel: str, values: Mapping[str, float]) -> tuple[MetricLevel, ...]:
+def grade_metrics(kernel: str, values: Mapping[str, float]) -> tuple[MetricLevel, ...]:
     """Grade the headline metrics of the kernel of that name, those of the verdict first; the tensor pipe last, if it
     multiplies matrices."""
-    values = measured_values(values)
+    values = add_derived_values(values)
     figures = tuple(
         MetricLevel(name, title, values.get(name), "%", Level.GOOD if name in values else Level.UNMEASURED, "verdict")
         for name, title in _FIGURES
     )
-    lines = (*_LINES, _TENSOR_PIPE) if labels.multiplies_matrices(kernel, values) else _LINES
+    lines = (*_LINES, _TENSOR_PIPE) if labels.is_matrix_product(kernel, values) else _LINES
     return figures + tuple(
-        MetricLevel(line.name, line.title, (value := values.get(line.name)), line.unit, line.level(value), line.text)
+        MetricLevel(
+            line.name, line.title, (value := values.get(line.name)), line.unit, line.grade_value(value), line.text
+        )
         for line in lines
     )

@@ -36,7 +36,7 @@ FULL_PCT = 99.0
 """Theoretical occupancy from which nothing limits it; exports round to a hundredth."""
 
 
-def limiters(values: Mapping[str, float]) -> tuple[Limiter, ...]:
+def find_limiters(values: Mapping[str, float]) -> tuple[Limiter, ...]:
     """Return the resources with Nsight Compute's smallest block limit; nothing if occupancy is full, or limits were not
     measured."""
     if values.get("theoretical_occupancy", 0.0) >= FULL_PCT:
@@ -53,45 +53,45 @@ SCHEDULERS = 4
 """Of a multiprocessor, from Volta on (`cudaOccSubPartitionsPerMultiprocessor`)."""
 
 
-def block_limits(limits: SmLimits, threads: int, registers: int, shared_bytes: int) -> Mapping[Limiter, int]:
+def compute_block_limits(limits: SmLimits, threads: int, registers: int, shared_bytes: int) -> Mapping[Limiter, int]:
     """Return the blocks that fit by each resource alone. `registers` are a thread's, `shared_bytes` a block's, static
     and dynamic."""
-    warps = _up(threads, WARP) // WARP
-    shared = _up(shared_bytes + limits.reserved_shared_bytes, limits.shared_unit)
+    warps = _round_up(threads, WARP) // WARP
+    shared = _round_up(shared_bytes + limits.reserved_shared_bytes, limits.shared_unit)
     # What needs no shared memory is not limited by it, where nothing is reserved.
     by_shared = limits.shared_bytes // shared if shared else limits.blocks
     return {
-        Limiter.REGISTERS: warps_by_registers(limits, registers) // warps,
+        Limiter.REGISTERS: count_register_warps(limits, registers) // warps,
         Limiter.SHARED_MEMORY: by_shared,
         Limiter.WARPS: limits.threads // WARP // warps,
         Limiter.BLOCKS: limits.blocks,
     }
 
 
-def theoretical_occupancy_pct(limits: SmLimits, threads: int, registers: int, shared_bytes: int) -> float:
+def compute_theoretical_occupancy(limits: SmLimits, threads: int, registers: int, shared_bytes: int) -> float:
     """Return resident warps over those that fit, in percent."""
-    blocks = min(block_limits(limits, threads, registers, shared_bytes).values())
-    return 100.0 * blocks * (_up(threads, WARP) // WARP) / (limits.threads // WARP)
+    blocks = min(compute_block_limits(limits, threads, registers, shared_bytes).values())
+    return 100.0 * blocks * (_round_up(threads, WARP) // WARP) / (limits.threads // WARP)
 
 
-def warps_by_registers(limits: SmLimits, registers: int) -> int:
+def count_register_warps(limits: SmLimits, registers: int) -> int:
     """Return the warps for which there are registers; all, for a kernel that uses none."""
     if registers <= 0:
         return limits.threads // WARP
-    return limits.registers // SCHEDULERS // _up(registers * WARP, limits.register_unit) * SCHEDULERS
+    return limits.registers // SCHEDULERS // _round_up(registers * WARP, limits.register_unit) * SCHEDULERS
 
 
-def register_occupancy_pct(limits: SmLimits, registers: int) -> float:
+def compute_register_occupancy(limits: SmLimits, registers: int) -> float:
     """Return the most occupancy, in percent, that so many registers a thread allow."""
     most = limits.threads // WARP
-    return 100.0 * min(most, warps_by_registers(limits, registers)) / most
+    return 100.0 * min(most, count_register_warps(limits, registers)) / most
 
 
-def most_registers(limits: SmLimits) -> int:
+def compute_most_registers(limits: SmLimits) -> int:
     """Return the registers a thread up to which every warp fits."""
     warps = limits.threads // WARP // SCHEDULERS
     return limits.registers // SCHEDULERS // warps // limits.register_unit * limits.register_unit // WARP
 
 
-def _up(value: int, unit: int) -> int:
+def _round_up(value: int, unit: int) -> int:
     return -(-value // unit) * unit

@@ -13,12 +13,12 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from frx_graph.analyzers.kernels.occupancy_model import most_registers, register_occupancy_pct
-from frx_graph.analyzers.kernels.recommendations import Bottleneck, Recommendation, recommendations
+from frx_graph.analyzers.kernels.occupancy_model import compute_most_registers, compute_register_occupancy
+from frx_graph.analyzers.kernels.recommendations import Bottleneck, Recommendation, recommend_cards
 from frx_graph.evidence.ptx.instruction import Kind
 from frx_graph.evidence.ptx.module import Function, PtxModule
 from frx_graph.evidence.ptx.ptxas import Assembled
-from frx_graph.rules.gpu_profile import GpuProfile, architecture_of, features_of
+from frx_graph.rules.gpu_profile import GpuProfile, find_architecture, list_features
 
 MOST_REGISTERS = 255
 """That a thread can have, from compute capability 3.5 on."""
@@ -44,13 +44,13 @@ class PtxLabel:
     evidence: str
 
 
-def ptx_labels(kernel: Function, assembled: Assembled | None) -> tuple[PtxLabel, ...]:
+def label_ptx_kernel(kernel: Function, assembled: Assembled | None) -> tuple[PtxLabel, ...]:
     """Return the labels of a kernel, the highest score first; `assembled` is None if no assembler has seen it."""
     found = [label for rule in _RULES for label in rule(kernel, assembled)]
     return tuple(sorted(found, key=lambda label: (-label.score, label.label)))
 
 
-def _register_spills(_kernel: Function, assembled: Assembled | None) -> Iterator[PtxLabel]:
+def _detect_spills(_kernel: Function, assembled: Assembled | None) -> Iterator[PtxLabel]:
     if assembled is None or not assembled.spills:
         return
     stores, loads = assembled.spill_store_bytes, assembled.spill_load_bytes
@@ -58,7 +58,7 @@ def _register_spills(_kernel: Function, assembled: Assembled | None) -> Iterator
     yield PtxLabel("ptx_register_spills", min(1.0, 0.5 + stores / 512.0), _MEASURED, said)
 
 
-def _register_pressure(kernel: Function, assembled: Assembled | None) -> Iterator[PtxLabel]:
+def _detect_register_pressure(kernel: Function, assembled: Assembled | None) -> Iterator[PtxLabel]:
     if assembled is not None:
         if assembled.registers >= MANY_REGISTERS:
             score = 0.7 * assembled.registers / MOST_REGISTERS
@@ -71,14 +71,14 @@ def _register_pressure(kernel: Function, assembled: Assembled | None) -> Iterato
         yield PtxLabel("ptx_register_pressure", 0.2, _GUESSED, said)
 
 
-def _global_memory_heavy(kernel: Function, _assembled: Assembled | None) -> Iterator[PtxLabel]:
-    share = _share(kernel, *_GLOBAL)
+def _detect_global_memory(kernel: Function, _assembled: Assembled | None) -> Iterator[PtxLabel]:
+    share = _compute_share(kernel, *_GLOBAL)
     if share > GLOBAL_SHARE:
         said = f"{share:.0%} of {kernel.instructions} instructions read or write global memory"
         yield PtxLabel("ptx_global_memory_heavy", min(1.0, share), _STATIC, said)
 
 
-def _fp64_usage(kernel: Function, _assembled: Assembled | None) -> Iterator[PtxLabel]:
+def _detect_fp64(kernel: Function, _assembled: Assembled | None) -> Iterator[PtxLabel]:
     count = kernel.mix.get(Kind.FP64, 0)
     if count:
         share = count / kernel.instructions
@@ -86,7 +86,7 @@ def _fp64_usage(kernel: Function, _assembled: Assembled | None) -> Iterator[PtxL
         yield PtxLabel("ptx_fp64_usage", min(1.0, 0.3 + share), _STATIC, said)
 
 
-def _branch_divergence_risk(kernel: Function, _assembled: Assembled | None) -> Iterator[PtxLabel]:
+def _detect_branch_divergence(kernel: Function, _assembled: Assembled | None) -> Iterator[PtxLabel]:
     if kernel.instructions < _FEW:
         return
     share = kernel.branches / kernel.instructions
@@ -95,18 +95,18 @@ def _branch_divergence_risk(kernel: Function, _assembled: Assembled | None) -> I
         yield PtxLabel("ptx_branch_divergence_risk", min(1.0, 2 * share), _GUESSED, said)
 
 
-def _share(kernel: Function, *kinds: Kind) -> float:
+def _compute_share(kernel: Function, *kinds: Kind) -> float:
     if kernel.instructions < _FEW:
         return 0.0
     return sum(kernel.mix.get(kind, 0) for kind in kinds) / kernel.instructions
 
 
 _RULES: tuple[Callable[[Function, Assembled | None], Iterator[PtxLabel]], ...] = (
-    _register_spills,
-    _register_pressure,
-    _global_memory_heavy,
-    _fp64_usage,
-    _branch_divergence_risk,
+    _detect_spills,
+    _detect_register_pressure,
+    _detect_global_memory,
+    _detect_fp64,
+    _detect_branch_divergence,
 )
 
 
@@ -127,22 +127,22 @@ class PtxGpu:
     missing: tuple[str, ...]
 
 
-def gpu_of_target(target: str, given: GpuProfile | None) -> PtxGpu | None:
+def resolve_target_gpu(target: str, given: GpuProfile | None) -> PtxGpu | None:
     """Return the GPU to assemble for; None if the target is not listed, or `given` cannot run it."""
-    profile = architecture_of(target) if given is None else given
+    profile = find_architecture(target) if given is None else given
     wanted = _ARCHITECTURE.search(target)
     if profile is None or wanted is None:
         return None
     name = profile.architecture.architecture
-    if not _runs(name, int(wanted[1]), wanted[2]):
+    if not _can_run(name, int(wanted[1]), wanted[2]):
         return None
     assembled_for = name + wanted[2]
-    features = features_of(profile.architecture, assembled_for)
+    features = list_features(profile.architecture, assembled_for)
     missing = tuple(one for one in profile.architecture.architecture_specific_features if one not in features)
     return PtxGpu(profile, BY_TARGET if given is None else BY_OPTION, assembled_for, features, missing)
 
 
-def _runs(architecture: str, least: int, suffix: str) -> bool:
+def _can_run(architecture: str, least: int, suffix: str) -> bool:
     found = _ARCHITECTURE.fullmatch(architecture)
     if found is None:
         return False
@@ -179,20 +179,20 @@ class PtxAnalysis:
     full_occupancy_registers: int | None
 
 
-def analyse_ptx(module: PtxModule, assembled: Mapping[str, Assembled], gpu: PtxGpu | None = None) -> PtxAnalysis:
+def analyze_ptx_module(module: PtxModule, assembled: Mapping[str, Assembled], gpu: PtxGpu | None = None) -> PtxAnalysis:
     """Analyse the instructions, the assembler's answers and the GPU's limits; `assembled` may be empty."""
     limits = None if gpu is None else gpu.profile.architecture.limits
     kernels = []
     for function in module.kernels:
         known = assembled.get(function.name)
-        occupancy = None if known is None or limits is None else register_occupancy_pct(limits, known.registers)
-        kernels.append(StaticKernel(function, known, ptx_labels(function, known), occupancy))
-    bottlenecks = _bottlenecks(kernels)
-    most = None if limits is None else most_registers(limits)
-    return PtxAnalysis(tuple(kernels), bottlenecks, recommendations(bottlenecks), gpu, most)
+        occupancy = None if known is None or limits is None else compute_register_occupancy(limits, known.registers)
+        kernels.append(StaticKernel(function, known, label_ptx_kernel(function, known), occupancy))
+    bottlenecks = _rank_bottlenecks(kernels)
+    most = None if limits is None else compute_most_registers(limits)
+    return PtxAnalysis(tuple(kernels), bottlenecks, recommend_cards(bottlenecks), gpu, most)
 
 
-def _bottlenecks(kernels: Sequence[StaticKernel]) -> tuple[Bottleneck, ...]:
+def _rank_bottlenecks(kernels: Sequence[StaticKernel]) -> tuple[Bottleneck, ...]:
     found: dict[str, list[tuple[PtxLabel, StaticKernel]]] = {}
     for kernel in kernels:
         for label in kernel.labels:
@@ -208,7 +208,7 @@ def _bottlenecks(kernels: Sequence[StaticKernel]) -> tuple[Bottleneck, ...]:
                 score=worst.score,
                 evidence=tuple(label.evidence for label, _ in seen[:_NAMED]),
                 kernels=tuple(one.function.name for _, one in seen[:_NAMED]),
-                values=_values(kernel.assembled),
+                values=_collect_values(kernel.assembled),
                 most_speedup_pct=None,
                 confidence=worst.confidence,
             )
@@ -216,7 +216,7 @@ def _bottlenecks(kernels: Sequence[StaticKernel]) -> tuple[Bottleneck, ...]:
     return tuple(sorted(bottlenecks, key=lambda one: (-one.score * one.confidence, one.label)))
 
 
-def _values(assembled: Assembled | None) -> Mapping[str, float]:
+def _collect_values(assembled: Assembled | None) -> Mapping[str, float]:
     if assembled is None:
         return {}
     return {"registers": assembled.registers, "spill_store_bytes": assembled.spill_store_bytes}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
-from frx_graph.rules.recommendation_card import RecommendationCard, Step, cards_by_label
+from frx_graph.rules.recommendation_card import RecommendationCard, Step, index_cards_by_label
 
 LABEL_TITLES: Mapping[str, str] = MappingProxyType(
     {
@@ -44,7 +44,7 @@ LABEL_TITLES: Mapping[str, str] = MappingProxyType(
 )
 
 
-def label_title(label: str) -> str:
+def get_label_title(label: str) -> str:
     """Return a label's title; the label itself if it has none."""
     return LABEL_TITLES.get(label, label)
 
@@ -92,17 +92,17 @@ class Recommendation:
     most_speedup_pct: float | None
 
 
-def recommendations(bottlenecks: Sequence[Bottleneck]) -> tuple[Recommendation, ...]:
+def recommend_cards(bottlenecks: Sequence[Bottleneck]) -> tuple[Recommendation, ...]:
     """Return the cards that these bottlenecks call for, each once, the most promising first."""
     calls: dict[str, tuple[RecommendationCard, list[Bottleneck]]] = {}
     for bottleneck in bottlenecks:
-        for card in cards_by_label().get(bottleneck.label, ()):
+        for card in index_cards_by_label().get(bottleneck.label, ()):
             calls.setdefault(card.id, (card, []))[1].append(bottleneck)
-    found = [_recommendation(card, callers) for card, callers in calls.values()]
+    found = [_recommend_card(card, callers) for card, callers in calls.values()]
     return tuple(sorted(found, key=lambda one: (-(one.score - _PREFERRED * one.card.tier), one.card.id)))
 
 
-def _recommendation(card: RecommendationCard, callers: Sequence[Bottleneck]) -> Recommendation:
+def _recommend_card(card: RecommendationCard, callers: Sequence[Bottleneck]) -> Recommendation:
     strongest = max(callers, key=lambda bottleneck: bottleneck.score)
     score = strongest.score
     return Recommendation(

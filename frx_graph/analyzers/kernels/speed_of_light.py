@@ -32,16 +32,16 @@ class WarpStalls:
         """Return the reason of most waiting; None if nothing waits."""
         return next((reason for reason, share in self.shares.items() if reason not in NO_STALL and share > 0), None)
 
-    def of(self, reasons: frozenset[str]) -> float:
+    def sum_shares(self, reasons: frozenset[str]) -> float:
         """Return the fraction of these reasons together."""
         return sum(share for reason, share in self.shares.items() if reason in reasons)
 
 
-def warp_stalls(values: Mapping[str, float]) -> WarpStalls | None:
+def compute_warp_stalls(values: Mapping[str, float]) -> WarpStalls | None:
     """Return the stalls; None if none or only some were measured."""
-    shares = {reason: value / 100.0 for reason, value in _reasons(values, "stall_share").items()}
+    shares = {reason: value / 100.0 for reason, value in _select_reasons(values, "stall_share").items()}
     if not shares:
-        counted = _reasons(values, "stall_cycles") or _reasons(values, "stall_samples")
+        counted = _select_reasons(values, "stall_cycles") or _select_reasons(values, "stall_samples")
         total = sum(counted.values())
         if "selected" not in counted or total <= 0:
             return None
@@ -49,7 +49,7 @@ def warp_stalls(values: Mapping[str, float]) -> WarpStalls | None:
     return WarpStalls(dict(sorted(shares.items(), key=lambda item: (-item[1], item[0]))))
 
 
-def _reasons(values: Mapping[str, float], kind: str) -> dict[str, float]:
+def _select_reasons(values: Mapping[str, float], kind: str) -> dict[str, float]:
     return {name.partition(".")[2]: value for name, value in values.items() if name.startswith(f"{kind}.")}
 
 
@@ -87,14 +87,14 @@ class SpeedOfLight:
         return max(self.compute_pct or 0.0, self.memory_pct or 0.0) >= NEAR_PEAK_PCT
 
 
-def speed_of_light(values: Mapping[str, float]) -> SpeedOfLight:
+def judge_speed_of_light(values: Mapping[str, float]) -> SpeedOfLight:
     """Judge what was measured of a kernel, in percent of the peak."""
     compute = values.get("compute_throughput")
-    memory, part = _memory(values)
-    return SpeedOfLight(_bound(compute, memory), compute, memory, part)
+    memory, part = _find_busiest_memory(values)
+    return SpeedOfLight(_classify_bound(compute, memory), compute, memory, part)
 
 
-def _bound(compute: float | None, memory: float | None) -> Bound:
+def _classify_bound(compute: float | None, memory: float | None) -> Bound:
     if compute is None or memory is None:
         # One alone can be the limit, but low it proves nothing of the other.
         if compute is not None and compute >= NEAR_PEAK_PCT:
@@ -107,7 +107,7 @@ def _bound(compute: float | None, memory: float | None) -> Bound:
     return Bound.COMPUTE if compute > memory else Bound.MEMORY
 
 
-def _memory(values: Mapping[str, float]) -> tuple[float | None, str | None]:
+def _find_busiest_memory(values: Mapping[str, float]) -> tuple[float | None, str | None]:
     parts = {part: values[name] for part, name in _PARTS.items() if name in values}
     busiest = max(parts, key=lambda part: parts[part], default=None)
     whole = values.get("memory_throughput")

@@ -11,7 +11,7 @@ from frx_graph.capture.captured_graph import Phase
 from frx_graph.evidence.dtype import DType
 from frx_graph.evidence.trace.events import Operand
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts
-from frx_graph.facts.operator_families import profiled
+from frx_graph.facts.operator_families import get_profiler_names
 from frx_graph.records import Copy, CopyKind, Finding, OperandRole
 
 _OF_OPERATORS = frozenset({"FRX004", "FRX008", "FRX010", "FRX015"})
@@ -41,56 +41,56 @@ class Claim:
     kind: CopyKind | None = None
 
 
-def claims(findings: Sequence[Finding], graphs: Mapping[str, GraphFacts]) -> tuple[Claim, ...]:
+def derive_claims(findings: Sequence[Finding], graphs: Mapping[str, GraphFacts]) -> tuple[Claim, ...]:
     """Return the claims of all findings on layouts; `graphs` are by id."""
     found: list[Claim] = []
     for number, finding in enumerate(findings):
         facts = graphs.get(finding.graph_id)
         if facts is None:
             continue
-        found.extend(_of_copy(number, copy, facts) for copy in finding.copies if copy.node in facts.op_by_node)
+        found.extend(_claim_copy(number, copy, facts) for copy in finding.copies if copy.node in facts.op_by_node)
         if finding.rule in _OF_OPERATORS:
-            found.extend(_of_operators(number, finding, facts))
+            found.extend(_claim_operators(number, finding, facts))
     return tuple(dict.fromkeys(found))
 
 
-def _of_copy(number: int, copy: Copy, facts: GraphFacts) -> Claim:
+def _claim_copy(number: int, copy: Copy, facts: GraphFacts) -> Claim:
     op = facts.op_by_node[copy.node]
     value = facts.values.get(copy.value)
     inside = copy.operator == op.operator and copy.kind not in (CopyKind.EXPLICIT, CopyKind.RESHAPE)
     return Claim(
         finding=number,
-        operators=_names(copy, op),
+        operators=_list_operator_names(copy, op),
         # A copy that was asked for is a clone in the graph, and stands under what has asked for it in a run.
-        operands=_operands(op, facts) if inside else (),
+        operands=_list_operands(op, facts) if inside else (),
         site=copy.site,
         phase=copy.phase,
-        copied=None if value is None else _operand(value),
+        copied=None if value is None else _make_operand(value),
         role=copy.role,
         kind=copy.kind,
     )
 
 
-def _names(copy: Copy, op: OpFacts) -> frozenset[str]:
+def _list_operator_names(copy: Copy, op: OpFacts) -> frozenset[str]:
     if copy.kind is CopyKind.EXPLICIT:
-        return EXPLICIT | {COPY, *profiled([op.operator])}
+        return EXPLICIT | {COPY, *get_profiler_names([op.operator])}
     if copy.kind is CopyKind.RESHAPE:
         return RESHAPES | _CLONE
     if copy.operator == "aten.matmul":
         return _PRODUCTS | _CLONE
-    return profiled([copy.operator])
+    return get_profiler_names([copy.operator])
 
 
-def _of_operators(number: int, finding: Finding, facts: GraphFacts) -> Iterator[Claim]:
+def _claim_operators(number: int, finding: Finding, facts: GraphFacts) -> Iterator[Claim]:
     for node in finding.nodes:
         op = facts.op_by_node.get(node)
         if op is not None:
-            yield Claim(number, profiled([op.operator]), _operands(op, facts), op.site, op.phase)
+            yield Claim(number, get_profiler_names([op.operator]), _list_operands(op, facts), op.site, op.phase)
 
 
-def _operands(op: OpFacts, facts: GraphFacts) -> tuple[Operand, ...]:
-    return tuple(_operand(value) for value in facts.input_values(op) if value.shape)
+def _list_operands(op: OpFacts, facts: GraphFacts) -> tuple[Operand, ...]:
+    return tuple(_make_operand(value) for value in facts.get_input_values(op) if value.shape)
 
 
-def _operand(value: ValueFacts) -> Operand:
-    return Operand(value.shape, DType.of(value.dtype), value.strides)
+def _make_operand(value: ValueFacts) -> Operand:
+    return Operand(value.shape, DType.from_name(value.dtype), value.strides)

@@ -9,14 +9,14 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from frx_graph.analyzers.observations.claims import Claim, claims
-from frx_graph.analyzers.observations.matching import Belonging, agree, belonging, same_tensor
-from frx_graph.analyzers.observations.observation import QuietCall, RunFile, SeenCall, Setting, Sighting, Work
-from frx_graph.analyzers.trace.kernel_names import function_name
+from frx_graph.analyzers.observations.claims import Claim, derive_claims
+from frx_graph.analyzers.observations.matching import FindingMatch, do_operands_agree, is_same_tensor, match_finding
+from frx_graph.analyzers.observations.observation import Observation, ObservedCall, QuietCall, RunFile, RunSetting, Work
+from frx_graph.analyzers.trace.kernel_names import extract_function_name
 from frx_graph.facts.graph_facts import GraphFacts
 from frx_graph.passes import confidence
 from frx_graph.records import Basis, CopyKind, Evidence, Finding, Refusal
-from frx_graph.support.plain_text import bytes_text, seconds_text
+from frx_graph.support.plain_text import format_bytes, format_seconds
 
 BELONGS_TO_NONE = "belongs to no finding"
 _KERNELS = 3
@@ -25,68 +25,70 @@ _SIGHTINGS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
+class _Match:
     file: RunFile
-    observation: Sighting
+    observation: Observation
     here: bool
 
 
-def corroborated(
-    findings: Sequence[Finding], graphs: Mapping[str, GraphFacts], files: Sequence[RunFile], setting: Setting
+def corroborate_findings(
+    findings: Sequence[Finding], graphs: Mapping[str, GraphFacts], files: Sequence[RunFile], setting: RunSetting
 ) -> tuple[list[Finding], list[Refusal]]:
     """Return the findings in order, changed by `files`, and a refusal for each piece of work that belongs to none.
     `setting` is that of the advice; `graphs` are by id."""
-    claimed = claims(findings, graphs)
-    seen: dict[int, list[_Seen]] = defaultdict(list)
+    claimed = derive_claims(findings, graphs)
+    seen: dict[int, list[_Match]] = defaultdict(list)
     possible: set[int] = set()
     refusals: list[Refusal] = []
     for file in files:
         for observation in file.observations:
-            found = belonging(observation, claimed, findings)
+            found = match_finding(observation, claimed, findings)
             if found.finding is None:
                 possible |= found.possible
-                refusals.append(_refusal(file, observation, found))
+                refusals.append(_refuse_observation(file, observation, found))
             else:
-                seen[found.finding].append(_Seen(file, observation, file.setting.same(setting)))
+                seen[found.finding].append(_Match(file, observation, file.setting.is_compatible(setting)))
     changed = []
     for number, finding in enumerate(findings):
         if number in seen:
-            changed.append(_confirmed(finding, seen[number]))
+            changed.append(_confirm_finding(finding, seen[number]))
         elif number in possible:
             changed.append(finding)
         else:
             own = [claim for claim in claimed if claim.finding == number]
-            changed.append(_contradicted(finding, own, [file for file in files if file.setting.same(setting)]))
+            changed.append(
+                _contradict_finding(finding, own, [file for file in files if file.setting.is_compatible(setting)])
+            )
     return changed, refusals
 
 
-def _confirmed(finding: Finding, seen: Sequence[_Seen]) -> Finding:
-    by_file: dict[str, list[_Seen]] = defaultdict(list)
+def _confirm_finding(finding: Finding, seen: Sequence[_Match]) -> Finding:
+    by_file: dict[str, list[_Match]] = defaultdict(list)
     for one in seen:
         by_file[one.file.source].append(one)
-    evidence = [fact for found in by_file.values() for fact in _evidence(finding, found)]
-    itself = any(one.here and _tells_itself(one.observation) for one in seen)
+    evidence = [fact for found in by_file.values() for fact in _describe_file_evidence(finding, found)]
+    itself = any(one.here and _is_conclusive(one.observation) for one in seen)
     return replace(
         finding,
-        confidence=confidence.seen_in_a_run(finding.confidence, itself=itself),
+        confidence=confidence.raise_confidence(finding.confidence, itself=itself),
         evidence=(*finding.evidence, *evidence),
     )
 
 
-def _tells_itself(observation: Sighting) -> bool:
+def _is_conclusive(observation: Observation) -> bool:
     """Return False for mere consequences of a layout, and for kernels of unknown origin: any program with a
     convolution, or a copy of that size, has the same."""
     return observation.work is not Work.UNCOALESCED and bool(observation.calls or observation.ranges)
 
 
-def _evidence(finding: Finding, seen: Sequence[_Seen]) -> list[Evidence]:
+def _describe_file_evidence(finding: Finding, seen: Sequence[_Match]) -> list[Evidence]:
     """Describe each kind of work in one file, the longest first."""
     ordered = sorted(seen, key=lambda one: -(one.observation.seconds or 0.0))
     facts = []
     for one in ordered[:_SIGHTINGS]:
         observation = one.observation
-        elsewhere = "" if one.here else f", in another setting than advised on ({_setting_text(one.file.setting)})"
-        text = f"{_work_text(observation)}, {_extent_text(observation)}{elsewhere}"
+        elsewhere = "" if one.here else f", in another setting than advised on ({_format_setting(one.file.setting)})"
+        text = f"{_format_work(observation)}, {_format_extent(observation)}{elsewhere}"
         source = f"{one.file.source}, {observation.where}"
         facts.append(Evidence(text, source, Basis.OBSERVED, observation.measurements))
     rest = ordered[_SIGHTINGS:]
@@ -106,44 +108,46 @@ def _evidence(finding: Finding, seen: Sequence[_Seen]) -> list[Evidence]:
     return facts
 
 
-def _work_text(observation: Sighting) -> str:
+def _format_work(observation: Observation) -> str:
     copied = f" of {observation.copied.shape}" if observation.copied is not None else ""
     detail = f" ({observation.detail})" if observation.detail else ""
-    return f"{observation.work} seen: {_doers_text(observation)}{copied}{detail}"
+    return f"{observation.work} seen: {_format_kernels(observation)}{copied}{detail}"
 
 
-def _doers_text(observation: Sighting) -> str:
+def _format_kernels(observation: Observation) -> str:
     """Name the kernels and the operator around them; the operator alone if it copies by itself."""
     operator = observation.calls[0].operator if observation.calls else ""
     # Only demangled names have return types and arguments.
-    names = dict.fromkeys(function_name(name) if set("(<") & set(name) else name for name in observation.kernels)
+    names = dict.fromkeys(
+        extract_function_name(name) if set("(<") & set(name) else name for name in observation.kernels
+    )
     listed = ", ".join(list(names)[:_KERNELS]) + (", ..." if len(names) > _KERNELS else "")
     return f"{listed} under {operator}" if listed and operator else listed or operator
 
 
-def _extent_text(observation: Sighting) -> str:
+def _format_extent(observation: Observation) -> str:
     """Format count, time and bytes, a step if the file marks steps."""
     steps = observation.steps or 1
     unit = " a step" if observation.steps is not None else " in the file"
     parts = [f"{observation.count / steps:g}×{unit}"]
     if observation.seconds is not None:
-        parts.append(seconds_text(observation.seconds / steps))
+        parts.append(format_seconds(observation.seconds / steps))
     if observation.bytes is not None:
-        parts.append(bytes_text(round(observation.bytes / steps)))
+        parts.append(format_bytes(round(observation.bytes / steps)))
     return ", ".join(parts)
 
 
-def _setting_text(setting: Setting) -> str:
+def _format_setting(setting: RunSetting) -> str:
     compiled = "" if setting.compiled is None else ", compiled" if setting.compiled else ", not compiled"
     return f"{setting.device}{compiled}"
 
 
-def _refusal(file: RunFile, observation: Sighting, found: Belonging) -> Refusal:
-    subject = f"{observation.count}× {_doers_text(observation)} in {file.source}, {observation.where}"
+def _refuse_observation(file: RunFile, observation: Observation, found: FindingMatch) -> Refusal:
+    subject = f"{observation.count}× {_format_kernels(observation)} in {file.source}, {observation.where}"
     return Refusal(subject, f"{BELONGS_TO_NONE}: {found.reason}", site=observation.site)
 
 
-def _contradicted(finding: Finding, own: Sequence[Claim], files: Sequence[RunFile]) -> Finding:
+def _contradict_finding(finding: Finding, own: Sequence[Claim], files: Sequence[RunFile]) -> Finding:
     """Lower the confidence if the same calls ran without the finding's work."""
     evidence: list[Evidence] = []
     certain = False
@@ -151,13 +155,13 @@ def _contradicted(finding: Finding, own: Sequence[Claim], files: Sequence[RunFil
         calls = [
             (claim, quiet)
             for claim in own
-            if _would_show(claim, finding, file)
+            if _is_shown_in(claim, finding, file)
             for quiet in file.quiet
             if _is_claimed(quiet, claim)
         ]
-        if not calls or _seen_alike(own, file):
+        if not calls or _has_similar_observation(own, file):
             continue
-        known = all(_strides_known(quiet.call) for _, quiet in calls)
+        known = all(_has_known_strides(quiet.call) for _, quiet in calls)
         certain = certain or known
         distinct = {id(quiet): quiet for _, quiet in calls}.values()
         count = sum(quiet.count for quiet in distinct)
@@ -168,11 +172,11 @@ def _contradicted(finding: Finding, own: Sequence[Claim], files: Sequence[RunFil
         )
     if not evidence:
         return finding
-    lower = confidence.not_seen_in_a_run(finding.confidence, same_strides=certain)
+    lower = confidence.lower_confidence(finding.confidence, same_strides=certain)
     return replace(finding, confidence=lower, evidence=(*finding.evidence, *evidence))
 
 
-def _would_show(claim: Claim, finding: Finding, file: RunFile) -> bool:
+def _is_shown_in(claim: Claim, finding: Finding, file: RunFile) -> bool:
     """Return True if the file would show the claim. A layout that costs time shows in conversions, unless it was
     measured."""
     if claim.kind is None:
@@ -186,23 +190,24 @@ def _is_claimed(quiet: QuietCall, claim: Claim) -> bool:
     if quiet.phase is not None and quiet.phase is not claim.phase:
         return False
     if claim.operands:
-        return agree(quiet.call, claim.operands, same_tensor)
+        return do_operands_agree(quiet.call, claim.operands, is_same_tensor)
     # A program gets the copies that it asks for; a folded operand shows in the operand itself.
     copied = claim.copied
     inside = claim.kind is CopyKind.OPERATOR and copied is not None
-    return inside and any(same_tensor(operand, copied) for operand in quiet.call.operands if copied is not None)
+    return inside and any(is_same_tensor(operand, copied) for operand in quiet.call.operands if copied is not None)
 
 
-def _seen_alike(own: Sequence[Claim], file: RunFile) -> bool:
+def _has_similar_observation(own: Sequence[Claim], file: RunFile) -> bool:
     """Return True if calls that look the same did such work: its line is unknown."""
     return any(
-        call.operator in claim.operators and (not claim.operands or agree(call, claim.operands, same_tensor))
+        call.operator in claim.operators
+        and (not claim.operands or do_operands_agree(call, claim.operands, is_same_tensor))
         for claim in own
         for observation in file.observations
         for call in observation.calls
-        if claim.copied is None or observation.copied is None or same_tensor(observation.copied, claim.copied)
+        if claim.copied is None or observation.copied is None or is_same_tensor(observation.copied, claim.copied)
     )
 
 
-def _strides_known(call: SeenCall) -> bool:
+def _has_known_strides(call: ObservedCall) -> bool:
     return all(operand.strides is not None for operand in call.operands or ())

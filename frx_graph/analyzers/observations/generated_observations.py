@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from frx_graph.analyzers.observations.observation import RunFile, SeenCall, Setting, Sighting, Work
+from frx_graph.analyzers.observations.observation import Observation, ObservedCall, RunFile, RunSetting, Work
 from frx_graph.evidence.inductor_code import GeneratedCode, GeneratedCopy
 from frx_graph.evidence.trace.events import Operand
 from frx_graph.records import CopyKind
@@ -13,30 +13,30 @@ from frx_graph.records import CopyKind
 _COPIES: frozenset[CopyKind | None] = frozenset({CopyKind.EXPLICIT, CopyKind.RESHAPE, CopyKind.OPERATOR})
 
 
-def generated_sightings(code: GeneratedCode, source: str) -> RunFile:
+def observe_generated_code(code: GeneratedCode, source: str) -> RunFile:
     """Observe all copies; conversions inside libraries are not in the code, and fused copies are none."""
     alike: dict[object, list[GeneratedCopy]] = defaultdict(list)
     for copy in code.copies:
         target = copy.target
         alike[target.shape, target.strides, target.dtype, target.device].append(copy)
     device = code.copies[0].target.device if code.copies else "cpu"
-    observations = tuple(_sighting(copies, source) for copies in alike.values())
-    return RunFile(source, Setting(device, compiled=True), observations)
+    observations = tuple(_observe_copies(copies, source) for copies in alike.values())
+    return RunFile(source, RunSetting(device, compiled=True), observations)
 
 
-def _sighting(copies: Sequence[GeneratedCopy], source: str) -> Sighting:
+def _observe_copies(copies: Sequence[GeneratedCopy], source: str) -> Observation:
     first = copies[0]
     target, size = first.target, first.target.bytes
-    return Sighting(
+    return Observation(
         work=Work.COPY,
         kernels=tuple(dict.fromkeys(copy.kernel for copy in copies)),
         where=f"line {first.line}",
         count=len(copies),
-        calls=(SeenCall("aten::clone"),),
+        calls=(ObservedCall("aten::clone"),),
         # Its strides are those after the copy; a clone has the shape of what it copies.
         copied=Operand(target.shape, target.dtype),
         kinds=_COPIES,
         bytes=None if size is None else 2 * size * len(copies),
-        measurements=tuple(fact for copy in copies for fact in copy.measurements(source)),
+        measurements=tuple(fact for copy in copies for fact in copy.list_measurements(source)),
         detail=f"into strides {target.strides}",
     )

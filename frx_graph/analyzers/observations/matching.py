@@ -11,18 +11,18 @@ from dataclasses import dataclass
 from pathlib import PurePath
 
 from frx_graph.analyzers.observations.claims import Claim
-from frx_graph.analyzers.observations.observation import SeenCall, Sighting, Work
+from frx_graph.analyzers.observations.observation import Observation, ObservedCall, Work
 from frx_graph.capture.call_site import CallSite
 from frx_graph.evidence.trace.events import Operand
-from frx_graph.facts.operator_families import CONVOLUTIONS, profiled
+from frx_graph.facts.operator_families import CONVOLUTIONS, get_profiler_names
 from frx_graph.records import Finding, OperandRole
 
-_CONVOLUTIONS = profiled(CONVOLUTIONS)
+_CONVOLUTIONS = get_profiler_names(CONVOLUTIONS)
 _NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Belonging:
+class FindingMatch:
     """The position of the finding that an observation belongs to. If there is none, `reason` says why, and `possible`
     are the candidates."""
 
@@ -31,17 +31,17 @@ class Belonging:
     possible: frozenset[int] = frozenset()
 
 
-def belonging(observation: Sighting, claims: Sequence[Claim], findings: Sequence[Finding]) -> Belonging:
+def match_finding(observation: Observation, claims: Sequence[Claim], findings: Sequence[Finding]) -> FindingMatch:
     """Return the finding that the observation belongs to; `claims` are those of `findings`."""
     left = [claim for claim in claims if claim.kind in observation.kinds]
     if observation.calls:
-        left, reason = _by_call(observation, left)
+        left, reason = _filter_by_call(observation, left)
     elif observation.ranges:
-        paths = _module_paths(observation)
+        paths = _list_module_paths(observation)
         left = [claim for claim in left if claim.site.module_path in paths]
         reason = f"no finding covers what runs in the range {observation.ranges[-1]}"
     else:
-        left, reason = _by_kernel(observation, left)
+        left, reason = _filter_by_kernel(observation, left)
     for agrees, disagreement in _FACTS:
         if not left:
             break
@@ -50,11 +50,11 @@ def belonging(observation: Sighting, claims: Sequence[Claim], findings: Sequence
             reason = disagreement(observation)
         left = kept
     if not left:
-        return Belonging(None, reason)
-    return _sole(_on_line(observation, _owning(left)), findings)
+        return FindingMatch(None, reason)
+    return _pick_sole(_prefer_line(observation, _select_owners(left)), findings)
 
 
-def _by_kernel(observation: Sighting, claims: Sequence[Claim]) -> tuple[list[Claim], str]:
+def _filter_by_kernel(observation: Observation, claims: Sequence[Claim]) -> tuple[list[Claim], str]:
     """Keep the claims that a kernel alone may belong to: a conversion to a convolution, a copy to equal sizes."""
     if observation.work is Work.CONVERSION:
         return [claim for claim in claims if claim.operators & _CONVOLUTIONS], "no finding covers a convolution"
@@ -63,37 +63,47 @@ def _by_kernel(observation: Sighting, claims: Sequence[Claim]) -> tuple[list[Cla
     return [], "the file does not tell which operator launched it (ncu --nvtx, and emit_nvtx(record_shapes=True))"
 
 
-def _by_call(observation: Sighting, claims: Sequence[Claim]) -> tuple[list[Claim], str]:
+def _filter_by_call(observation: Observation, claims: Sequence[Claim]) -> tuple[list[Claim], str]:
     called = {call.operator for call in observation.calls}
     left = [claim for claim in claims if claim.operators & called]
     if not left:
         return [], f"no finding covers {observation.calls[-1].operator}"
     told = observation.site is not None or observation.copied is not None or observation.elements is not None
-    if not told and all(call.operands is None for call in observation.calls if _asked(call, left)):
+    if not told and all(call.operands is None for call in observation.calls if _is_claimed(call, left)):
         return [], "the file tells neither shapes nor lines (record_shapes=True, with_stack=True)"
     return left, ""
 
 
-def _asked(call: SeenCall, claims: Sequence[Claim]) -> bool:
+def _is_claimed(call: ObservedCall, claims: Sequence[Claim]) -> bool:
     return any(call.operator in claim.operators for claim in claims)
 
 
-def _module_paths(observation: Sighting) -> frozenset[str]:
+def _list_module_paths(observation: Observation) -> frozenset[str]:
     """Return the module paths of the innermost range; findings prefix the root module."""
     return frozenset({observation.ranges[-1], f"model.{observation.ranges[-1]}"})
 
 
-def _same_operands(observation: Sighting, claim: Claim) -> bool:
+def _is_same_operands(observation: Observation, claim: Claim) -> bool:
     calls = [call for call in observation.calls if call.operator in claim.operators]
-    return not calls or not claim.operands or any(agree(call, claim.operands, _same_shape) for call in calls)
+    return (
+        not calls
+        or not claim.operands
+        or any(do_operands_agree(call, claim.operands, _is_same_shape) for call in calls)
+    )
 
 
-def _same_strides(observation: Sighting, claim: Claim) -> bool:
+def _is_same_strides(observation: Observation, claim: Claim) -> bool:
     calls = [call for call in observation.calls if call.operator in claim.operators]
-    return not calls or not claim.operands or any(agree(call, claim.operands, same_tensor) for call in calls)
+    return (
+        not calls
+        or not claim.operands
+        or any(do_operands_agree(call, claim.operands, is_same_tensor) for call in calls)
+    )
 
 
-def agree(call: SeenCall, operands: Sequence[Operand], same: Callable[[Operand, Operand], bool]) -> bool:
+def do_operands_agree(
+    call: ObservedCall, operands: Sequence[Operand], same: Callable[[Operand, Operand], bool]
+) -> bool:
     """Return True if `same` holds for all operands that the call has, or it has none."""
     if call.operands is None:
         return True
@@ -102,11 +112,11 @@ def agree(call: SeenCall, operands: Sequence[Operand], same: Callable[[Operand, 
     return len(call.operands) <= len(operands) and all(map(same, call.operands, operands))
 
 
-def _same_shape(seen: Operand, claimed: Operand) -> bool:
+def _is_same_shape(seen: Operand, claimed: Operand) -> bool:
     return seen.shape == claimed.shape
 
 
-def same_tensor(seen: Operand, claimed: Operand) -> bool:
+def is_same_tensor(seen: Operand, claimed: Operand) -> bool:
     """Return True for the same shape, and the same dtype and strides as far as known; strides of size-1 dimensions mean
     nothing."""
     if seen.shape != claimed.shape or (seen.dtype and claimed.dtype and seen.dtype != claimed.dtype):
@@ -116,13 +126,13 @@ def same_tensor(seen: Operand, claimed: Operand) -> bool:
     return all(n == 1 or a == b for n, a, b in zip(seen.shape, seen.strides, claimed.strides, strict=True))
 
 
-def _same_copied(observation: Sighting, claim: Claim) -> bool:
+def _is_same_copy(observation: Observation, claim: Claim) -> bool:
     if observation.copied is None or claim.copied is None:
         return True
-    return same_tensor(observation.copied, claim.copied)
+    return is_same_tensor(observation.copied, claim.copied)
 
 
-def _same_size(observation: Sighting, claim: Claim) -> bool:
+def _is_same_size(observation: Observation, claim: Claim) -> bool:
     if observation.elements is None or claim.copied is None:
         return True
     count = 1
@@ -131,46 +141,49 @@ def _same_size(observation: Sighting, claim: Claim) -> bool:
     return observation.elements.least <= count <= observation.elements.most
 
 
-def _same_phase(observation: Sighting, claim: Claim) -> bool:
+def _is_same_phase(observation: Observation, claim: Claim) -> bool:
     return observation.phase is None or observation.phase is claim.phase
 
 
-def _same_place(observation: Sighting, claim: Claim) -> bool:
+def _is_same_place(observation: Observation, claim: Claim) -> bool:
     """Compare file and function: a trace may have the line of the function instead of the call's."""
     site = observation.site
     if site is None or not claim.site.line:
         return True
-    return _same_file(site.file, claim.site.file) and site.function == claim.site.function
+    return _is_same_file(site.file, claim.site.file) and site.function == claim.site.function
 
 
-def _same_file(one: str, other: str) -> bool:
+def _is_same_file(one: str, other: str) -> bool:
     """Compare names and folders, as far as both are known: profilers cut paths, and other machines have others."""
     ours, theirs = PurePath(one).parts, PurePath(other).parts
     shared = min(len(ours), len(theirs), 2)
     return shared > 0 and ours[-shared:] == theirs[-shared:]
 
 
-def _same_role(observation: Sighting, claim: Claim) -> bool:
+def _is_same_role(observation: Observation, claim: Claim) -> bool:
     """Compare roles; claims on whole operators are about images, not weights."""
     if claim.role is None:
         return bool(observation.roles - {OperandRole.WEIGHT})
     return claim.role in observation.roles
 
 
-_Agrees = Callable[[Sighting, Claim], bool]
-_FACTS: tuple[tuple[_Agrees, Callable[[Sighting], str]], ...] = (
-    (_same_operands, lambda seen: f"no finding covers {_call_text(seen)} on operands of these shapes"),
-    (_same_strides, lambda seen: f"no finding covers {_call_text(seen)} on operands of this dtype in these strides"),
-    (_same_copied, lambda seen: f"no finding covers a copy of {_copied_text(seen)}"),
-    (_same_size, lambda seen: f"no finding covers a copy of {_elements_text(seen)}"),
-    (_same_phase, lambda seen: f"no finding covers {_call_text(seen)} in the {seen.phase}"),
-    (_same_place, lambda seen: f"no finding covers {_call_text(seen)} in {_place_text(seen.site)}"),
-    (_same_role, lambda seen: f"no finding covers the {' or '.join(sorted(seen.roles))} of {_call_text(seen)}"),
+_Agrees = Callable[[Observation, Claim], bool]
+_FACTS: tuple[tuple[_Agrees, Callable[[Observation], str]], ...] = (
+    (_is_same_operands, lambda seen: f"no finding covers {_format_call(seen)} on operands of these shapes"),
+    (
+        _is_same_strides,
+        lambda seen: f"no finding covers {_format_call(seen)} on operands of this dtype in these strides",
+    ),
+    (_is_same_copy, lambda seen: f"no finding covers a copy of {_format_copied(seen)}"),
+    (_is_same_size, lambda seen: f"no finding covers a copy of {_format_elements(seen)}"),
+    (_is_same_phase, lambda seen: f"no finding covers {_format_call(seen)} in the {seen.phase}"),
+    (_is_same_place, lambda seen: f"no finding covers {_format_call(seen)} in {_format_place(seen.site)}"),
+    (_is_same_role, lambda seen: f"no finding covers the {' or '.join(sorted(seen.roles))} of {_format_call(seen)}"),
 )
 """What has to agree, in this order, and what is said where nothing does."""
 
 
-def _owning(claims: Sequence[Claim]) -> list[Claim]:
+def _select_owners(claims: Sequence[Claim]) -> list[Claim]:
     """Keep the claims of the finding that owns the copy; of several or none, those on the whole operator."""
     owners = [claim for claim in claims if claim.role is not None]
     others = [claim for claim in claims if claim.role is None]
@@ -179,40 +192,40 @@ def _owning(claims: Sequence[Claim]) -> list[Claim]:
     return others if len({claim.finding for claim in others}) == 1 else list(claims)
 
 
-def _on_line(observation: Sighting, claims: list[Claim]) -> list[Claim]:
+def _prefer_line(observation: Observation, claims: list[Claim]) -> list[Claim]:
     line = None if observation.site is None else observation.site.line
     return [claim for claim in claims if claim.site.line == line] or claims
 
 
-def _sole(claims: Sequence[Claim], findings: Sequence[Finding]) -> Belonging:
+def _pick_sole(claims: Sequence[Claim], findings: Sequence[Finding]) -> FindingMatch:
     numbers = sorted({claim.finding for claim in claims})
     if len(numbers) == 1:
-        return Belonging(numbers[0])
-    named = ", ".join(_finding_text(findings[number]) for number in numbers[:_NAMED])
+        return FindingMatch(numbers[0])
+    named = ", ".join(_format_finding(findings[number]) for number in numbers[:_NAMED])
     more = f" and {len(numbers) - _NAMED} more" if len(numbers) > _NAMED else ""
-    return Belonging(None, f"it may belong to any of {named}{more}", frozenset(numbers))
+    return FindingMatch(None, f"it may belong to any of {named}{more}", frozenset(numbers))
 
 
-def _finding_text(finding: Finding) -> str:
+def _format_finding(finding: Finding) -> str:
     return f"{finding.rule} ({PurePath(finding.site.file).name}:{finding.site.line})"
 
 
-def _call_text(observation: Sighting) -> str:
+def _format_call(observation: Observation) -> str:
     return observation.calls[-1].operator if observation.calls else "what runs there"
 
 
-def _copied_text(observation: Sighting) -> str:
+def _format_copied(observation: Observation) -> str:
     copied = observation.copied
     assert copied is not None
     return f"{copied.shape}" if copied.strides is None else f"{copied.shape} in strides {copied.strides}"
 
 
-def _elements_text(observation: Sighting) -> str:
+def _format_elements(observation: Observation) -> str:
     elements = observation.elements
     assert elements is not None
     return f"{elements.least:,} to {elements.most:,} elements"
 
 
-def _place_text(site: CallSite | None) -> str:
+def _format_place(site: CallSite | None) -> str:
     assert site is not None
     return f"{site.function} of {PurePath(site.file).name}"

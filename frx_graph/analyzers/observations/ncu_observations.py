@@ -13,20 +13,20 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from frx_graph.analyzers.kernels.kernel_totals import KernelTotals
-from frx_graph.analyzers.kernels.labels import kernel_labels
+from frx_graph.analyzers.kernels.labels import label_kernel
 from frx_graph.analyzers.observations.observation import (
     ANY_KIND,
     ANY_ROLE,
     CONVERSIONS,
     ElementCount,
+    Observation,
+    ObservedCall,
     RunFile,
-    SeenCall,
-    Setting,
-    Sighting,
+    RunSetting,
     Work,
 )
 from frx_graph.analyzers.trace.kernel_names import CONVERSIONS as CONVERSION_KERNELS
-from frx_graph.analyzers.trace.kernel_names import KernelClass, is_compiled_copy, kernel_class
+from frx_graph.analyzers.trace.kernel_names import KernelClass, classify_kernel, is_compiled_copy
 from frx_graph.analyzers.trace.operators import COPY, EXPLICIT, RESHAPES, is_hot_name
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.evidence.measurement import Measurement
@@ -58,88 +58,88 @@ _TOLD = frozenset(
 _COPIES: frozenset[CopyKind | None] = frozenset({CopyKind.EXPLICIT, CopyKind.RESHAPE, CopyKind.OPERATOR})
 
 _Alike: TypeAlias = tuple[
-    str, tuple[SeenCall, ...], tuple[str, ...], Phase | None, Dimensions | None, Dimensions | None
+    str, tuple[ObservedCall, ...], tuple[str, ...], Phase | None, Dimensions | None, Dimensions | None
 ]
 
 
 @dataclass(slots=True)
-class _Launches:
+class _LaunchGroup:
     first: KernelLaunch
     totals: KernelTotals
 
 
-class NcuSightings:
+class NcuObserver:
     """Gather launches as they are read; memory grows with kinds of launches, not with their number."""
 
     def __init__(self) -> None:
-        self._alike: dict[_Alike, _Launches] = {}
+        self._alike: dict[_Alike, _LaunchGroup] = {}
         self._compiled = False
 
     def add(self, launch: KernelLaunch) -> None:
         """Add a launch."""
-        calls, ranges, phase = _around(launch.ranges)
+        calls, ranges, phase = _split_ranges(launch.ranges)
         key = (launch.kernel, calls, ranges, phase, launch.grid, launch.block)
         known = self._alike.get(key)
         if known is None:
-            known = self._alike[key] = _Launches(launch, KernelTotals())
+            known = self._alike[key] = _LaunchGroup(launch, KernelTotals())
         known.totals.add(launch)
         self._compiled = self._compiled or launch.kernel.startswith("triton_")
 
-    def run_file(self, source: str) -> RunFile:
+    def build_run_file(self, source: str) -> RunFile:
         """Return all observations. An export may have left launches out, so nothing in it is quiet."""
-        found = [_sighting(key, launches) for key, launches in self._alike.items()]
+        found = [_observe_launches(key, launches) for key, launches in self._alike.items()]
         seen = tuple(observation for observation in found if observation is not None)
-        return RunFile(source, Setting("cuda", True if self._compiled else None), seen)
+        return RunFile(source, RunSetting("cuda", True if self._compiled else None), seen)
 
 
-def _sighting(key: _Alike, launches: _Launches) -> Sighting | None:
+def _observe_launches(key: _Alike, launches: _LaunchGroup) -> Observation | None:
     kernel, calls, ranges, phase, grid, _ = key
-    (summary, *_) = launches.totals.summaries()
-    uncoalesced = next((label for label in kernel_labels(summary) if label.label == _UNCOALESCED), None)
-    work = _work(kernel, uncoalesced is not None)
+    (summary, *_) = launches.totals.summarize_kernels()
+    uncoalesced = next((label for label in label_kernel(summary) if label.label == _UNCOALESCED), None)
+    work = _classify_work(kernel, uncoalesced is not None)
     if work is None:
         return None
     first = launches.first
-    return Sighting(
+    return Observation(
         work=work,
         kernels=(kernel,),
         where=f"line {first.line}" if first.line is not None else f"launch {first.number}",
-        count=sum(one.launches for one in launches.totals.summaries()),
+        count=sum(one.launches for one in launches.totals.summarize_kernels()),
         calls=calls,
         ranges=ranges,
-        copied=_copied(calls),
-        elements=_elements(kernel, grid),
-        kinds=_kinds(work, calls),
-        roles=_roles(kernel, phase) if work is Work.CONVERSION else ANY_ROLE,
+        copied=_find_copied(calls),
+        elements=_count_elements(kernel, grid),
+        kinds=_list_kinds(work, calls),
+        roles=_derive_roles(kernel, phase) if work is Work.CONVERSION else ANY_ROLE,
         phase=phase,
-        seconds=_seconds(launches),
-        measurements=tuple(_measurements(first)),
+        seconds=_sum_seconds(launches),
+        measurements=tuple(_select_measurements(first)),
         detail="" if uncoalesced is None else uncoalesced.evidence,
     )
 
 
-def _work(kernel: str, uncoalesced: bool) -> Work | None:
-    if kernel_class(kernel) in CONVERSION_KERNELS:
+def _classify_work(kernel: str, uncoalesced: bool) -> Work | None:
+    if classify_kernel(kernel) in CONVERSION_KERNELS:
         return Work.CONVERSION
     if "direct_copy_kernel" in kernel or is_compiled_copy(kernel):
         return Work.COPY
     return Work.UNCOALESCED if uncoalesced else None
 
 
-def _seconds(launches: _Launches) -> float | None:
+def _sum_seconds(launches: _LaunchGroup) -> float | None:
     """Return None unless all were timed."""
-    times = [summary.seconds for summary in launches.totals.summaries()]
+    times = [summary.seconds for summary in launches.totals.summarize_kernels()]
     known = [time for time in times if time is not None]
     return sum(known) if len(known) == len(times) else None
 
 
-def _measurements(launch: KernelLaunch) -> Iterator[Measurement]:
-    return (fact for fact in launch.measurements() if fact.metric in _TOLD)
+def _select_measurements(launch: KernelLaunch) -> Iterator[Measurement]:
+    return (fact for fact in launch.list_measurements() if fact.metric in _TOLD)
 
 
-def _around(names: tuple[str, ...]) -> tuple[tuple[SeenCall, ...], tuple[str, ...], Phase | None]:
+def _split_ranges(names: tuple[str, ...]) -> tuple[tuple[ObservedCall, ...], tuple[str, ...], Phase | None]:
     """Split range names, the outermost first, into operators, the innermost first, other ranges, and the pass."""
-    calls: list[SeenCall] = []
+    calls: list[ObservedCall] = []
     ranges: list[str] = []
     backward = False
     for name in names:
@@ -148,14 +148,14 @@ def _around(names: tuple[str, ...]) -> tuple[tuple[SeenCall, ...], tuple[str, ..
         elif _BACKWARD.fullmatch(name):
             backward = True
         elif (found := _TORCH_RANGE.fullmatch(name)) is not None:
-            calls.append(SeenCall(found["name"], _operands(found["sizes"])))
+            calls.append(ObservedCall(found["name"], _parse_operands(found["sizes"])))
         else:
             ranges.append(name)
     phase = Phase.BACKWARD if backward else Phase.FORWARD if calls else None
     return tuple(reversed(calls)), tuple(ranges), phase
 
 
-def _operands(sizes: str | None) -> tuple[Operand, ...] | None:
+def _parse_operands(sizes: str | None) -> tuple[Operand, ...] | None:
     """Return the shapes of tensors; None if there are none, or lists of tensors among them."""
     if sizes is None or _SIZES.fullmatch(sizes) is None:
         return None
@@ -163,7 +163,7 @@ def _operands(sizes: str | None) -> tuple[Operand, ...] | None:
     return tuple(Operand(shape, None) for shape in shapes if shape) or None
 
 
-def _copied(calls: tuple[SeenCall, ...]) -> Operand | None:
+def _find_copied(calls: tuple[ObservedCall, ...]) -> Operand | None:
     """Return the tensor that the innermost operator copies, if it only copies."""
     operands = calls[0].operands if calls else None
     if operands is None or calls[0].operator not in EXPLICIT | {COPY}:
@@ -173,7 +173,7 @@ def _copied(calls: tuple[SeenCall, ...]) -> Operand | None:
     return source[0] if source else None
 
 
-def _elements(kernel: str, grid: Dimensions | None) -> ElementCount | None:
+def _count_elements(kernel: str, grid: Dimensions | None) -> ElementCount | None:
     found = _ELEMENTWISE.search(kernel)
     if found is None or grid is None or "direct_copy_kernel" not in kernel:
         return None
@@ -181,7 +181,7 @@ def _elements(kernel: str, grid: Dimensions | None) -> ElementCount | None:
     return ElementCount((grid[0] - 1) * block + 1, grid[0] * block)
 
 
-def _kinds(work: Work, calls: tuple[SeenCall, ...]) -> frozenset[CopyKind | None]:
+def _list_kinds(work: Work, calls: tuple[ObservedCall, ...]) -> frozenset[CopyKind | None]:
     if work is not Work.COPY:
         return CONVERSIONS if work is Work.CONVERSION else ANY_KIND
     if any(is_hot_name(call.operator) for call in calls):
@@ -192,9 +192,9 @@ def _kinds(work: Work, calls: tuple[SeenCall, ...]) -> frozenset[CopyKind | None
     return _COPIES
 
 
-def _roles(kernel: str, phase: Phase | None) -> frozenset[OperandRole]:
+def _derive_roles(kernel: str, phase: Phase | None) -> frozenset[OperandRole]:
     """Derive roles from a conversion's direction; in a backward pass gradients are converted, too."""
-    kind = kernel_class(kernel)
+    kind = classify_kernel(kernel)
     if phase is Phase.FORWARD and kind is KernelClass.TO_CHANNELS_LAST:
         return frozenset({OperandRole.INPUT, OperandRole.WEIGHT})
     if phase is Phase.FORWARD and kind is KernelClass.FROM_CHANNELS_LAST:

@@ -29,7 +29,7 @@ class Work(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class SeenCall:
+class ObservedCall:
     """A call of an operator, by the profiler's name. `operands` are its tensors, scalars left out, None if shapes
     were not recorded; without `complete` they are the first ones only."""
 
@@ -47,20 +47,20 @@ class ElementCount:
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class RunSetting:
     """The device type of a program, and whether Inductor compiled it, None if unknown."""
 
     device: str
     compiled: bool | None
 
-    def same(self, other: Setting) -> bool:
+    def is_compatible(self, other: RunSetting) -> bool:
         """Return True unless the settings are known to differ."""
         known = self.compiled is not None and other.compiled is not None
         return self.device == other.device and (not known or self.compiled is other.compiled)
 
 
 @dataclass(frozen=True, slots=True)
-class Sighting:
+class Observation:
     """The same work of one operator at one place, all times that it was seen.
 
     `kernels` are what did it, most frequent first, none where an operator copies by itself; `calls` the operators
@@ -76,7 +76,7 @@ class Sighting:
     where: str
     count: int
     steps: int | None = None
-    calls: tuple[SeenCall, ...] = ()
+    calls: tuple[ObservedCall, ...] = ()
     ranges: tuple[str, ...] = ()
     copied: Operand | None = None
     elements: ElementCount | None = None
@@ -95,7 +95,7 @@ class Sighting:
 class QuietCall:
     """Calls of an operator on the same operands, without layout work that the file would show."""
 
-    call: SeenCall
+    call: ObservedCall
     phase: Phase | None
     count: int
 
@@ -105,7 +105,7 @@ class RunFile:
     """A file of a run. `shows` are the kinds of copies that would be seen in it."""
 
     source: str
-    setting: Setting
-    observations: tuple[Sighting, ...]
+    setting: RunSetting
+    observations: tuple[Observation, ...]
     quiet: tuple[QuietCall, ...] = ()
     shows: frozenset[CopyKind | None] = frozenset()

@@ -103,14 +103,14 @@ class Judgement:
 
 def judge(signals: Iterable[Signal]) -> Judgement | None:
     """Judge one diagnosis of one kernel; None without a signal for it."""
-    known = sorted(signals, key=_strongest_first)
+    known = sorted(signals, key=_sort_strongest_first)
     abouts = dict.fromkeys(one.about for one in known if one.supports)
     sides = [_judge_side(about, known) for about in abouts]
     sides.sort(key=lambda side: (_ORDER.index(side.standing), -(side.confidence or 0), side.about))
     return Judgement(tuple(sides)) if sides else None
 
 
-def _strongest_first(signal: Signal) -> tuple[int, int, str, str, str, int, bool]:
+def _sort_strongest_first(signal: Signal) -> tuple[int, int, str, str, str, int, bool]:
     place = list(Layer).index(signal.layer)
     return -signal.grade, place, signal.label, signal.about, signal.evidence, signal.line or 0, signal.alone
 
@@ -124,13 +124,13 @@ def _judge_side(about: str, known: Sequence[Signal]) -> Side:
     if contradicting and contradicting[0].grade >= agreeing[0].grade:
         stronger = contradicting[0].grade > agreeing[0].grade
         return Side(about, Standing.REFUTED if stronger else Standing.DISPUTED, None, agreeing, contradicting)
-    confidence = _confidence(agreeing)
+    confidence = _compute_confidence(agreeing)
     if contradicting:
         confidence = Confidence(max(Confidence.LOW, confidence - 1))
     return Side(about, Standing.HOLDS, confidence, agreeing, contradicting)
 
 
-def _confidence(agreeing: Sequence[Signal]) -> Confidence:
+def _compute_confidence(agreeing: Sequence[Signal]) -> Confidence:
     strongest: dict[Layer, Grade] = {}
     for one in agreeing:
         strongest[one.layer] = max(one.grade, strongest.get(one.layer, one.grade))

@@ -18,13 +18,26 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from frx_graph.analyzers.kernels.analysis import LabelledKernel
-from frx_graph.analyzers.kernels.labels import COALESCED_SECTORS, VECTOR_SECTORS, sectors_per_load, sectors_per_store
+from frx_graph.analyzers.kernels.labels import (
+    COALESCED_SECTORS,
+    VECTOR_SECTORS,
+    count_load_sectors,
+    count_store_sectors,
+)
 from frx_graph.analyzers.kernels.ptx_analysis import StaticKernel
-from frx_graph.analyzers.kernels.speed_of_light import Bound, speed_of_light
+from frx_graph.analyzers.kernels.speed_of_light import Bound, judge_speed_of_light
 from frx_graph.analyzers.reconcile.matched_kernels import MatchedKernel, SourceKernel
-from frx_graph.analyzers.reconcile.signal import DiagnosisRule, Grade, Layer, Signal, counter, of_label, of_source
+from frx_graph.analyzers.reconcile.signal import (
+    DiagnosisRule,
+    Grade,
+    Layer,
+    Signal,
+    signal_counter,
+    signal_label,
+    signal_source_findings,
+)
 from frx_graph.evidence.cuda.source import Access, Space, StrideKind, Use
-from frx_graph.evidence.kernel_signature import kernel_signature
+from frx_graph.evidence.kernel_signature import parse_kernel_signature
 from frx_graph.evidence.ncu.presets import Preset
 from frx_graph.evidence.ptx.instruction import Kind
 
@@ -42,23 +55,23 @@ _WITHIN = 0.02
 """Of a number of sectors, as for the label `uncoalesced_access`."""
 
 
-def signals(kernel: MatchedKernel) -> Iterator[Signal]:
+def collect_signals(kernel: MatchedKernel) -> Iterator[Signal]:
     """Yield the signals of each layer."""
     if kernel.source is not None:
-        yield from _in_source(kernel.source)
+        yield from _inspect_source(kernel.source)
     for static in kernel.ptx:
-        yield from _in_ptx(static)
+        yield from _inspect_ptx(static)
     for labelled in kernel.ncu:
-        yield from _in_counters(kernel, labelled)
+        yield from _inspect_counters(kernel, labelled)
 
 
-def _in_source(source: SourceKernel) -> Iterator[Signal]:
+def _inspect_source(source: SourceKernel) -> Iterator[Signal]:
     found = [one for one in source.findings if one.card.id == "uncoalesced_access"]
     for finding in found:
         about = LOADS if finding.access is None else _ABOUT[finding.access.use]
         yield Signal(Layer.SOURCE, finding.card.id, True, Grade.CERTAIN, finding.seen, about, line=finding.line)
-    yield from of_source(source, _HINTS, LOADS)
-    accesses = _global(source)
+    yield from signal_source_findings(source, _HINTS, LOADS)
+    accesses = _list_global_accesses(source)
     if found or source.kernel is None or not source.kernel.complete or not accesses:
         return
     if all(one.stride.kind in (StrideKind.COALESCED, StrideKind.BROADCAST) for one in accesses):
@@ -66,85 +79,85 @@ def _in_source(source: SourceKernel) -> Iterator[Signal]:
         yield Signal(Layer.SOURCE, "coalesced", False, Grade.CERTAIN, said)
 
 
-def _in_ptx(kernel: StaticKernel) -> Iterator[Signal]:
+def _inspect_ptx(kernel: StaticKernel) -> Iterator[Signal]:
     for label in kernel.labels:
         if label.label == "ptx_global_memory_heavy":
-            yield of_label(Layer.PTX, label, Grade.HINT)
+            yield signal_label(Layer.PTX, label, Grade.HINT)
     function = kernel.function
     if not function.calls and not any(function.mix.get(kind) for kind in _KINDS):
         said = "the compiled kernel neither reads nor writes global memory"
         yield Signal(Layer.PTX, "no_global_memory", False, Grade.CERTAIN, said)
 
 
-def _in_counters(kernel: MatchedKernel, labelled: LabelledKernel) -> Iterator[Signal]:
+def _inspect_counters(kernel: MatchedKernel, labelled: LabelledKernel) -> Iterator[Signal]:
     values = labelled.summary.values
     counted = [
         signal
-        for about, sectors in ((LOADS, sectors_per_load(values)), (STORES, sectors_per_store(values)))
+        for about, sectors in ((LOADS, count_load_sectors(values)), (STORES, count_store_sectors(values)))
         if sectors is not None
-        for signal in (_of_sectors(kernel, labelled, about, sectors),)
+        for signal in (_judge_sectors(kernel, labelled, about, sectors),)
     ]
     yield from counted
     against = [one for one in counted if not one.supports and one.grade is Grade.MEASURED]
     if len(against) == 2:
-        yield counter(against[0].label, "; ".join(one.evidence for one in against), supports=False)
+        yield signal_counter(against[0].label, "; ".join(one.evidence for one in against), supports=False)
     for label in labelled.labels:
         if label.label == "warp_stall_memory":
-            yield counter(label.label, label.evidence, supports=True, alone=False)
+            yield signal_counter(label.label, label.evidence, supports=True, alone=False)
 
 
-def _of_sectors(kernel: MatchedKernel, labelled: LabelledKernel, about: str, sectors: float) -> Signal:
+def _judge_sectors(kernel: MatchedKernel, labelled: LabelledKernel, about: str, sectors: float) -> Signal:
     label = _COUNTERS[about]
     said = f"{sectors:.1f} sectors for each global {about.removesuffix('s')} of a warp"
-    word = _word_bytes(kernel.source, about) or _named_word_bytes(labelled.summary.kernel)
+    word = _find_word_bytes(kernel.source, about) or _parse_word_bytes(labelled.summary.kernel)
     whole = max(COALESCED_SECTORS, word or 0)
     if sectors <= whole * (1 + _WITHIN):
-        if about == LOADS and _shares_elements(kernel.source):
+        if about == LOADS and _has_shared_elements(kernel.source):
             # Some loads take one sector, as they should: an average of four may hide others that take 32.
             said += ", an average with those that are the same for all threads"
             return Signal(Layer.NCU, label, False, Grade.HINT, said, about)
-        return counter(label, said, supports=False, about=about)
+        return signal_counter(label, said, supports=False, about=about)
     if sectors <= whole + 1 + _WITHIN:
         said += f", one more than {whole:.0f} at most: rows of words that do not begin with a sector"
         return Signal(Layer.NCU, label, True, Grade.HINT, said, about)
-    if speed_of_light(labelled.summary.values).bound is Bound.COMPUTE:
+    if judge_speed_of_light(labelled.summary.values).bound is Bound.COMPUTE:
         said += ", but arithmetic is what the kernel waits for"
         return Signal(Layer.NCU, label, True, Grade.HINT, said, about)
     told = word is not None or not any(abs(sectors - wide) <= _WITHIN * wide for wide in VECTOR_SECTORS)
-    return counter(label, said, supports=True, about=about, alone=told)
+    return signal_counter(label, said, supports=True, about=about, alone=told)
 
 
-def _word_bytes(source: SourceKernel | None, about: str) -> int | None:
+def _find_word_bytes(source: SourceKernel | None, about: str) -> int | None:
     """Return the bytes of the widest word of these accesses; None if one is unknown."""
-    words = [one.element_bytes for one in _global(source) if _ABOUT[one.use] == about]
+    words = [one.element_bytes for one in _list_global_accesses(source) if _ABOUT[one.use] == about]
     known = [word for word in words if word is not None]
     return max(known) if known and len(known) == len(words) else None
 
 
-def _named_word_bytes(name: str) -> int | None:
+def _parse_word_bytes(name: str) -> int | None:
     """Return the bytes of the widest wide type among template arguments and pointers of a kernel's name; None if there
     is none: a name need not tell how a pointer is read."""
-    signature = kernel_signature(name)
+    signature = parse_kernel_signature(name)
     types = [text or "" for text in signature.arguments or ()]
     types += [text.rstrip("*") for text in signature.parameters or () if text is not None and text.endswith("*")]
     return max((_WIDE[text] for text in types if text in _WIDE), default=None)
 
 
-def _global(source: SourceKernel | None) -> tuple[Access, ...]:
+def _list_global_accesses(source: SourceKernel | None) -> tuple[Access, ...]:
     """Return accesses that are of global memory, or may be."""
     if source is None or source.kernel is None:
         return ()
     return tuple(one for one in source.kernel.accesses if one.space in (Space.GLOBAL, Space.UNKNOWN))
 
 
-def _shares_elements(source: SourceKernel | None) -> bool:
-    return any(one.use is Use.READ and one.stride.kind is StrideKind.BROADCAST for one in _global(source))
+def _has_shared_elements(source: SourceKernel | None) -> bool:
+    return any(one.use is Use.READ and one.stride.kind is StrideKind.BROADCAST for one in _list_global_accesses(source))
 
 
 DIAGNOSIS = DiagnosisRule(
     name="inefficient_global_memory_access",
     title="Inefficient access of global memory",
-    signals=signals,
+    signals=collect_signals,
     told_by=frozenset({Layer.SOURCE, Layer.NCU}),
     decides=Preset(
         "memory",

@@ -17,9 +17,17 @@ from collections.abc import Iterator
 from frx_graph.analyzers.kernels.analysis import LabelledKernel
 from frx_graph.analyzers.kernels.labels import OCCUPANCY_PCT
 from frx_graph.analyzers.kernels.occupancy_model import WARP
-from frx_graph.analyzers.kernels.speed_of_light import Bound, speed_of_light
+from frx_graph.analyzers.kernels.speed_of_light import Bound, judge_speed_of_light
 from frx_graph.analyzers.reconcile.matched_kernels import MatchedKernel, RunKernel
-from frx_graph.analyzers.reconcile.signal import DiagnosisRule, Grade, Layer, Signal, counter, of_label, of_source
+from frx_graph.analyzers.reconcile.signal import (
+    DiagnosisRule,
+    Grade,
+    Layer,
+    Signal,
+    signal_counter,
+    signal_label,
+    signal_source_findings,
+)
 from frx_graph.evidence.ncu.presets import Preset
 
 _RULES = {
@@ -32,33 +40,33 @@ _LABELS = frozenset({"occupancy_limited", "occupancy_limited_by_shared_memory", 
 _SYMPTOM = "low_warp_scheduler_utilization"
 
 
-def signals(kernel: MatchedKernel) -> Iterator[Signal]:
+def collect_signals(kernel: MatchedKernel) -> Iterator[Signal]:
     """Yield the signals of each layer."""
-    yield from of_source(kernel.source, _RULES)
+    yield from signal_source_findings(kernel.source, _RULES)
     for labelled in kernel.ncu:
-        yield from _in_counters(labelled)
+        yield from _inspect_counters(labelled)
     for run in kernel.runs:
-        yield from _in_run(run)
+        yield from _inspect_run(run)
 
 
-def _in_counters(kernel: LabelledKernel) -> Iterator[Signal]:
+def _inspect_counters(kernel: LabelledKernel) -> Iterator[Signal]:
     values = kernel.summary.values
     for label in kernel.labels:
         if label.label in _LABELS:
-            yield of_label(Layer.NCU, label, Grade.MEASURED)
+            yield signal_label(Layer.NCU, label, Grade.MEASURED)
         elif label.label == _SYMPTOM:
-            yield counter(label.label, label.evidence, supports=True, alone=False)
-    achieved, bound = values.get("achieved_occupancy"), speed_of_light(values).bound
+            yield signal_counter(label.label, label.evidence, supports=True, alone=False)
+    achieved, bound = values.get("achieved_occupancy"), judge_speed_of_light(values).bound
     if achieved is None:
         return
     said = f"achieved occupancy {achieved:.1f} %"
     if achieved >= OCCUPANCY_PCT:
-        yield counter("achieved_occupancy", said, supports=False)
+        yield signal_counter("achieved_occupancy", said, supports=False)
     elif bound not in (Bound.LATENCY, Bound.UNKNOWN):
-        yield counter("achieved_occupancy", f"{said}, which is enough: the verdict is {bound}", supports=False)
+        yield signal_counter("achieved_occupancy", f"{said}, which is enough: the verdict is {bound}", supports=False)
 
 
-def _in_run(run: RunKernel) -> Iterator[Signal]:
+def _inspect_run(run: RunKernel) -> Iterator[Signal]:
     if run.most_blocks == 1:
         said = "every launch is of a single block, on one multiprocessor of the device"
         yield Signal(Layer.PROFILER, "single_block", True, Grade.CERTAIN, said)
@@ -70,7 +78,7 @@ def _in_run(run: RunKernel) -> Iterator[Signal]:
 DIAGNOSIS = DiagnosisRule(
     name="low_occupancy",
     title="Too few warps at work",
-    signals=signals,
+    signals=collect_signals,
     told_by=frozenset({Layer.SOURCE, Layer.NCU, Layer.PROFILER}),
     decides=Preset(
         "occupancy",

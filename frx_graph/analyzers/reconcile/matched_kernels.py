@@ -1,6 +1,6 @@
 """Match the kernels of all layers of a program.
 
-Layers name kernels differently (`kernel_signature`). Two are matched only if no other could be meant: a profiler's bare
+Layers name kernels differently (`parse_kernel_signature`). Two are matched only if no other could be meant: a profiler's bare
 `copy` is neither `copy<4>` nor `copy<8>` if PTX has both. The source of a template is that of all its instances.
 """
 
@@ -18,7 +18,7 @@ from frx_graph.analyzers.kernels.ptx_analysis import StaticKernel
 from frx_graph.analyzers.layers import Layers, SourceLayer, TraceLayer
 from frx_graph.analyzers.timeline.kernel_table import KernelTotal
 from frx_graph.evidence.cuda.source import Kernel
-from frx_graph.evidence.kernel_signature import KernelSignature, kernel_signature, source_signature
+from frx_graph.evidence.kernel_signature import KernelSignature, parse_kernel_signature, parse_source_signature
 from frx_graph.evidence.mangled_name import Texts
 from frx_graph.evidence.trace.events import ActivityKind
 
@@ -75,11 +75,11 @@ class MatchedKernel:
         """Return its bare name, by which Nsight Compute finds it."""
         names = [one.summary.kernel for one in self.ncu] + [one.total.name for one in self.runs]
         names += [self.source.name] if self.source is not None else []
-        return kernel_signature((names or [self.name])[0]).function
+        return parse_kernel_signature((names or [self.name])[0]).function
 
 
 @dataclass(frozen=True, slots=True)
-class _Name:
+class _LayerName:
     """A name and the layers that have it."""
 
     text: str
@@ -92,16 +92,16 @@ class _Name:
         arguments = self.signature.arguments
         return None if arguments is None or None in arguments else arguments
 
-    def rivals(self, other: _Name) -> bool:
+    def is_rival(self, other: _LayerName) -> bool:
         """Return True for another name of the same layer that tells as much."""
         return self is not other and bool(self.layers & other.layers) and self.signature.told >= other.signature.told
 
 
 @dataclass(slots=True)
-class _Group:
+class _NameGroup:
     """Names of one kernel, one for each layer."""
 
-    names: list[_Name] = field(default_factory=list)
+    names: list[_LayerName] = field(default_factory=list)
 
     @property
     def layers(self) -> frozenset[int]:
@@ -111,8 +111,8 @@ class _Group:
     def texts(self) -> tuple[str, ...]:
         return tuple(name.text for name in self.names)
 
-    def takes(self, signature: KernelSignature) -> bool:
-        return all(signature.fits(name.signature) for name in self.names)
+    def can_take(self, signature: KernelSignature) -> bool:
+        return all(signature.can_match(name.signature) for name in self.names)
 
 
 def match_kernels(layers: Layers) -> tuple[MatchedKernel, ...]:
@@ -123,17 +123,17 @@ def match_kernels(layers: Layers) -> tuple[MatchedKernel, ...]:
         ptx[static.function.name].append(static)
     for labelled in layers.ncu.analysis.kernels if layers.ncu is not None else ():
         ncu[labelled.summary.kernel].append(labelled)
-    runs = _runs(layers.trace) if layers.trace is not None else {}
-    groups = _grouped((ptx, ncu, runs))
-    source = _source_kernels(layers.source) if layers.source is not None else ()
+    runs = _list_run_kernels(layers.trace) if layers.trace is not None else {}
+    groups = _group_names((ptx, ncu, runs))
+    source = _list_source_kernels(layers.source) if layers.source is not None else ()
     by_function: dict[str, list[SourceKernel]] = defaultdict(list)
     for one in source:
         by_function[one.signature.function].append(one)
-    owners = [_owner(group, by_function.get(group.names[0].signature.function, ())) for group in groups]
+    owners = [_find_owner(group, by_function.get(group.names[0].signature.function, ())) for group in groups]
     instances = Counter(owner.signature for owner in owners if owner is not None)
     found = [
         MatchedKernel(
-            name=_shown(group.texts, owner, instances, ncu, runs),
+            name=_choose_name(group.texts, owner, instances, ncu, runs),
             source=owner,
             ptx=tuple(one for name in group.texts for one in ptx.get(name, ())),
             ncu=tuple(one for name in group.texts for one in ncu.get(name, ())),
@@ -145,48 +145,52 @@ def match_kernels(layers: Layers) -> tuple[MatchedKernel, ...]:
     return tuple(sorted(found, key=lambda kernel: (-(kernel.runtime_share or 0.0), kernel.name)))
 
 
-def _grouped(layers: Sequence[Collection[str]]) -> list[_Group]:
+def _group_names(layers: Sequence[Collection[str]]) -> list[_NameGroup]:
     """Group the names that are of one kernel."""
-    by_function: dict[str, list[_Name]] = defaultdict(list)
+    by_function: dict[str, list[_LayerName]] = defaultdict(list)
     for text in sorted({text for layer in layers for text in layer}):
-        name = _Name(text, kernel_signature(text), frozenset(i for i, layer in enumerate(layers) if text in layer))
+        name = _LayerName(
+            text, parse_kernel_signature(text), frozenset(i for i, layer in enumerate(layers) if text in layer)
+        )
         by_function[name.signature.function].append(name)
-    return [group for names in by_function.values() for group in _grouped_by_name(names)]
+    return [group for names in by_function.values() for group in _group_alike(names)]
 
 
-def _grouped_by_name(names: Sequence[_Name]) -> list[_Group]:
+def _group_alike(names: Sequence[_LayerName]) -> list[_NameGroup]:
     """Group names with one function. The most explicit come first, so that a vague one is not taken for the first that
     it fits. Names with other template arguments are skipped: a program may have thousands."""
-    known: dict[Texts | None, list[_Name]] = defaultdict(list)
+    known: dict[Texts | None, list[_LayerName]] = defaultdict(list)
     for name in names:
         known[name.arguments].append(name)
-    found = [_Group([name]) for alike in known.values() if len(alike) > _MOST for name in alike]
+    found = [_NameGroup([name]) for alike in known.values() if len(alike) > _MOST for name in alike]
     known = {arguments: alike for arguments, alike in known.items() if len(alike) <= _MOST}
-    groups: dict[Texts | None, list[_Group]] = {arguments: [] for arguments in known}
+    groups: dict[Texts | None, list[_NameGroup]] = {arguments: [] for arguments in known}
     for name in sorted((name for alike in known.values() for name in alike), key=lambda name: -name.signature.told):
-        fitting = [group for group in _near(groups, name) if group.takes(name.signature)]
+        fitting = [group for group in _find_near(groups, name) if group.can_take(name.signature)]
         if len(fitting) == 1 and not fitting[0].layers & name.layers:
-            rivals = [one for one in _near(known, name) if one.rivals(name) and fitting[0].takes(one.signature)]
+            rivals = [
+                one for one in _find_near(known, name) if one.is_rival(name) and fitting[0].can_take(one.signature)
+            ]
             if not rivals:
                 fitting[0].names.append(name)
                 continue
-        groups[name.arguments].append(_Group([name]))
+        groups[name.arguments].append(_NameGroup([name]))
     return [*found, *(group for some in groups.values() for group in some)]
 
 
-def _near(known: Mapping[Texts | None, Sequence[_T]], name: _Name) -> Iterator[_T]:
+def _find_near(known: Mapping[Texts | None, Sequence[_T]], name: _LayerName) -> Iterator[_T]:
     """Yield what may have the template arguments of this name; all, if it has none."""
     wanted = known if name.arguments is None else dict.fromkeys((name.arguments, None))
     return (one for arguments in wanted for one in known.get(arguments, ()))
 
 
-def _owner(group: _Group, source: Sequence[SourceKernel]) -> SourceKernel | None:
+def _find_owner(group: _NameGroup, source: Sequence[SourceKernel]) -> SourceKernel | None:
     """Return the source kernel of a group; None if two could be, or one name is that of several."""
-    fitting = [one for one in source if group.takes(one.signature)]
+    fitting = [one for one in source if group.can_take(one.signature)]
     return fitting[0] if len(fitting) == 1 and not fitting[0].overloaded else None
 
 
-def _shown(
+def _choose_name(
     names: Sequence[str],
     owner: SourceKernel | None,
     instances: Mapping[KernelSignature, int],
@@ -200,22 +204,22 @@ def _shown(
     return owner.name if owner is not None and instances[owner.signature] == 1 else names[0]
 
 
-def _source_kernels(layer: SourceLayer) -> tuple[SourceKernel, ...]:
+def _list_source_kernels(layer: SourceLayer) -> tuple[SourceKernel, ...]:
     source, analysis = layer.source, layer.analysis
     kernels: dict[KernelSignature, list[Kernel]] = defaultdict(list)
     names: dict[KernelSignature, set[str]] = defaultdict(set)
     by_function: dict[str, list[KernelSignature]] = defaultdict(list)
     for kernel in source.kernels:
-        signature = source_signature(kernel.name, template=bool(kernel.template))
+        signature = parse_source_signature(kernel.name, template=bool(kernel.template))
         if signature not in kernels:
             by_function[signature.function].append(signature)
         kernels[signature].append(kernel)
         names[signature].add(kernel.name)
     unclear: set[KernelSignature] = set()
-    for name in _launched(layer):
+    for name in _list_launched(layer):
         # A launch has the kernel's name as it is written there: some of its namespaces, and template arguments.
-        spelled = kernel_signature(name)
-        fitting = [one for one in by_function.get(spelled.function, ()) if one.fits(spelled)]
+        spelled = parse_kernel_signature(name)
+        fitting = [one for one in by_function.get(spelled.function, ()) if one.can_match(spelled)]
         owner = fitting[0] if len(fitting) == 1 else spelled
         names[owner].add(name)
         if len(fitting) > 1:
@@ -238,33 +242,33 @@ def _source_kernels(layer: SourceLayer) -> tuple[SourceKernel, ...]:
     return tuple(found)
 
 
-def _launched(layer: SourceLayer) -> list[str]:
+def _list_launched(layer: SourceLayer) -> list[str]:
     defined = {kernel.name for kernel in layer.source.kernels}
     return sorted({finding.kernel for finding in layer.analysis.findings} - defined)
 
 
-def _runs(layer: TraceLayer) -> dict[str, RunKernel]:
+def _list_run_kernels(layer: TraceLayer) -> dict[str, RunKernel]:
     table = layer.run.timeline.kernels
     shapes: dict[str, list[tuple[int | None, int | None]]] = defaultdict(list)
     for activity in layer.trace.tree.activities:
         if activity.kind is ActivityKind.KERNEL:
-            shapes[activity.name].append((_product(activity.grid), _product(activity.block)))
+            shapes[activity.name].append((_multiply_sizes(activity.grid), _multiply_sizes(activity.block)))
     return {
         total.name: RunKernel(
             total=total,
             share=total.total_ns / table.total_ns if table.total_ns else 0.0,
-            most_blocks=_most(blocks for blocks, _ in shapes[total.name]),
-            most_threads=_most(threads for _, threads in shapes[total.name]),
+            most_blocks=_find_largest(blocks for blocks, _ in shapes[total.name]),
+            most_threads=_find_largest(threads for _, threads in shapes[total.name]),
         )
         for total in table.kernels
     }
 
 
-def _product(sizes: Sequence[int]) -> int | None:
+def _multiply_sizes(sizes: Sequence[int]) -> int | None:
     return math.prod(sizes) if sizes else None
 
 
-def _most(sizes: Iterable[int | None]) -> int | None:
+def _find_largest(sizes: Iterable[int | None]) -> int | None:
     known = list(sizes)
     numbers = [size for size in known if size is not None]
     return max(numbers) if numbers and len(numbers) == len(known) else None

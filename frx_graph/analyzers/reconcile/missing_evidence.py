@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 
-from frx_graph.analyzers.kernels.speed_of_light import warp_stalls
+from frx_graph.analyzers.kernels.speed_of_light import compute_warp_stalls
 from frx_graph.analyzers.layers import Layers
 from frx_graph.analyzers.reconcile.confidence import Confidence, Judgement, judge
 from frx_graph.analyzers.reconcile.matched_kernels import MatchedKernel
@@ -47,29 +47,29 @@ class MissingEvidence:
     fallback: str | None
 
 
-def missing_evidence(
+def find_missing_evidence(
     rule: DiagnosisRule, kernel: MatchedKernel, signals: Sequence[Signal], judgement: Judgement, layers: Layers
 ) -> Iterator[MissingEvidence]:
     """Yield the counters that decide, if they were not measured and would make it surer; else each layer that would.
     Nothing follows for a diagnosis that is confirmed, or refuted for good."""
     wanted = () if _is_measured(rule, kernel) else (Layer.NCU,)
-    surer = {layer: _with(layer, rule, signals) for layer in wanted}
+    surer = {layer: _judge_with(layer, rule, signals) for layer in wanted}
     if not any(_is_surer(one, judgement) for one in surer.values()):
-        absent = [layer for layer in (Layer.SOURCE, Layer.PTX, Layer.PROFILER) if not _has(kernel, layer)]
-        surer = {layer: _with(layer, rule, signals) for layer in absent if layer in rule.told_by}
+        absent = [layer for layer in (Layer.SOURCE, Layer.PTX, Layer.PROFILER) if not _has_layer(kernel, layer)]
+        surer = {layer: _judge_with(layer, rule, signals) for layer in absent if layer in rule.told_by}
     for layer, confirmed in surer.items():
         if confirmed is not None and _is_surer(confirmed, judgement):
-            yield _entry(rule, kernel, layer, judgement.confidence, confirmed, layers)
+            yield _describe_missing(rule, kernel, layer, judgement.confidence, confirmed, layers)
 
 
-def ncu_command(rule: DiagnosisRule, function: str) -> str:
+def build_ncu_command(rule: DiagnosisRule, function: str) -> str:
     """Return the command that measures just that, for kernels with this function."""
-    words = ["ncu", "--metrics", ",".join(rule.decides.counters), "--kernel-name", kernel_filter(function)]
+    words = ["ncu", "--metrics", ",".join(rule.decides.counters), "--kernel-name", escape_kernel_name(function)]
     words += ["--csv", "--page", "raw", YOUR_PROGRAM]
     return f"{shlex.join(words)} > missing_{rule.decides.name}.csv"
 
 
-def kernel_filter(function: str) -> str:
+def escape_kernel_name(function: str) -> str:
     """Return the name for `--kernel-name`. Characters that a pattern or a terminal could misread become `.`."""
     if _FUNCTION.fullmatch(function):
         return function
@@ -77,7 +77,7 @@ def kernel_filter(function: str) -> str:
     return f"regex:^{shown}{'' if len(function) > _LONGEST else '$'}"
 
 
-def _with(layer: Layer, rule: DiagnosisRule, signals: Sequence[Signal]) -> Confidence | None:
+def _judge_with(layer: Layer, rule: DiagnosisRule, signals: Sequence[Signal]) -> Confidence | None:
     """Return the confidence if this layer agreed."""
     grade = Grade.MEASURED if layer is Layer.NCU else Grade.CERTAIN
     judgement = judge((*signals, Signal(layer, rule.name, True, grade, "")))
@@ -91,17 +91,17 @@ def _is_surer(confidence: Confidence | None, judgement: Judgement) -> bool:
 def _is_measured(rule: DiagnosisRule, kernel: MatchedKernel) -> bool:
     return bool(kernel.ncu) and all(
         all(name in one.summary.values for name in rule.decides.metrics)
-        and (not rule.decides.stalls or warp_stalls(one.summary.values) is not None)
+        and (not rule.decides.stalls or compute_warp_stalls(one.summary.values) is not None)
         for one in kernel.ncu
     )
 
 
-def _has(kernel: MatchedKernel, layer: Layer) -> bool:
+def _has_layer(kernel: MatchedKernel, layer: Layer) -> bool:
     found = {Layer.SOURCE: kernel.source, Layer.PTX: kernel.ptx, Layer.NCU: kernel.ncu, Layer.PROFILER: kernel.runs}
     return bool(found[layer])
 
 
-def _entry(
+def _describe_missing(
     rule: DiagnosisRule,
     kernel: MatchedKernel,
     layer: Layer,
@@ -115,9 +115,9 @@ def _entry(
     match layer:
         case Layer.NCU:
             what, metrics = rule.decides.use, rule.decides.counters
-            command, fallback = ncu_command(rule, kernel.function), FALLBACK
+            command, fallback = build_ncu_command(rule, kernel.function), FALLBACK
         case Layer.PTX:
-            what, command = "what the compiler and the assembler make of it", _nvcc(kernel, layers)
+            what, command = "what the compiler and the assembler make of it", _build_nvcc_command(kernel, layers)
         case Layer.PROFILER:
             what, command = "which kernels run, and how they are launched", RECORD
         case Layer.SOURCE:
@@ -125,19 +125,19 @@ def _entry(
     return MissingEvidence(rule, kernel, layer, confidence, confirmed, what, metrics, command, fallback)
 
 
-def _nvcc(kernel: MatchedKernel, layers: Layers) -> str:
+def _build_nvcc_command(kernel: MatchedKernel, layers: Layers) -> str:
     source = "kernel.cu" if layers.source is None else layers.source.source.source
     if NOT_FOR_SHELLS.search(source):
         source = "kernel.cu"
     words = ["nvcc", "-ptx"]
-    if (target := _target(kernel)) is not None:
+    if (target := _find_target(kernel)) is not None:
         words.append(f"-arch={target}")
     # What begins with a dash would be an option.
     path = f"./{source}" if source.startswith("-") else source
     return shlex.join([*words, "-o", f"./{PurePath(source).stem}.ptx", path])
 
 
-def _target(kernel: MatchedKernel) -> str | None:
+def _find_target(kernel: MatchedKernel) -> str | None:
     """Return the architecture that it was measured on; None if unknown."""
     for one in kernel.ncu:
         if known := _CAPABILITY.fullmatch(one.summary.compute_capability):

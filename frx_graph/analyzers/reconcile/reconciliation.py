@@ -10,7 +10,7 @@ from frx_graph.analyzers.layers import Layers
 from frx_graph.analyzers.reconcile import DIAGNOSES
 from frx_graph.analyzers.reconcile.confidence import Confidence, Judgement, Standing, judge
 from frx_graph.analyzers.reconcile.matched_kernels import MatchedKernel, match_kernels
-from frx_graph.analyzers.reconcile.missing_evidence import MissingEvidence, missing_evidence
+from frx_graph.analyzers.reconcile.missing_evidence import MissingEvidence, find_missing_evidence
 from frx_graph.analyzers.reconcile.signal import DiagnosisRule, Layer, Signal
 
 _NO_DIAGNOSIS = "no diagnosis of several layers covers it"
@@ -80,7 +80,7 @@ def reconcile(layers: Layers) -> Reconciliation:
     unreconciled: list[Unreconciled] = []
     missing: list[MissingEvidence] = []
     for kernel in kernels:
-        findings = tuple(_findings(kernel))
+        findings = tuple(_list_findings(kernel))
         labels = {(one.layer, one.label) for one in findings}
         told: set[tuple[Layer, str]] = set()
         for rule in DIAGNOSES:
@@ -93,10 +93,10 @@ def reconcile(layers: Layers) -> Reconciliation:
             if judgement.confidence is not None:
                 agreeing, contradicting = judgement.agreeing, judgement.contradicting
                 diagnoses.append(Diagnosis(rule, kernel, judgement.confidence, agreeing, contradicting))
-            unreconciled += _not_held(rule, kernel, judgement, labels)
-            missing += missing_evidence(rule, kernel, signals, judgement, layers)
+            unreconciled += _list_unheld(rule, kernel, judgement, labels)
+            missing += find_missing_evidence(rule, kernel, signals, judgement, layers)
         unreconciled += (one for one in findings if (one.layer, one.label) not in told)
-    unreconciled += _of_the_run(layers)
+    unreconciled += _list_run_labels(layers)
     # Sorting keeps the order of kernels, and of diagnoses of one kernel.
     diagnoses.sort(key=lambda one: -one.confidence)
     unreconciled.sort(key=lambda one: list(Why).index(one.why))
@@ -105,12 +105,12 @@ def reconcile(layers: Layers) -> Reconciliation:
         diagnoses=tuple(diagnoses),
         unreconciled=tuple(unreconciled),
         kernels=kernels,
-        layers_available=_available(layers),
+        layers_available=_list_available(layers),
         missing=tuple(missing),
     )
 
 
-def _available(layers: Layers) -> tuple[Layer, ...]:
+def _list_available(layers: Layers) -> tuple[Layer, ...]:
     known = {Layer.SOURCE: layers.source, Layer.PTX: layers.ptx, Layer.NCU: layers.ncu, Layer.PROFILER: layers.trace}
     return tuple(layer for layer, found in known.items() if found is not None)
 
@@ -124,7 +124,7 @@ def _is_silent(judgement: Judgement, labels: set[tuple[Layer, str]]) -> bool:
     )
 
 
-def _not_held(
+def _list_unheld(
     rule: DiagnosisRule, kernel: MatchedKernel, judgement: Judgement, labels: set[tuple[Layer, str]]
 ) -> Iterator[Unreconciled]:
     """Yield findings of sides that do not hold, unless one that holds has them."""
@@ -142,20 +142,20 @@ def _not_held(
                 yield Unreconciled(why, one.layer, one.label, kernel, one.evidence, reason, rule, one.line)
 
 
-def _findings(kernel: MatchedKernel) -> Iterator[Unreconciled]:
+def _list_findings(kernel: MatchedKernel) -> Iterator[Unreconciled]:
     """Yield all findings of a kernel, as if there were no diagnosis."""
 
-    def found(layer: Layer, label: str, evidence: str, line: int | None = None) -> Unreconciled:
+    def make_finding(layer: Layer, label: str, evidence: str, line: int | None = None) -> Unreconciled:
         return Unreconciled(Why.ONE_LAYER, layer, label, kernel, evidence, _NO_DIAGNOSIS, line=line)
 
     for finding in kernel.source.findings if kernel.source is not None else ():
-        yield found(Layer.SOURCE, finding.card.id, finding.seen, finding.line)
+        yield make_finding(Layer.SOURCE, finding.card.id, finding.seen, finding.line)
     for static in kernel.ptx:
-        yield from (found(Layer.PTX, label.label, label.evidence) for label in static.labels)
+        yield from (make_finding(Layer.PTX, label.label, label.evidence) for label in static.labels)
     for labelled in kernel.ncu:
-        yield from (found(Layer.NCU, label.label, label.evidence) for label in labelled.labels)
+        yield from (make_finding(Layer.NCU, label.label, label.evidence) for label in labelled.labels)
 
 
-def _of_the_run(layers: Layers) -> Iterator[Unreconciled]:
+def _list_run_labels(layers: Layers) -> Iterator[Unreconciled]:
     for label in layers.trace.run.present if layers.trace is not None else ():
         yield Unreconciled(Why.ONE_LAYER, Layer.PROFILER, label.label, None, label.evidence, _OF_THE_RUN)

@@ -15,10 +15,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from frx_graph.analyzers.kernels.analysis import LabelledKernel
-from frx_graph.analyzers.kernels.occupancy_model import FULL_PCT, Limiter, limiters
+from frx_graph.analyzers.kernels.occupancy_model import FULL_PCT, Limiter, find_limiters
 from frx_graph.analyzers.kernels.ptx_analysis import MANY_REGISTERS, StaticKernel
 from frx_graph.analyzers.reconcile.matched_kernels import MatchedKernel
-from frx_graph.analyzers.reconcile.signal import DiagnosisRule, Grade, Layer, Signal, counter, of_label, of_source
+from frx_graph.analyzers.reconcile.signal import (
+    DiagnosisRule,
+    Grade,
+    Layer,
+    Signal,
+    signal_counter,
+    signal_label,
+    signal_source_findings,
+)
 from frx_graph.evidence.ncu.presets import Preset
 
 REGISTERS, LOCAL_MEMORY = "registers", "local memory"
@@ -27,24 +35,24 @@ MUCH = 0.1
 conflicts. Fixing less gains little."""
 
 
-def signals(kernel: MatchedKernel) -> Iterator[Signal]:
+def collect_signals(kernel: MatchedKernel) -> Iterator[Signal]:
     """Yield the signals of each layer."""
-    yield from of_source(kernel.source, {"high_register_pressure": Grade.CERTAIN}, LOCAL_MEMORY)
+    yield from signal_source_findings(kernel.source, {"high_register_pressure": Grade.CERTAIN}, LOCAL_MEMORY)
     for static in kernel.ptx:
-        yield from _in_ptx(static)
+        yield from _inspect_ptx(static)
     for labelled in kernel.ncu:
-        yield from _of_registers(labelled)
-        yield from _of_local_memory(labelled)
+        yield from _inspect_registers(labelled)
+        yield from _inspect_local_memory(labelled)
 
 
-def _in_ptx(kernel: StaticKernel) -> Iterator[Signal]:
+def _inspect_ptx(kernel: StaticKernel) -> Iterator[Signal]:
     assembled = kernel.assembled
     for label in kernel.labels:
         if label.label == "ptx_register_spills":
-            yield of_label(Layer.PTX, label, Grade.COUNTED, LOCAL_MEMORY)
+            yield signal_label(Layer.PTX, label, Grade.COUNTED, LOCAL_MEMORY)
         elif label.label == "ptx_register_pressure":
             grade = Grade.HINT if assembled is None else Grade.CERTAIN
-            yield of_label(Layer.PTX, label, grade, REGISTERS)
+            yield signal_label(Layer.PTX, label, grade, REGISTERS)
     if assembled is None:
         return
     if assembled.registers < MANY_REGISTERS:
@@ -57,28 +65,28 @@ def _in_ptx(kernel: StaticKernel) -> Iterator[Signal]:
         yield Signal(Layer.PTX, "stack", True, Grade.CERTAIN, said, LOCAL_MEMORY, alone=False)
 
 
-def _of_registers(kernel: LabelledKernel) -> Iterator[Signal]:
+def _inspect_registers(kernel: LabelledKernel) -> Iterator[Signal]:
     values = kernel.summary.values
     label = next((one for one in kernel.labels if one.label == "occupancy_limited_by_registers"), None)
     if label is not None:
-        yield of_label(Layer.NCU, label, Grade.MEASURED, REGISTERS)
+        yield signal_label(Layer.NCU, label, Grade.MEASURED, REGISTERS)
         return
-    by = limiters(values)
+    by = find_limiters(values)
     if values.get("theoretical_occupancy", 0.0) >= FULL_PCT:
-        yield counter("theoretical_occupancy", "every warp finds place", supports=False, about=REGISTERS)
+        yield signal_counter("theoretical_occupancy", "every warp finds place", supports=False, about=REGISTERS)
     elif by and Limiter.REGISTERS not in by:
         said = f"{' and '.join(by)} allow fewer blocks than registers do"
-        yield counter("block_limit_registers", said, supports=False, about=REGISTERS)
+        yield signal_counter("block_limit_registers", said, supports=False, about=REGISTERS)
 
 
-def _of_local_memory(kernel: LabelledKernel) -> Iterator[Signal]:
+def _inspect_local_memory(kernel: LabelledKernel) -> Iterator[Signal]:
     values = kernel.summary.values
     sectors = [values.get("local_load_sectors"), values.get("local_store_sectors")]
     known = [one for one in sectors if one is not None]
     local = sum(known)
     if not local:
         if len(known) == len(sectors):
-            yield counter("local_sectors", "no sector of local memory moves", supports=False, about=LOCAL_MEMORY)
+            yield signal_counter("local_sectors", "no sector of local memory moves", supports=False, about=LOCAL_MEMORY)
         return
     whole = [values.get("load_sectors"), values.get("store_sectors")]
     said = f"{local:,.0f} sectors of local memory move"
@@ -86,7 +94,7 @@ def _of_local_memory(kernel: LabelledKernel) -> Iterator[Signal]:
     if share is not None:
         said += f", {share:.0%} of those of local and global memory"
     if share is None or share >= MUCH:
-        yield counter("local_sectors", said, supports=True, about=LOCAL_MEMORY, alone=share is not None)
+        yield signal_counter("local_sectors", said, supports=True, about=LOCAL_MEMORY, alone=share is not None)
     else:
         yield Signal(Layer.NCU, "local_sectors", True, Grade.HINT, said, LOCAL_MEMORY)
 
@@ -94,7 +102,7 @@ def _of_local_memory(kernel: LabelledKernel) -> Iterator[Signal]:
 DIAGNOSIS = DiagnosisRule(
     name="register_pressure_and_spills",
     title="Registers are short, or spill",
-    signals=signals,
+    signals=collect_signals,
     told_by=frozenset({Layer.SOURCE, Layer.PTX, Layer.NCU}),
     decides=Preset(
         "registers",

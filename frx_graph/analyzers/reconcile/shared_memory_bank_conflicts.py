@@ -14,7 +14,14 @@ from collections.abc import Iterator
 from frx_graph.analyzers.kernels.analysis import LabelledKernel
 from frx_graph.analyzers.kernels.ptx_analysis import StaticKernel
 from frx_graph.analyzers.reconcile.matched_kernels import MatchedKernel, SourceKernel
-from frx_graph.analyzers.reconcile.signal import DiagnosisRule, Grade, Layer, Signal, counter, of_source
+from frx_graph.analyzers.reconcile.signal import (
+    DiagnosisRule,
+    Grade,
+    Layer,
+    Signal,
+    signal_counter,
+    signal_source_findings,
+)
 from frx_graph.evidence.cuda.source import Space
 from frx_graph.evidence.ncu.presets import Preset
 from frx_graph.evidence.ptx.instruction import Kind
@@ -29,18 +36,18 @@ _PARTS = ("shared_load_bank_conflicts", "shared_store_bank_conflicts")
 _KINDS = (Kind.SHARED_LOAD, Kind.SHARED_STORE, Kind.ATOMIC)
 
 
-def signals(kernel: MatchedKernel) -> Iterator[Signal]:
+def collect_signals(kernel: MatchedKernel) -> Iterator[Signal]:
     """Yield the signals of each layer."""
-    yield from of_source(kernel.source, {"possible_shared_memory_bank_conflict": Grade.CERTAIN})
+    yield from signal_source_findings(kernel.source, {"possible_shared_memory_bank_conflict": Grade.CERTAIN})
     if kernel.source is not None:
-        yield from _free_in_source(kernel.source)
+        yield from _inspect_source(kernel.source)
     for static in kernel.ptx:
-        yield from _absent_in_ptx(static)
+        yield from _inspect_ptx(static)
     for labelled in kernel.ncu:
-        yield from _in_counters(labelled)
+        yield from _inspect_counters(labelled)
 
 
-def _free_in_source(source: SourceKernel) -> Iterator[Signal]:
+def _inspect_source(source: SourceKernel) -> Iterator[Signal]:
     kernel = source.kernel
     if kernel is None or not kernel.complete:
         return
@@ -50,31 +57,31 @@ def _free_in_source(source: SourceKernel) -> Iterator[Signal]:
         yield Signal(Layer.SOURCE, "conflict_free", False, Grade.CERTAIN, said)
 
 
-def _absent_in_ptx(kernel: StaticKernel) -> Iterator[Signal]:
+def _inspect_ptx(kernel: StaticKernel) -> Iterator[Signal]:
     function = kernel.function
     if not function.calls and not any(function.mix.get(kind) for kind in _KINDS):
         said = "the compiled kernel neither reads nor writes shared memory"
         yield Signal(Layer.PTX, "no_shared_memory", False, Grade.CERTAIN, said)
 
 
-def _in_counters(kernel: LabelledKernel) -> Iterator[Signal]:
+def _inspect_counters(kernel: LabelledKernel) -> Iterator[Signal]:
     values = kernel.summary.values
     own = [rule for rule in kernel.summary.rules if rule.name in _OWN_RULES and rule.kind == _BETTER]
     for rule in own:
-        yield counter(rule.name, f"Nsight Compute's own rule: {rule.text}", supports=True)
+        yield signal_counter(rule.name, f"Nsight Compute's own rule: {rule.text}", supports=True)
     whole, wavefronts = values.get(_COUNTER), values.get("shared_wavefronts")
     # Of loads and stores alone: atomics may have more.
     conflicts = sum(values.get(name, 0.0) for name in _PARTS) if whole is None else whole
     if own or (whole is None and conflicts <= 0):
         return
     if conflicts <= 0:
-        yield counter(_COUNTER, "no bank conflict was counted", supports=False)
+        yield signal_counter(_COUNTER, "no bank conflict was counted", supports=False)
     elif wavefronts:
         share = conflicts / wavefronts
         least = "" if whole is not None else "at least "
         said = f"{least}{conflicts:,.0f} bank conflicts in {wavefronts:,.0f} wavefronts of shared memory, {share:.1%}"
         if whole is not None or share >= MUCH:
-            yield counter(_COUNTER, said, supports=share >= MUCH)
+            yield signal_counter(_COUNTER, said, supports=share >= MUCH)
     else:
         said = f"{conflicts:,.0f} bank conflicts; how many wavefronts there were was not measured"
         yield Signal(Layer.NCU, _COUNTER, True, Grade.HINT, said)
@@ -83,7 +90,7 @@ def _in_counters(kernel: LabelledKernel) -> Iterator[Signal]:
 DIAGNOSIS = DiagnosisRule(
     name="shared_memory_bank_conflicts",
     title="Bank conflicts in shared memory",
-    signals=signals,
+    signals=collect_signals,
     told_by=frozenset({Layer.SOURCE, Layer.NCU}),
     decides=Preset("shared", "how many wavefronts of shared memory are conflicts", (_COUNTER, "shared_wavefronts")),
 )

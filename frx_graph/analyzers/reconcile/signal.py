@@ -74,7 +74,9 @@ class DiagnosisRule:
     decides: Preset
 
 
-def of_source(source: SourceKernel | None, grades: Mapping[str, Grade], about: str = EVERYTHING) -> Iterator[Signal]:
+def signal_source_findings(
+    source: SourceKernel | None, grades: Mapping[str, Grade], about: str = EVERYTHING
+) -> Iterator[Signal]:
     """Yield the findings of these rules of CUDA source."""
     for finding in source.findings if source is not None else ():
         grade = grades.get(finding.card.id)
@@ -82,11 +84,11 @@ def of_source(source: SourceKernel | None, grades: Mapping[str, Grade], about: s
             yield Signal(Layer.SOURCE, finding.card.id, True, grade, finding.seen, about, line=finding.line)
 
 
-def of_label(layer: Layer, label: KernelLabel | PtxLabel, grade: Grade, about: str = EVERYTHING) -> Signal:
+def signal_label(layer: Layer, label: KernelLabel | PtxLabel, grade: Grade, about: str = EVERYTHING) -> Signal:
     """Return a label of PTX or Nsight Compute as a signal."""
     return Signal(layer, label.label, True, grade, label.evidence, about)
 
 
-def counter(label: str, evidence: str, *, supports: bool, about: str = EVERYTHING, alone: bool = True) -> Signal:
+def signal_counter(label: str, evidence: str, *, supports: bool, about: str = EVERYTHING, alone: bool = True) -> Signal:
     """Return a signal of a counter of Nsight Compute."""
     return Signal(Layer.NCU, label, supports, Grade.MEASURED, evidence, about, alone)

@@ -15,9 +15,17 @@ from collections.abc import Iterator
 
 from frx_graph.analyzers.kernels.analysis import LabelledKernel
 from frx_graph.analyzers.kernels.ptx_analysis import StaticKernel
-from frx_graph.analyzers.kernels.speed_of_light import SYNCHRONISATION, warp_stalls
+from frx_graph.analyzers.kernels.speed_of_light import SYNCHRONISATION, compute_warp_stalls
 from frx_graph.analyzers.reconcile.matched_kernels import MatchedKernel, SourceKernel
-from frx_graph.analyzers.reconcile.signal import DiagnosisRule, Grade, Layer, Signal, counter, of_label, of_source
+from frx_graph.analyzers.reconcile.signal import (
+    DiagnosisRule,
+    Grade,
+    Layer,
+    Signal,
+    signal_counter,
+    signal_label,
+    signal_source_findings,
+)
 from frx_graph.evidence.ncu.presets import Preset
 
 LITTLE = 0.05
@@ -25,47 +33,47 @@ LITTLE = 0.05
 _RULES = {"sync_inside_tight_loop": Grade.CERTAIN, "unnecessary_syncthreads": Grade.CERTAIN}
 
 
-def signals(kernel: MatchedKernel) -> Iterator[Signal]:
+def collect_signals(kernel: MatchedKernel) -> Iterator[Signal]:
     """Yield the signals of each layer."""
-    yield from of_source(kernel.source, _RULES)
+    yield from signal_source_findings(kernel.source, _RULES)
     if kernel.source is not None:
-        yield from _absent_in_source(kernel.source)
+        yield from _inspect_source(kernel.source)
     for static in kernel.ptx:
-        yield from _absent_in_ptx(static)
+        yield from _inspect_ptx(static)
     for labelled in kernel.ncu:
-        yield from _in_counters(labelled)
+        yield from _inspect_counters(labelled)
 
 
-def _absent_in_source(source: SourceKernel) -> Iterator[Signal]:
+def _inspect_source(source: SourceKernel) -> Iterator[Signal]:
     kernel = source.kernel
     if kernel is None or not kernel.complete or kernel.barriers or any(not call.pure for call in kernel.calls):
         return
     yield Signal(Layer.SOURCE, "no_barrier", False, Grade.CERTAIN, "the kernel has no barrier")
 
 
-def _absent_in_ptx(kernel: StaticKernel) -> Iterator[Signal]:
+def _inspect_ptx(kernel: StaticKernel) -> Iterator[Signal]:
     function = kernel.function
     if not function.calls and not {"barriers", "mbarrier"} & function.capabilities:
         yield Signal(Layer.PTX, "no_barrier", False, Grade.CERTAIN, "the compiled kernel has no barrier")
 
 
-def _in_counters(kernel: LabelledKernel) -> Iterator[Signal]:
+def _inspect_counters(kernel: LabelledKernel) -> Iterator[Signal]:
     label = next((one for one in kernel.labels if one.label == "warp_stall_sync"), None)
     if label is not None:
-        yield of_label(Layer.NCU, label, Grade.MEASURED)
+        yield signal_label(Layer.NCU, label, Grade.MEASURED)
         return
-    stalls = warp_stalls(kernel.summary.values)
+    stalls = compute_warp_stalls(kernel.summary.values)
     if stalls is None:
         return
-    share = stalls.of(SYNCHRONISATION)
+    share = stalls.sum_shares(SYNCHRONISATION)
     if share < LITTLE:
-        yield counter("warp_stalls", f"warps wait for others {share:.1%} of the time", supports=False)
+        yield signal_counter("warp_stalls", f"warps wait for others {share:.1%} of the time", supports=False)
 
 
 DIAGNOSIS = DiagnosisRule(
     name="synchronization_overhead",
     title="Warps wait at barriers",
-    signals=signals,
+    signals=collect_signals,
     told_by=frozenset({Layer.SOURCE, Layer.NCU}),
     decides=Preset("stalls", "what warps wait for", ("compute_throughput", "memory_throughput"), stalls=True),
 )

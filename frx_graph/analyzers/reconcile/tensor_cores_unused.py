@@ -19,9 +19,17 @@ from frx_graph.analyzers.cuda.finding import uses_tensor_cores
 from frx_graph.analyzers.kernels.analysis import LabelledKernel
 from frx_graph.analyzers.kernels.labels import TENSOR_PIPE_PCT
 from frx_graph.analyzers.kernels.ptx_analysis import StaticKernel
-from frx_graph.analyzers.kernels.speed_of_light import Bound, speed_of_light
+from frx_graph.analyzers.kernels.speed_of_light import Bound, judge_speed_of_light
 from frx_graph.analyzers.reconcile.matched_kernels import MatchedKernel, RunKernel
-from frx_graph.analyzers.reconcile.signal import DiagnosisRule, Grade, Layer, Signal, counter, of_label, of_source
+from frx_graph.analyzers.reconcile.signal import (
+    DiagnosisRule,
+    Grade,
+    Layer,
+    Signal,
+    signal_counter,
+    signal_label,
+    signal_source_findings,
+)
 from frx_graph.evidence.ncu.presets import Preset
 
 _RULES = {
@@ -32,23 +40,23 @@ _RULES = {
 _CAPABILITIES = frozenset({"tensor_cores", "wgmma", "tcgen05"})
 
 
-def signals(kernel: MatchedKernel) -> Iterator[Signal]:
+def collect_signals(kernel: MatchedKernel) -> Iterator[Signal]:
     """Yield the signals of each layer."""
-    yield from of_source(kernel.source, _RULES)
+    yield from signal_source_findings(kernel.source, _RULES)
     source = kernel.source.kernel if kernel.source is not None else None
     if source is not None and uses_tensor_cores(source):
         yield Signal(
             Layer.SOURCE, "tensor_cores", False, Grade.CERTAIN, "it calls for tensor cores, or may in assembly"
         )
     for static in kernel.ptx:
-        yield from _in_ptx(static)
+        yield from _inspect_ptx(static)
     for labelled in kernel.ncu:
-        yield from _in_counters(labelled)
+        yield from _inspect_counters(labelled)
     for run in kernel.runs:
-        yield from _in_run(run)
+        yield from _inspect_run(run)
 
 
-def _in_ptx(kernel: StaticKernel) -> Iterator[Signal]:
+def _inspect_ptx(kernel: StaticKernel) -> Iterator[Signal]:
     if kernel.function.capabilities & _CAPABILITIES:
         yield Signal(Layer.PTX, "tensor_cores", False, Grade.CERTAIN, "the compiled kernel has tensor instructions")
     elif not kernel.function.calls:
@@ -56,19 +64,19 @@ def _in_ptx(kernel: StaticKernel) -> Iterator[Signal]:
         yield Signal(Layer.PTX, "no_tensor_cores", True, Grade.CERTAIN, said, alone=False)
 
 
-def _in_counters(kernel: LabelledKernel) -> Iterator[Signal]:
+def _inspect_counters(kernel: LabelledKernel) -> Iterator[Signal]:
     values = kernel.summary.values
     label = next((one for one in kernel.labels if one.label == "tensor_core_underutilized"), None)
     pipe = values.get("tensor_pipe")
     if label is not None:
-        yield of_label(Layer.NCU, label, Grade.MEASURED)
+        yield signal_label(Layer.NCU, label, Grade.MEASURED)
     elif pipe is not None and pipe >= TENSOR_PIPE_PCT:
-        yield counter("tensor_pipe", f"tensor pipe at {pipe:.1f} %", supports=False)
-    elif pipe is not None and speed_of_light(values).bound is not Bound.MEMORY:
-        yield counter("tensor_pipe", f"tensor pipe at {pipe:.1f} %", supports=True, alone=False)
+        yield signal_counter("tensor_pipe", f"tensor pipe at {pipe:.1f} %", supports=False)
+    elif pipe is not None and judge_speed_of_light(values).bound is not Bound.MEMORY:
+        yield signal_counter("tensor_pipe", f"tensor pipe at {pipe:.1f} %", supports=True, alone=False)
 
 
-def _in_run(run: RunKernel) -> Iterator[Signal]:
+def _inspect_run(run: RunKernel) -> Iterator[Signal]:
     if run.total.tensor_cores is None:
         return
     past = "past" if run.total.tensor_cores is False else "on"
@@ -79,7 +87,7 @@ def _in_run(run: RunKernel) -> Iterator[Signal]:
 DIAGNOSIS = DiagnosisRule(
     name="tensor_cores_unused",
     title="Tensor cores unused",
-    signals=signals,
+    signals=collect_signals,
     told_by=frozenset(Layer),
     decides=Preset(
         "tensor",

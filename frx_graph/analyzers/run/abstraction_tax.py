@@ -57,7 +57,7 @@ class AbstractionTax:
     contributors: tuple[Contributor, ...]
 
 
-def abstraction_tax(figures: ScopeFigures) -> AbstractionTax | None:
+def compute_abstraction_tax(figures: ScopeFigures) -> AbstractionTax | None:
     """Return the tax; None if no profiler recorded kernels, or the idle time is unknown."""
     trace, known = figures.trace, figures.kernels
     if trace is not None and trace.launches is not None and trace.host_bound_share is not None:
@@ -66,7 +66,7 @@ def abstraction_tax(figures: ScopeFigures) -> AbstractionTax | None:
         unexplained = max(0.0, trace.host_bound_share - after_waits)
         if launches.kernels < FEWEST_KERNELS:
             return None
-        return _tax(figures, 1 - busy, unexplained, launches.small / launches.kernels, sampled=False)
+        return _compute_tax(figures, 1 - busy, unexplained, launches.small / launches.kernels, sampled=False)
     busy_samples = figures.sampled_busy
     if known is None or known.small is None or known.kernels is None or busy_samples is None:
         return None
@@ -74,20 +74,20 @@ def abstraction_tax(figures: ScopeFigures) -> AbstractionTax | None:
         return None
     stalls = sum(figures.means.get(activity, 0.0) for activity in (Activity.LOADER, Activity.H2D, Activity.SYNC))
     idle = 1 - busy_samples
-    return _tax(figures, idle, max(0.0, idle - stalls), known.small, sampled=True)
+    return _compute_tax(figures, idle, max(0.0, idle - stalls), known.small, sampled=True)
 
 
-def _tax(
+def _compute_tax(
     figures: ScopeFigures, idle: float, unexplained: float, fragmentation: float, *, sampled: bool
 ) -> AbstractionTax:
     # Rounded, so that what is a band's line in percent is it here, too.
     score = round(min(100.0, 100.0 * unexplained * fragmentation), 6)
     severity = TaxSeverity.HIGH if score >= HIGH_TAX else TaxSeverity.MEDIUM if score >= MEDIUM_TAX else TaxSeverity.LOW
-    contributors = tuple(_contributors(figures, fragmentation)) if score >= MEDIUM_TAX else ()
+    contributors = tuple(_find_contributors(figures, fragmentation)) if score >= MEDIUM_TAX else ()
     return AbstractionTax(score, severity, idle, max(0.0, idle - unexplained), fragmentation, sampled, contributors)
 
 
-def _contributors(figures: ScopeFigures, fragmentation: float) -> Iterator[Contributor]:
+def _find_contributors(figures: ScopeFigures, fragmentation: float) -> Iterator[Contributor]:
     if fragmentation >= SMALL_KERNELS:
         yield Contributor("Kernel launch fragmentation", False, f"{fragmentation:.0%} of the kernels are small")
     trace = figures.trace

@@ -5,12 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from frx_graph.analyzers.run.abstraction_tax import AbstractionTax, abstraction_tax
-from frx_graph.analyzers.run.batch_layouts import StrideChange, layouts, shape_changes, stride_changes
-from frx_graph.analyzers.run.diagnosis import Diagnosis, diagnose
-from frx_graph.analyzers.run.figures import ScopeFigures, device_use, kernel_figures
-from frx_graph.analyzers.run.labels import run_labels
-from frx_graph.analyzers.run.steps import RunStep, Scope, Selector, by_process, steps_of, unfinished_steps
+from frx_graph.analyzers.run.abstraction_tax import AbstractionTax, compute_abstraction_tax
+from frx_graph.analyzers.run.batch_layouts import (
+    StrideChange,
+    collect_layouts,
+    count_shape_changes,
+    find_stride_changes,
+)
+from frx_graph.analyzers.run.diagnosis import Diagnosis, determine_diagnosis
+from frx_graph.analyzers.run.figures import ScopeFigures, measure_devices, select_kernel_figures
+from frx_graph.analyzers.run.labels import label_run
+from frx_graph.analyzers.run.steps import (
+    RunStep,
+    Scope,
+    Selector,
+    count_unfinished_steps,
+    extract_steps,
+    group_by_process,
+)
 from frx_graph.analyzers.timeline.analysis import RunAnalysis, Timeline
 from frx_graph.analyzers.timeline.host_time import Part
 from frx_graph.analyzers.timeline.labels import RunLabel
@@ -19,13 +31,13 @@ from frx_graph.evidence.run.events import GpuSample, LoaderWait, PhaseSpan, Prof
 _PHASES = (Part.FORWARD, Part.BACKWARD, Part.OPTIMIZER, Part.ZERO_GRAD)
 
 
-def trace_events(trace: Timeline) -> tuple[RunEvent, ...]:
+def convert_trace(trace: Timeline) -> tuple[RunEvent, ...]:
     """Return the events of a trace whose program wrote none, at the trace's own times. Copies are left out: the program
     goes on meanwhile."""
-    return tuple(sorted(_iterate_events(trace), key=lambda event: event.at_ns))
+    return tuple(sorted(_generate_events(trace), key=lambda event: event.at_ns))
 
 
-def _iterate_events(trace: Timeline) -> Iterator[RunEvent]:
+def _generate_events(trace: Timeline) -> Iterator[RunEvent]:
     windows = trace.windows
     for step in (*windows.left_out, *windows.used):
         yield StepEnd(at_ns=step.end_ns, step=step.number, duration_ns=step.end_ns - step.start_ns)
@@ -75,38 +87,38 @@ class RunRecord:
         return self.steady_state if self.steady_state.figures.timed else self.run
 
 
-def analyse_record(events: Sequence[RunEvent], samples: Sequence[GpuSample], trace: RunAnalysis | None) -> RunRecord:
+def analyze_record(events: Sequence[RunEvent], samples: Sequence[GpuSample], trace: RunAnalysis | None) -> RunRecord:
     """Analyse `events` in the order of writing, `samples` of devices outside of them, and the `trace` of a part of the
     run."""
-    records = by_process(events)
+    records = group_by_process(events)
     from_trace = not records and trace is not None
     timeline = None if trace is None else trace.timeline
     if from_trace and timeline is not None:
-        records = by_process(trace_events(timeline))
-    steps = tuple(step for record in records for step in steps_of(record))
-    known = layouts(events)
+        records = group_by_process(convert_trace(timeline))
+    steps = tuple(step for record in records for step in extract_steps(record))
+    known = collect_layouts(events)
     sampled = (*samples, *(event for event in events if isinstance(event, GpuSample)))
-    kernels = kernel_figures([event for event in events if isinstance(event, ProfilerWindow)])
+    kernels = select_kernel_figures([event for event in events if isinstance(event, ProfilerWindow)])
     # A profiler's schedule has its own warm-up, and its window leaves a step out that is unlike the others.
     selector = Selector(skip_first_n=0) if from_trace else Selector()
 
     # Samples can be told from those before and after the steps.
-    placed = not from_trace and _on_one_clock(steps, sampled)
+    placed = not from_trace and _is_on_one_clock(steps, sampled)
 
-    def analyse_scope(name: Scope, chosen: Sequence[RunStep]) -> ScopeAnalysis:
+    def analyze_scope(name: Scope, chosen: Sequence[RunStep]) -> ScopeAnalysis:
         bounded = placed and bool(chosen)
         begin = min(step.begin_ns for step in chosen) if bounded else None
         end = max(step.end_ns for step in chosen) if bounded else None
-        devices = device_use(sampled, begin, end)
-        figures = ScopeFigures(tuple(chosen), devices, shape_changes(known, chosen), kernels, timeline)
-        labels = run_labels(figures, () if trace is None else trace.labels)
+        devices = measure_devices(sampled, begin, end)
+        figures = ScopeFigures(tuple(chosen), devices, count_shape_changes(known, chosen), kernels, timeline)
+        labels = label_run(figures, () if trace is None else trace.labels)
         return ScopeAnalysis(
             scope=name,
             figures=figures,
             labels=labels,
-            diagnosis=diagnose(figures, labels),
-            tax=abstraction_tax(figures),
-            stride_changes=stride_changes(known, chosen),
+            diagnosis=determine_diagnosis(figures, labels),
+            tax=compute_abstraction_tax(figures),
+            stride_changes=find_stride_changes(known, chosen),
         )
 
     left_out = {step.number for step in timeline.windows.left_out} if from_trace and timeline is not None else set()
@@ -115,14 +127,14 @@ def analyse_record(events: Sequence[RunEvent], samples: Sequence[GpuSample], tra
         event_count=len(events),
         from_trace=from_trace,
         clock_changes=sum(record.clock > 0 for record in records),
-        unfinished=sum(map(unfinished_steps, records)),
+        unfinished=sum(map(count_unfinished_steps, records)),
         selector=selector,
-        run=analyse_scope(Scope.RUN, steps),
-        steady_state=analyse_scope(Scope.STEADY_STATE, steady),
+        run=analyze_scope(Scope.RUN, steps),
+        steady_state=analyze_scope(Scope.STEADY_STATE, steady),
     )
 
 
-def _on_one_clock(steps: Sequence[RunStep], samples: Sequence[GpuSample]) -> bool:
+def _is_on_one_clock(steps: Sequence[RunStep], samples: Sequence[GpuSample]) -> bool:
     """Return False if samples are hours away from the steps: `nvidia-smi` writes local time without a zone."""
     if not steps or not samples:
         return True

@@ -48,14 +48,14 @@ class Layouts:
     by_step: dict[tuple[int | None, int], ShapeSnapshot]
     parameters: tuple[ShapeSnapshot, ...]
 
-    def batch(self, step: RunStep) -> ShapeSnapshot | None:
+    def find_batch(self, step: RunStep) -> ShapeSnapshot | None:
         """Return the batch of a step; None if not recorded."""
         if step.layout is not None:
             return self.numbered.get((step.process, step.layout))
         return None if step.number is None else self.by_step.get((step.process, step.number))
 
 
-def layouts(events: Sequence[RunEvent]) -> Layouts:
+def collect_layouts(events: Sequence[RunEvent]) -> Layouts:
     """Collect all snapshots; later ones of a number count."""
     numbered, by_step, parameters = {}, {}, []
     for event in events:
@@ -70,29 +70,29 @@ def layouts(events: Sequence[RunEvent]) -> Layouts:
     return Layouts(numbered, by_step, tuple(sorted(parameters, key=lambda event: event.at_ns)))
 
 
-def shape_changes(known: Layouts, steps: Sequence[RunStep]) -> ShapeChanges | None:
+def count_shape_changes(known: Layouts, steps: Sequence[RunStep]) -> ShapeChanges | None:
     """Count steps whose batch has other shapes than the step before. None if fewer than `FEWEST_STEPS` are known."""
-    pairs = [(one, other) for one, other, _ in _neighbours(known, steps)]
+    pairs = [(one, other) for one, other, _ in _pair_neighbours(known, steps)]
     if len(pairs) + 1 < FEWEST_STEPS:
         return None
-    return ShapeChanges(len(pairs) + 1, sum(_shapes(one) != _shapes(other) for one, other in pairs))
+    return ShapeChanges(len(pairs) + 1, sum(_list_shapes(one) != _list_shapes(other) for one, other in pairs))
 
 
-def stride_changes(known: Layouts, steps: Sequence[RunStep]) -> tuple[StrideChange, ...]:
+def find_stride_changes(known: Layouts, steps: Sequence[RunStep]) -> tuple[StrideChange, ...]:
     """Return tensors that changed their strides and not their shape, the most frequent first. Strides of size-1
     dimensions do not count."""
     found: dict[tuple[SnapshotOf, str, tuple[int, ...], tuple[int, ...], tuple[int, ...]], list[int | None]]
     found = defaultdict(list)
-    pairs = list(_neighbours(known, steps))
+    pairs = list(_pair_neighbours(known, steps))
     for one, other, step in pairs:
         before = {tensor.name: tensor for tensor in one.tensors}
         for tensor in other.tensors:
-            if (change := _change(before.get(tensor.name), tensor)) is not None:
+            if (change := _compare_strides(before.get(tensor.name), tensor)) is not None:
                 found[SnapshotOf.BATCH, tensor.name, tensor.shape, *change].append(step.number)
     held: dict[tuple[int | None, str], RecordedTensor] = {}
     for snapshot in known.parameters:
         for tensor in snapshot.tensors:
-            if (change := _change(held.get((snapshot.process, tensor.name)), tensor)) is not None:
+            if (change := _compare_strides(held.get((snapshot.process, tensor.name)), tensor)) is not None:
                 found[SnapshotOf.PARAMETERS, tensor.name, tensor.shape, *change].append(snapshot.step)
             held[snapshot.process, tensor.name] = tensor
     among = {SnapshotOf.BATCH: len(pairs), SnapshotOf.PARAMETERS: max(1, len(steps) - 1)}
@@ -112,11 +112,13 @@ def stride_changes(known: Layouts, steps: Sequence[RunStep]) -> tuple[StrideChan
     return tuple(sorted(changes, key=lambda change: (-change.count, change.of, change.tensor, change.before)))
 
 
-def _neighbours(known: Layouts, steps: Sequence[RunStep]) -> Iterator[tuple[ShapeSnapshot, ShapeSnapshot, RunStep]]:
+def _pair_neighbours(
+    known: Layouts, steps: Sequence[RunStep]
+) -> Iterator[tuple[ShapeSnapshot, ShapeSnapshot, RunStep]]:
     """Yield batches of consecutive steps of one kind in a process, with the second step."""
     chains: dict[tuple[int | None, int, str | None], list[tuple[ShapeSnapshot, RunStep]]] = defaultdict(list)
     for step in steps:
-        batch = known.batch(step)
+        batch = known.find_batch(step)
         if batch is not None:
             chains[step.process, step.clock, step.kind].append((batch, step))
     for chain in chains.values():
@@ -125,11 +127,13 @@ def _neighbours(known: Layouts, steps: Sequence[RunStep]) -> Iterator[tuple[Shap
                 yield one, other, step
 
 
-def _shapes(batch: ShapeSnapshot) -> tuple[object, ...]:
+def _list_shapes(batch: ShapeSnapshot) -> tuple[object, ...]:
     return tuple(sorted((tensor.name, tensor.shape) for tensor in batch.tensors)) or (batch.batch_size,)
 
 
-def _change(before: RecordedTensor | None, after: RecordedTensor) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+def _compare_strides(
+    before: RecordedTensor | None, after: RecordedTensor
+) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
     if before is None or before.shape != after.shape or before.strides is None or after.strides is None:
         return None
     if all(

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from frx_graph.analyzers.kernels.recommendations import Bottleneck, Recommendation, recommendations
+from frx_graph.analyzers.kernels.recommendations import Bottleneck, Recommendation, recommend_cards
 from frx_graph.analyzers.run.figures import ScopeFigures
 from frx_graph.analyzers.run.steps import Activity
 from frx_graph.analyzers.timeline.labels import INPUT_WAIT, INSUFFICIENT, UNPRICED, Answer, RunLabel
@@ -44,29 +44,31 @@ class Diagnosis:
     recommendations: tuple[Recommendation, ...]
 
 
-def diagnose(figures: ScopeFigures, labels: Sequence[RunLabel]) -> Diagnosis:
+def determine_diagnosis(figures: ScopeFigures, labels: Sequence[RunLabel]) -> Diagnosis:
     """Diagnose from all `labels`, in the order of `run_labels`."""
     present = [label for label in labels if label.answer is Answer.PRESENT]
     told = [label for label in present if label.label != INSUFFICIENT] or present
     primary = max(told, key=lambda label: label.score, default=None)
     user_facing = next(iter(told), None)
-    sure, reason = _reason(figures, user_facing, told[1:])
+    sure, reason = _explain_diagnosis(figures, user_facing, told[1:])
     return Diagnosis(
         primary=primary,
         user_facing=user_facing,
         confidence=sure,
         reason=reason,
-        evidence=() if user_facing is None else _evidence(figures, user_facing, told),
+        evidence=() if user_facing is None else _collect_evidence(figures, user_facing, told),
         why_not=tuple(
-            WhyNot(label.label, label.answer, _why_not(label)) for label in labels if label is not user_facing
+            WhyNot(label.label, label.answer, _explain_rejection(label)) for label in labels if label is not user_facing
         ),
-        recommendations=_recommendations(present, figures.values()),
+        recommendations=_recommend_fixes(present, figures.collect_values()),
     )
 
 
-def _reason(figures: ScopeFigures, found: RunLabel | None, others: Sequence[RunLabel]) -> tuple[float | None, str]:
+def _explain_diagnosis(
+    figures: ScopeFigures, found: RunLabel | None, others: Sequence[RunLabel]
+) -> tuple[float | None, str]:
     if found is None:
-        return None, f"nothing that was recorded holds the run back{_not_recorded(figures)}"
+        return None, f"nothing that was recorded holds the run back{_suggest_recording(figures)}"
     sure, reasons = found.confidence, []
     if found.label == INSUFFICIENT:
         return sure, found.evidence
@@ -89,7 +91,7 @@ def _reason(figures: ScopeFigures, found: RunLabel | None, others: Sequence[RunL
     return sure, "; ".join(reasons)
 
 
-def _not_recorded(figures: ScopeFigures) -> str:
+def _suggest_recording(figures: ScopeFigures) -> str:
     """Mention a likely bottleneck that was not recorded."""
     if Activity.LOADER in figures.means or not figures.between or figures.between < INPUT_WAIT:
         return ""
@@ -99,7 +101,7 @@ def _not_recorded(figures: ScopeFigures) -> str:
     )
 
 
-def _evidence(figures: ScopeFigures, found: RunLabel, told: Sequence[RunLabel]) -> tuple[str, ...]:
+def _collect_evidence(figures: ScopeFigures, found: RunLabel, told: Sequence[RunLabel]) -> tuple[str, ...]:
     symptoms = [label.evidence for label in told if label.symptom and label is not found]
     shares = (
         ()
@@ -109,16 +111,16 @@ def _evidence(figures: ScopeFigures, found: RunLabel, told: Sequence[RunLabel]) 
     return (found.evidence, *symptoms, *shares)
 
 
-def _why_not(label: RunLabel) -> str:
+def _explain_rejection(label: RunLabel) -> str:
     if label.answer is Answer.PRESENT:
         return f"{'a symptom' if label.symptom else 'costs less'}: {label.evidence}"
     return label.evidence
 
 
-def _recommendations(present: Sequence[RunLabel], values: Mapping[str, float]) -> tuple[Recommendation, ...]:
+def _recommend_fixes(present: Sequence[RunLabel], values: Mapping[str, float]) -> tuple[Recommendation, ...]:
     """Rank advice on a symptom behind advice on its known cause."""
     cause = any(not label.symptom for label in present)
-    return recommendations(
+    return recommend_cards(
         [
             Bottleneck(
                 label=label.label,

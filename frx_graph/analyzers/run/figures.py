@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from frx_graph.analyzers.run.steps import Activity, RunStep, processes
+from frx_graph.analyzers.run.steps import Activity, RunStep, group_steps
 from frx_graph.analyzers.timeline.analysis import Timeline
 from frx_graph.analyzers.timeline.host_time import ShapeChanges
 from frx_graph.evidence.run.events import GpuSample, ProfilerWindow
@@ -28,7 +28,7 @@ class DeviceUse:
     """The most of its memory that was taken, by whatever program."""
 
 
-def device_use(samples: Sequence[GpuSample], begin_ns: int | None, end_ns: int | None) -> tuple[DeviceUse, ...]:
+def measure_devices(samples: Sequence[GpuSample], begin_ns: int | None, end_ns: int | None) -> tuple[DeviceUse, ...]:
     """Return devices by number, between two times; None leaves an end open. Of several devices those that never worked
     are left out: a sampler sees all of the machine's."""
     gathered: dict[int | None, list[GpuSample]] = defaultdict(list)
@@ -41,8 +41,8 @@ def device_use(samples: Sequence[GpuSample], begin_ns: int | None, end_ns: int |
         DeviceUse(
             device=device,
             samples=len(here),
-            busy=_mean_percent([sample.busy_pct for sample in here]),
-            memory_busy=_mean_percent([sample.memory_busy_pct for sample in here]),
+            busy=_average_percent([sample.busy_pct for sample in here]),
+            memory_busy=_average_percent([sample.memory_busy_pct for sample in here]),
             peak_memory=max(
                 (
                     sample.memory_used / sample.memory_total
@@ -56,7 +56,7 @@ def device_use(samples: Sequence[GpuSample], begin_ns: int | None, end_ns: int |
     )
 
 
-def _mean_percent(percents: Sequence[float | None]) -> float | None:
+def _average_percent(percents: Sequence[float | None]) -> float | None:
     known = [percent for percent in percents if percent is not None]
     return statistics.fmean(known) / 100 if known else None
 
@@ -157,9 +157,9 @@ class ScopeFigures:
             return None
         return sum(step.between_ns or 0 for step in known) / sum(step.wall_ns for step in known)
 
-    def worst(self, activity: Activity) -> ProcessShare | None:
+    def find_worst(self, activity: Activity) -> ProcessShare | None:
         """Return the share of the process that does most of it: the others wait for it."""
-        parts = processes(self.timed)
+        parts = group_steps(self.timed)
         most = max(map(len, parts.values()), default=0)
         shares = [
             ProcessShare(process, sum(step.times[activity] for step in steps) / sum(step.wall_ns for step in steps))
@@ -177,7 +177,7 @@ class ScopeFigures:
     @property
     def sampled_busy(self) -> float | None:
         """Return the busy share of devices by samples."""
-        return _mean([device.busy for device in self.devices])
+        return _average_known([device.busy for device in self.devices])
 
     @property
     def busy(self) -> float | None:
@@ -188,7 +188,7 @@ class ScopeFigures:
     @property
     def memory_busy(self) -> float | None:
         """Return the memory-busy share of devices by samples."""
-        return _mean([device.memory_busy for device in self.devices])
+        return _average_known([device.memory_busy for device in self.devices])
 
     @property
     def peak_memory(self) -> float | None:
@@ -196,7 +196,7 @@ class ScopeFigures:
         sampled = max((device.peak_memory for device in self.devices if device.peak_memory is not None), default=None)
         return self.trace.memory_share if sampled is None and self.trace is not None else sampled
 
-    def values(self) -> Mapping[str, float]:
+    def collect_values(self) -> Mapping[str, float]:
         """Return the metrics of cards by name; shares in percent. The whole run's come before a profiler's."""
         shares = {
             "dataloader_wait_pct": self.means.get(Activity.LOADER),
@@ -206,19 +206,19 @@ class ScopeFigures:
             "peak_memory_pct": self.peak_memory,
             "shape_change_pct": None if self.shapes is None else self.shapes.share,
         }
-        found = {} if self.trace is None else dict(self.trace.values())
+        found = {} if self.trace is None else dict(self.trace.collect_values())
         found |= {name: 100.0 * share for name, share in shares.items() if share is not None}
         if self.step_ms is not None:
             found["step_ms"] = self.step_ms
         return found
 
 
-def kernel_figures(windows: Sequence[ProfilerWindow]) -> KernelFigures | None:
+def select_kernel_figures(windows: Sequence[ProfilerWindow]) -> KernelFigures | None:
     """Return the figures of the last window that has any."""
     told = [one for one in windows if one.kernels or one.median_kernel_us is not None or one.small_kernels is not None]
     return KernelFigures(told[-1].kernels, told[-1].median_kernel_us, told[-1].small_kernels) if told else None
 
 
-def _mean(shares: Sequence[float | None]) -> float | None:
+def _average_known(shares: Sequence[float | None]) -> float | None:
     known = [share for share in shares if share is not None]
     return statistics.fmean(known) if known else None

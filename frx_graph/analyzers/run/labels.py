@@ -28,10 +28,10 @@ from frx_graph.analyzers.timeline.labels import (
     UNPRICED,
     Answer,
     RunLabel,
-    absent,
-    in_order,
-    present_from,
-    undecidable,
+    judge_share,
+    make_absent,
+    make_undecidable,
+    sort_labels,
 )
 from frx_graph.passes import confidence
 
@@ -41,7 +41,7 @@ _OF_TRACES = frozenset(
 """What a profiler tells better: whether a device has work meanwhile, and which."""
 
 
-def run_labels(figures: ScopeFigures, of_trace: Sequence[RunLabel]) -> tuple[RunLabel, ...]:
+def label_run(figures: ScopeFigures, of_trace: Sequence[RunLabel]) -> tuple[RunLabel, ...]:
     """Return all labels: those that hold first, by score; causes before symptoms. `of_trace` are a profiler's, if there
     is one."""
     own: dict[str, RunLabel] = {}
@@ -49,10 +49,10 @@ def run_labels(figures: ScopeFigures, of_trace: Sequence[RunLabel]) -> tuple[Run
         found = rule(figures, own)
         own[found.label] = found
     traced = {label.label: label for label in of_trace if label.label != INSUFFICIENT}
-    return in_order(_better(own.get(name), traced.get(name)) for name in dict.fromkeys((*own, *traced)))
+    return sort_labels(_choose_label(own.get(name), traced.get(name)) for name in dict.fromkeys((*own, *traced)))
 
 
-def _better(own: RunLabel | None, traced: RunLabel | None) -> RunLabel:
+def _choose_label(own: RunLabel | None, traced: RunLabel | None) -> RunLabel:
     """Choose between the labels of the whole run and of a profiler, and mention the other."""
     if own is None or traced is None:
         found = own or traced
@@ -68,112 +68,112 @@ def _better(own: RunLabel | None, traced: RunLabel | None) -> RunLabel:
     return replace(first, confidence=sure, evidence=f"{first.evidence} ({whose} says otherwise: {second.evidence})")
 
 
-def _input_bound(run: ScopeFigures, _: Mapping[str, RunLabel]) -> RunLabel:
+def _judge_input_bound(run: ScopeFigures, _: Mapping[str, RunLabel]) -> RunLabel:
     between = "" if not run.between else f"; {run.between:.1%} of the time passes between steps"
     said = "the program waits for its DataLoader {share} of the time of its steps"
-    return _stall(run, Activity.LOADER, INPUT_WAIT, said, f"no wait for a DataLoader was recorded{between}")
+    return _judge_stall(run, Activity.LOADER, INPUT_WAIT, said, f"no wait for a DataLoader was recorded{between}")
 
 
-def _copy_bound(run: ScopeFigures, _: Mapping[str, RunLabel]) -> RunLabel:
+def _judge_copy_bound(run: ScopeFigures, _: Mapping[str, RunLabel]) -> RunLabel:
     said = "copies from the host take {share} of the time of steps"
-    return _stall(run, Activity.H2D, COPY_TIME, said, "no copy from the host was recorded")
+    return _judge_stall(run, Activity.H2D, COPY_TIME, said, "no copy from the host was recorded")
 
 
-def _sync_bound(run: ScopeFigures, _: Mapping[str, RunLabel]) -> RunLabel:
+def _judge_sync_bound(run: ScopeFigures, _: Mapping[str, RunLabel]) -> RunLabel:
     said = "the program waits for devices {share} of the time of its steps"
-    return _stall(run, Activity.SYNC, SYNC_WAIT, said, "no wait for a device was recorded")
+    return _judge_stall(run, Activity.SYNC, SYNC_WAIT, said, "no wait for a device was recorded")
 
 
-def _stall(run: ScopeFigures, activity: Activity, line: float, text: str, unknown: str) -> RunLabel:
-    name, worst = STALL_LABELS[activity], run.worst(activity)
+def _judge_stall(run: ScopeFigures, activity: Activity, line: float, text: str, unknown: str) -> RunLabel:
+    name, worst = STALL_LABELS[activity], run.find_worst(activity)
     if worst is None:
-        return undecidable(name, unknown if run.timed else "no step was timed")
+        return make_undecidable(name, unknown if run.timed else "no step was timed")
     several = len({step.process for step in run.timed}) > 1
     who = f", in process {worst.process}, the one that does most" if several else ""
     said = text.format(share=f"{worst.share:.1%}") + who
     if worst.share >= line and run.busy is not None and run.busy > 1 - IDLE:
-        return absent(name, f"{said}, but devices are busy {run.busy:.1%} of the time: they have work meanwhile")
-    return present_from(name, worst.share, line, said)
+        return make_absent(name, f"{said}, but devices are busy {run.busy:.1%} of the time: they have work meanwhile")
+    return judge_share(name, worst.share, line, said)
 
 
-def _memory_pressure(run: ScopeFigures, _: Mapping[str, RunLabel]) -> RunLabel:
+def _judge_memory_pressure(run: ScopeFigures, _: Mapping[str, RunLabel]) -> RunLabel:
     name = "memory_pressure"
     share = run.peak_memory
     if share is None:
-        return undecidable(name, "no sample says how much of a device's memory was taken")
+        return make_undecidable(name, "no sample says how much of a device's memory was taken")
     said = f"{share:.1%} of a device's memory is taken at most"
-    return present_from(name, share, MEMORY, said, price=UNPRICED)
+    return judge_share(name, share, MEMORY, said, price=UNPRICED)
 
 
-def _shape_instability(run: ScopeFigures, _: Mapping[str, RunLabel]) -> RunLabel:
+def _judge_shape_instability(run: ScopeFigures, _: Mapping[str, RunLabel]) -> RunLabel:
     name = "shape_instability"
     shapes = run.shapes
     if shapes is None:
-        return undecidable(name, f"shapes of batches were not recorded in {FEWEST_STEPS} steps")
+        return make_undecidable(name, f"shapes of batches were not recorded in {FEWEST_STEPS} steps")
     said = f"{shapes.changes} of {shapes.steps - 1} steps have a batch of other shapes than the step before"
     if shapes.share >= CHANGES and shapes.changes < FEWEST_CHANGES:
-        return absent(name, f"{said}: as the last batch of a data set makes")
-    return present_from(name, shapes.share, CHANGES, said, price=UNPRICED)
+        return make_absent(name, f"{said}: as the last batch of a data set makes")
+    return judge_share(name, shapes.share, CHANGES, said, price=UNPRICED)
 
 
-def _underutilized_gpu(run: ScopeFigures, _: Mapping[str, RunLabel]) -> RunLabel:
+def _judge_gpu_utilization(run: ScopeFigures, _: Mapping[str, RunLabel]) -> RunLabel:
     name = "underutilized_gpu"
     busy = run.sampled_busy
     if busy is None:
-        return undecidable(name, "no sample says how busy a device was")
+        return make_undecidable(name, "no sample says how busy a device was")
     said = f"devices are busy {busy:.1%} of the time, by {sum(device.samples for device in run.devices)} samples"
     if busy >= LEAST_BUSY:
-        return absent(name, f"{said}; not below {LEAST_BUSY:.0%}")
+        return make_absent(name, f"{said}; not below {LEAST_BUSY:.0%}")
     return RunLabel(name, Answer.PRESENT, 1 - busy, confidence.MEASURED, said, symptom=True)
 
 
-def _launch_bound(run: ScopeFigures, others: Mapping[str, RunLabel]) -> RunLabel:
+def _judge_launch_bound(run: ScopeFigures, others: Mapping[str, RunLabel]) -> RunLabel:
     """Conclude from an idle device that nothing else explains: without a trace nothing shows what kernels waited
     for."""
     name = "launch_bound"
     known = run.kernels
     if known is None or known.kernels is None or known.median_us is None or known.small is None:
-        return undecidable(name, "no profiler recorded kernels")
+        return make_undecidable(name, "no profiler recorded kernels")
     if known.kernels < FEWEST_KERNELS:
-        return undecidable(name, f"{known.kernels} kernels are too few to tell")
+        return make_undecidable(name, f"{known.kernels} kernels are too few to tell")
     said = (
         f"a profiler saw {known.kernels:,} kernels, half of them shorter than {known.median_us:.3g} us; "
         f"{known.small:.0%} take less than {SMALL_KERNEL_US:g} us"
     )
     if known.median_us >= SMALL_KERNEL_US or known.small < SMALL_KERNELS:
-        return absent(name, f"{said}: they are not small")
+        return make_absent(name, f"{said}: they are not small")
     if others["shape_instability"].answer is Answer.PRESENT:
-        return absent(name, f"{said}, but shapes change, which has a cost of its own")
+        return make_absent(name, f"{said}, but shapes change, which has a cost of its own")
     stall = next((one for one in _STALLS if others[one].answer is Answer.PRESENT), None)
     if stall is not None:
-        return absent(name, f"{said}, but the device waits since the run is {stall}")
+        return make_absent(name, f"{said}, but the device waits since the run is {stall}")
     busy = run.sampled_busy
     if busy is None:
-        return undecidable(name, f"{said}, but no sample says how busy the device was")
+        return make_undecidable(name, f"{said}, but no sample says how busy the device was")
     if busy >= LEAST_BUSY:
-        return absent(name, f"{said}, but devices are busy {busy:.1%} of the time")
+        return make_absent(name, f"{said}, but devices are busy {busy:.1%} of the time")
     stable = others["shape_instability"].answer is Answer.ABSENT
     said += f"; devices are busy {busy:.1%} of the time, and nothing else explains that"
     sure = confidence.MODELLED if stable else confidence.ASSUMED
     return RunLabel(name, Answer.PRESENT, (1 - busy) * known.small, sure, said)
 
 
-def _insufficient_telemetry(run: ScopeFigures, _: Mapping[str, RunLabel]) -> RunLabel:
+def _judge_telemetry(run: ScopeFigures, _: Mapping[str, RunLabel]) -> RunLabel:
     if run.timed or run.trace is not None or run.sampled_busy is not None:
-        return absent(INSUFFICIENT, "steps were timed, or devices observed")
+        return make_absent(INSUFFICIENT, "steps were timed, or devices observed")
     said = "no step was timed, and no sample says how busy a device was"
     return RunLabel(INSUFFICIENT, Answer.PRESENT, 1.0, confidence.MEASURED, said, symptom=True)
 
 
 _STALLS = ("input_bound", "copy_bound", "sync_bound")
 _RULES: tuple[Callable[[ScopeFigures, Mapping[str, RunLabel]], RunLabel], ...] = (
-    _input_bound,
-    _copy_bound,
-    _sync_bound,
-    _memory_pressure,
-    _shape_instability,
-    _underutilized_gpu,
-    _launch_bound,
-    _insufficient_telemetry,
+    _judge_input_bound,
+    _judge_copy_bound,
+    _judge_sync_bound,
+    _judge_memory_pressure,
+    _judge_shape_instability,
+    _judge_gpu_utilization,
+    _judge_launch_bound,
+    _judge_telemetry,
 )
 """In this order: kernels that are too small are only concluded from what the others leave over."""

@@ -25,7 +25,7 @@ from frx_graph.evidence.run.events import (
     SyncWait,
     SystemInfo,
 )
-from frx_graph.evidence.trace.intervals import Span, merged, without
+from frx_graph.evidence.trace.intervals import Span, merge_spans, subtract_spans
 
 _OF_NO_PROCESS = (GpuSample, SystemInfo)
 
@@ -39,7 +39,7 @@ class ProcessEvents:
     events: tuple[RunEvent, ...]
 
 
-def by_process(events: Sequence[RunEvent]) -> tuple[ProcessEvents, ...]:
+def group_by_process(events: Sequence[RunEvent]) -> tuple[ProcessEvents, ...]:
     """Group the events of processes that end steps, in order of appearance. `events` are in the order of writing."""
     written: dict[int | None, list[RunEvent]] = defaultdict(list)
     for event in events:
@@ -49,17 +49,17 @@ def by_process(events: Sequence[RunEvent]) -> tuple[ProcessEvents, ...]:
         ProcessEvents(process, clock, tuple(sorted(part, key=lambda event: event.at_ns)))
         for process, here in written.items()
         if any(isinstance(event, StepEnd) for event in here)
-        for clock, part in enumerate(_clocks(here))
+        for clock, part in enumerate(_split_clocks(here))
     )
 
 
-def _clocks(events: list[RunEvent]) -> list[list[RunEvent]]:
+def _split_clocks(events: list[RunEvent]) -> list[list[RunEvent]]:
     """Split events where the clock was set back: steps are numbered in the order of writing, and not in that of time.
     Threads may write out of order."""
     ends = [(index, event) for index, event in enumerate(events) if isinstance(event, StepEnd)]
     numbers = [event.step for _, event in ends]
     sorted_numbers = [event.step for _, event in sorted(ends, key=lambda end: end[1].at_ns)]
-    if not _rising(numbers) or _rising(sorted_numbers):
+    if not _is_rising(numbers) or _is_rising(sorted_numbers):
         return [events]
     cuts = [0]
     for (before, ended), (after, following) in pairwise(ends):
@@ -68,7 +68,7 @@ def _clocks(events: list[RunEvent]) -> list[list[RunEvent]]:
     return [events[begin:end] for begin, end in pairwise([*cuts, len(events)])]
 
 
-def _rising(numbers: Sequence[int | None]) -> bool:
+def _is_rising(numbers: Sequence[int | None]) -> bool:
     known = [number for number in numbers if number is not None]
     return len(known) == len(numbers) and all(one <= other for one, other in pairwise(known))
 
@@ -100,13 +100,13 @@ class Selector:
     def select(self, steps: Sequence[RunStep]) -> tuple[RunStep, ...]:
         """Return the steps in a steady state, from steps in order of time."""
         found: list[RunStep] = []
-        for here in processes(steps).values():
+        for here in group_steps(steps).values():
             skipped = min(self.skip_first_n, len(here) // SKIP_AT_MOST)
             found.extend(here[skipped:][-self.last_k :])
         return tuple(found)
 
 
-def processes(steps: Sequence[RunStep]) -> dict[int | None, list[RunStep]]:
+def group_steps(steps: Sequence[RunStep]) -> dict[int | None, list[RunStep]]:
     """Return the steps of each process."""
     found: dict[int | None, list[RunStep]] = defaultdict(list)
     for step in steps:
@@ -161,23 +161,23 @@ class RunStep:
         return self.end_ns - self.begin_ns
 
 
-def steps_of(record: ProcessEvents) -> tuple[RunStep, ...]:
+def extract_steps(record: ProcessEvents) -> tuple[RunStep, ...]:
     """Return all steps of a process that ended, in order of time. Nested steps are part of the outer one, and repeated
     events count once."""
     ends = list(dict.fromkeys(event for event in record.events if isinstance(event, StepEnd) and not event.depth))
-    spans = _spans(record.events)
-    gaps = _gaps(record.events)
-    starts = _starts(record.events, ends)
-    begins = [_first_begin(ends[0], starts[0], spans), *(end.at_ns for end in ends[:-1])]
+    spans = _collect_spans(record.events)
+    gaps = _find_gaps(record.events)
+    starts = _find_starts(record.events, ends)
+    begins = [_find_first_begin(ends[0], starts[0], spans), *(end.at_ns for end in ends[:-1])]
     windows = list(zip(begins, (end.at_ns for end in ends), strict=True))
-    lengths = {activity: lengths_within(windows, here) for activity, here in spans.items()}
-    known = merged(span for here in spans.values() for span in here)
-    explained = lengths_within(windows, known)
+    lengths = {activity: measure_within(windows, here) for activity, here in spans.items()}
+    known = merge_spans(span for here in spans.values() for span in here)
+    explained = measure_within(windows, known)
     # Steps that overlap, or are marked from before the last one ended, have nothing between them.
     before = [
         (begin, begin if start is None else max(begin, start)) for begin, start in zip(begins, starts, strict=True)
     ]
-    explained_before = lengths_within(before, known)
+    explained_before = measure_within(before, known)
     return tuple(
         RunStep(
             process=record.process,
@@ -185,7 +185,7 @@ def steps_of(record: ProcessEvents) -> tuple[RunStep, ...]:
             number=end.step,
             kind=end.kind,
             failed=end.failed,
-            whole=not any(gap.within(begin, end.at_ns) for gap in gaps),
+            whole=not any(gap.is_within(begin, end.at_ns) for gap in gaps),
             begin_ns=begin,
             start_ns=start,
             end_ns=end.at_ns,
@@ -199,17 +199,17 @@ def steps_of(record: ProcessEvents) -> tuple[RunStep, ...]:
     )
 
 
-def unfinished_steps(record: ProcessEvents) -> int:
+def count_unfinished_steps(record: ProcessEvents) -> int:
     """Count steps that began and did not end. Numbers may restart in every epoch, and a dropped event may have been the
     end."""
-    lost = max((gap.until_ns for gap in _gaps(record.events)), default=-1)
+    lost = max((gap.until_ns for gap in _find_gaps(record.events)), default=-1)
     marks = {event for event in record.events if isinstance(event, (StepStart, StepEnd)) and event.at_ns >= lost}
     begun = Counter(event.step for event in marks if isinstance(event, StepStart))
     ended = Counter(event.step for event in marks if isinstance(event, StepEnd))
     return (begun - ended).total()
 
 
-def lengths_within(windows: Sequence[Span], spans: Sequence[Span]) -> list[int]:
+def measure_within(windows: Sequence[Span], spans: Sequence[Span]) -> list[int]:
     """Return how long the merged spans run in each of the windows, which are in order and do not overlap."""
     found = []
     first = 0
@@ -225,26 +225,26 @@ def lengths_within(windows: Sequence[Span], spans: Sequence[Span]) -> list[int]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Gap:
+class _EventGap:
     """A time of which events are missing: from the first of them to the last, as far as that was told."""
 
     since_ns: int
     until_ns: int
 
-    def within(self, begin_ns: int, end_ns: int) -> bool:
+    def is_within(self, begin_ns: int, end_ns: int) -> bool:
         """Return True if a missing event may belong between `begin_ns` and `end_ns`."""
         return self.since_ns < end_ns and (self.since_ns >= begin_ns or self.until_ns > begin_ns)
 
 
-def _gaps(events: Iterable[RunEvent]) -> list[_Gap]:
+def _find_gaps(events: Iterable[RunEvent]) -> list[_EventGap]:
     return [
-        _Gap(event.at_ns, max(event.at_ns, event.until_ns or 0))
+        _EventGap(event.at_ns, max(event.at_ns, event.until_ns or 0))
         for event in events
         if isinstance(event, RunWarning) and event.dropped is not None
     ]
 
 
-def _spans(events: Iterable[RunEvent]) -> dict[Activity, tuple[Span, ...]]:
+def _collect_spans(events: Iterable[RunEvent]) -> dict[Activity, tuple[Span, ...]]:
     gathered: dict[Activity, list[Span]] = defaultdict(list)
     for event in events:
         match event:
@@ -259,15 +259,15 @@ def _spans(events: Iterable[RunEvent]) -> dict[Activity, tuple[Span, ...]]:
             case _:
                 continue
         gathered[activity].append((event.at_ns - event.duration_ns, event.at_ns))
-    spans = {activity: merged(here) for activity, here in gathered.items()}
+    spans = {activity: merge_spans(here) for activity, here in gathered.items()}
     if Activity.LOADER in spans:
         # A thread that waits for a batch while another computes holds nothing up.
-        computing = merged(span for activity in _COMPUTING for span in spans.get(activity, ()))
-        spans[Activity.LOADER] = without(spans[Activity.LOADER], computing)
+        computing = merge_spans(span for activity in _COMPUTING for span in spans.get(activity, ()))
+        spans[Activity.LOADER] = subtract_spans(spans[Activity.LOADER], computing)
     return spans
 
 
-def _starts(events: Iterable[RunEvent], ends: Sequence[StepEnd]) -> list[int | None]:
+def _find_starts(events: Iterable[RunEvent], ends: Sequence[StepEnd]) -> list[int | None]:
     """Return when each step began: by its duration, or else the last event that says so."""
     marked: dict[int | None, list[int]] = defaultdict(list)
     for event in events:
@@ -282,7 +282,7 @@ def _starts(events: Iterable[RunEvent], ends: Sequence[StepEnd]) -> list[int | N
     return found
 
 
-def _first_begin(end: StepEnd, start: int | None, spans: Mapping[Activity, Sequence[Span]]) -> int:
+def _find_first_begin(end: StepEnd, start: int | None, spans: Mapping[Activity, Sequence[Span]]) -> int:
     """Return when the first step began: with the wait before it, or at its mark. If neither is known it lasts no time,
     and does not count."""
     if start is None:

@@ -6,22 +6,28 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from frx_graph.analyzers.kernels.recommendations import Bottleneck, Recommendation, recommendations
+from frx_graph.analyzers.kernels.recommendations import Bottleneck, Recommendation, recommend_cards
 from frx_graph.analyzers.timeline.device_time import (
     DeviceTime,
     LayoutTotals,
     TransferTotal,
-    device_times,
-    layout_work,
-    transfer_totals,
+    measure_devices,
+    measure_layout_work,
+    sum_transfers,
 )
-from frx_graph.analyzers.timeline.host_time import HostTime, ShapeChanges, host_time, parts_of, shape_changes
-from frx_graph.analyzers.timeline.kernel_table import KernelTable, kernel_table
-from frx_graph.analyzers.timeline.labels import INSUFFICIENT, Answer, RunLabel, run_labels
-from frx_graph.analyzers.timeline.launches import Launches, launches
+from frx_graph.analyzers.timeline.host_time import (
+    HostTime,
+    ShapeChanges,
+    classify_operators,
+    count_shape_changes,
+    measure_host,
+)
+from frx_graph.analyzers.timeline.kernel_table import KernelTable, tabulate_kernels
+from frx_graph.analyzers.timeline.labels import INSUFFICIENT, Answer, RunLabel, label_timeline
+from frx_graph.analyzers.timeline.launches import Launches, measure_launches
 from frx_graph.analyzers.timeline.windows import Windows, find_windows
 from frx_graph.analyzers.trace.analysis import TraceAnalysis
-from frx_graph.evidence.trace.intervals import common, covers, length_ns, without
+from frx_graph.evidence.trace.intervals import intersect_spans, is_covered, subtract_spans, sum_spans
 from frx_graph.evidence.trace.torch_trace import TorchTrace
 from frx_graph.records import Finding
 
@@ -45,41 +51,41 @@ class Timeline:
     @property
     def busy_share(self) -> float | None:
         """Return the time in which a device did anything."""
-        return self._of_devices([device.busy_ns for device in self.devices])
+        return self._divide_by_devices([device.busy_ns for device in self.devices])
 
     @property
     def kernel_share(self) -> float | None:
         """Return the time in which a kernel ran."""
-        return self._of_devices([device.kernel_ns for device in self.devices])
+        return self._divide_by_devices([device.kernel_ns for device in self.devices])
 
     @property
     def loading_share(self) -> float | None:
         """Return the time in which the program waits for a batch."""
-        return self._of_steps(self.host.loading_ns)
+        return self._divide_by_steps(self.host.loading_ns)
 
     @property
     def waiting_share(self) -> float | None:
         """Return the time in which a thread waits for a device."""
-        return self._of_steps(self.host.waiting_ns)
+        return self._divide_by_steps(self.host.waiting_ns)
 
     @property
     def exposed_copy_share(self) -> float | None:
         """Return the time of copies from the host with no kernel beside them."""
-        return self._of_devices([device.exposed_host_to_device_ns for device in self.devices])
+        return self._divide_by_devices([device.exposed_host_to_device_ns for device in self.devices])
 
     @property
     def exposed_communication_share(self) -> float | None:
         """Return the time of communication with no computation beside it: on devices, or on the host without
         devices."""
         if self.devices:
-            return self._of_devices([device.exposed_communication_ns for device in self.devices])
-        return self._of_steps(length_ns(without(self.host.collectives, self.host.computing)))
+            return self._divide_by_devices([device.exposed_communication_ns for device in self.devices])
+        return self._divide_by_steps(sum_spans(subtract_spans(self.host.collectives, self.host.computing)))
 
     @cached_property
     def host_bound_share(self) -> float | None:
         """Return the idle time of devices while the program did not wait for input."""
         loading = self.host.loading or ()
-        return self._of_devices([length_ns(without(device.idle, loading)) for device in self.devices])
+        return self._divide_by_devices([sum_spans(subtract_spans(device.idle, loading)) for device in self.devices])
 
     @cached_property
     def idle_while_loading_share(self) -> float | None:
@@ -87,7 +93,7 @@ class Timeline:
         if self.host.loading is None:
             return None
         loading = self.host.loading
-        return self._of_devices([length_ns(common(device.idle, loading)) for device in self.devices])
+        return self._divide_by_devices([sum_spans(intersect_spans(device.idle, loading)) for device in self.devices])
 
     @cached_property
     def idle_after_waits_share(self) -> float | None:
@@ -98,9 +104,9 @@ class Timeline:
         loading, waiting = self.host.loading or (), self.host.waiting
         found = []
         for device in self.devices:
-            after = [gap for gap in device.gaps if covers(waiting, gap[0])]
-            found.append(length_ns(without(after, loading)))
-        return self._of_devices(found)
+            after = [gap for gap in device.gaps if is_covered(waiting, gap[0])]
+            found.append(sum_spans(subtract_spans(after, loading)))
+        return self._divide_by_devices(found)
 
     @property
     def layout_share(self) -> float | None:
@@ -108,14 +114,14 @@ class Timeline:
         running = sum(device.kernel_ns for device in self.devices)
         return self.layout.device_ns / running if running else None
 
-    def _of_steps(self, time_ns: int | None) -> float | None:
+    def _divide_by_steps(self, time_ns: int | None) -> float | None:
         return None if time_ns is None or not self.windows.host_ns else time_ns / self.windows.host_ns
 
-    def _of_devices(self, times: Sequence[int]) -> float | None:
+    def _divide_by_devices(self, times: Sequence[int]) -> float | None:
         whole = len(times) * self.windows.span_ns
         return sum(times) / whole if whole else None
 
-    def values(self) -> Mapping[str, float]:
+    def collect_values(self) -> Mapping[str, float]:
         """Return the metrics of cards and labels by name; shares in percent. Unknown ones are left out."""
         known = self.launches
         shares = {
@@ -142,25 +148,25 @@ class Timeline:
         return found
 
 
-def timeline(analysis: TraceAnalysis, findings: Sequence[Finding]) -> Timeline:
-    """Measure a trace; `findings` are those of `copy_findings` on it, in order."""
+def measure_timeline(analysis: TraceAnalysis, findings: Sequence[Finding]) -> Timeline:
+    """Measure a trace; `findings` are those of `find_layout_copies` on it, in order."""
     windows = find_windows(analysis)
-    parts = parts_of(analysis.tree)
-    devices = device_times(analysis, windows)
+    parts = classify_operators(analysis.tree)
+    devices = measure_devices(analysis, windows)
     return Timeline(
         windows=windows,
         devices=devices,
-        transfers=transfer_totals(analysis, windows),
-        kernels=kernel_table(analysis, windows, parts),
-        launches=launches(analysis, windows, devices),
-        host=host_time(analysis, windows, parts),
-        layout=layout_work(analysis, windows, findings),
-        shapes=shape_changes(analysis, windows, parts),
-        memory_share=_memory_share(analysis.tree.trace),
+        transfers=sum_transfers(analysis, windows),
+        kernels=tabulate_kernels(analysis, windows, parts),
+        launches=measure_launches(analysis, windows, devices),
+        host=measure_host(analysis, windows, parts),
+        layout=measure_layout_work(analysis, windows, findings),
+        shapes=count_shape_changes(analysis, windows, parts),
+        memory_share=_compute_memory_share(analysis.tree.trace),
     )
 
 
-def _memory_share(trace: TorchTrace) -> float | None:
+def _compute_memory_share(trace: TorchTrace) -> float | None:
     whole = trace.device_bytes
     shares = [peak / whole[device] for device, peak in trace.peak_allocated.items() if device in whole]
     return max(shares, default=None)
@@ -194,17 +200,17 @@ class RunAnalysis:
         return next((label for label in self.present if label.symptom and label.label != INSUFFICIENT), None)
 
 
-def analyse_run(analysis: TraceAnalysis, findings: Sequence[Finding]) -> RunAnalysis:
-    """Analyse a trace; `findings` are those of `copy_findings` on it, in order."""
-    run = timeline(analysis, findings)
-    labels = run_labels(run)
-    values = run.values()
+def analyze_timeline(analysis: TraceAnalysis, findings: Sequence[Finding]) -> RunAnalysis:
+    """Analyse a trace; `findings` are those of `find_layout_copies` on it, in order."""
+    run = measure_timeline(analysis, findings)
+    labels = label_timeline(run)
+    values = run.collect_values()
     bottlenecks = [
         Bottleneck(
             label=label.label,
             score=label.score,
             evidence=(label.evidence,),
-            kernels=_kernels(run, label),
+            kernels=_list_kernels(run, label),
             values=values,
             most_speedup_pct=label.most_speedup_pct,
             confidence=label.confidence,
@@ -212,10 +218,10 @@ def analyse_run(analysis: TraceAnalysis, findings: Sequence[Finding]) -> RunAnal
         for label in labels
         if label.answer is Answer.PRESENT
     ]
-    return RunAnalysis(run, labels, recommendations(bottlenecks))
+    return RunAnalysis(run, labels, recommend_cards(bottlenecks))
 
 
-def _kernels(run: Timeline, label: RunLabel) -> tuple[str, ...]:
+def _list_kernels(run: Timeline, label: RunLabel) -> tuple[str, ...]:
     if label.label != "layout_churn":
         return ()
     return tuple(dict.fromkeys(name for work in run.layout.work for name in work.kernels))[:_NAMED]

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from frx_graph.analyzers.timeline.windows import Windows
 from frx_graph.analyzers.trace.analysis import TraceAnalysis
 from frx_graph.analyzers.trace.copies import TraceCopy
-from frx_graph.analyzers.trace.findings import copies_at_sites, operator_name
-from frx_graph.analyzers.trace.kernel_names import KernelFamily, kernel_family
-from frx_graph.evidence.trace.events import ActivityKind, DeviceActivity, transfer
-from frx_graph.evidence.trace.intervals import Span, common, covers, length_ns, merged, without
+from frx_graph.analyzers.trace.findings import get_operator_name, group_copies
+from frx_graph.analyzers.trace.kernel_names import KernelFamily, classify_kernel_family
+from frx_graph.evidence.trace.events import ActivityKind, DeviceActivity, parse_transfer
+from frx_graph.evidence.trace.intervals import Span, intersect_spans, is_covered, merge_spans, subtract_spans, sum_spans
 from frx_graph.records import Finding
 
 
@@ -52,7 +52,7 @@ class DeviceTime:
     @property
     def busy_ns(self) -> int:
         """Return the time in which it did anything."""
-        return length_ns(self.busy)
+        return sum_spans(self.busy)
 
     @property
     def gaps(self) -> tuple[Span, ...]:
@@ -65,7 +65,7 @@ class DeviceTime:
     @property
     def idle_ns(self) -> int:
         """Return the time in which it did nothing."""
-        return length_ns(self.idle)
+        return sum_spans(self.idle)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,59 +79,61 @@ class TransferTotal:
     total_ns: int
 
 
-def device_times(analysis: TraceAnalysis, windows: Windows) -> tuple[DeviceTime, ...]:
+def measure_devices(analysis: TraceAnalysis, windows: Windows) -> tuple[DeviceTime, ...]:
     """Return all devices of the trace, by number."""
     by_device: dict[int | None, list[DeviceActivity]] = defaultdict(list)
     for activity in analysis.tree.activities:
         by_device[activity.device].append(activity)
     names = analysis.tree.trace.device_names
     return tuple(
-        _device_time(device, names.get(0 if device is None else device), activities, windows)
+        _measure_device(device, names.get(0 if device is None else device), activities, windows)
         for device, activities in sorted(by_device.items(), key=lambda item: -1 if item[0] is None else item[0])
     )
 
 
-def _device_time(
+def _measure_device(
     device: int | None, name: str | None, activities: Sequence[DeviceActivity], windows: Windows
 ) -> DeviceTime:
     spans = windows.spans
     kernels = [one for one in activities if one.kind is ActivityKind.KERNEL]
     copies = [one for one in activities if one.kind is ActivityKind.MEMCPY]
-    talking = [one for one in kernels if kernel_family(one.name) is KernelFamily.COMMUNICATION]
-    compute = _within([one for one in kernels if kernel_family(one.name) is not KernelFamily.COMMUNICATION], spans)
-    communication = _within(talking, spans)
-    running = _within(kernels, spans)
-    from_host = _within([one for one in copies if transfer(one.name).direction == "HtoD"], spans)
-    busy = _within(activities, spans)
+    talking = [one for one in kernels if classify_kernel_family(one.name) is KernelFamily.COMMUNICATION]
+    compute = _clip_activities(
+        [one for one in kernels if classify_kernel_family(one.name) is not KernelFamily.COMMUNICATION], spans
+    )
+    communication = _clip_activities(talking, spans)
+    running = _clip_activities(kernels, spans)
+    from_host = _clip_activities([one for one in copies if parse_transfer(one.name).direction == "HtoD"], spans)
+    busy = _clip_activities(activities, spans)
     return DeviceTime(
         device=device,
         name=name,
-        streams=_streams(activities, spans),
+        streams=_measure_streams(activities, spans),
         span_ns=windows.span_ns,
         busy=busy,
-        idle=without(spans, busy),
-        kernel_ns=length_ns(running),
-        memcpy_ns=length_ns(_within(copies, spans)),
-        memset_ns=length_ns(_within([one for one in activities if one.kind is ActivityKind.MEMSET], spans)),
-        compute_ns=length_ns(compute),
-        communication_ns=length_ns(communication),
-        exposed_communication_ns=length_ns(without(communication, compute)),
-        host_to_device_ns=length_ns(from_host),
-        exposed_host_to_device_ns=length_ns(without(from_host, running)),
+        idle=subtract_spans(spans, busy),
+        kernel_ns=sum_spans(running),
+        memcpy_ns=sum_spans(_clip_activities(copies, spans)),
+        memset_ns=sum_spans(_clip_activities([one for one in activities if one.kind is ActivityKind.MEMSET], spans)),
+        compute_ns=sum_spans(compute),
+        communication_ns=sum_spans(communication),
+        exposed_communication_ns=sum_spans(subtract_spans(communication, compute)),
+        host_to_device_ns=sum_spans(from_host),
+        exposed_host_to_device_ns=sum_spans(subtract_spans(from_host, running)),
     )
 
 
-def _within(activities: Iterable[DeviceActivity], spans: Sequence[Span]) -> tuple[Span, ...]:
-    return common(merged((one.start_ns, one.end_ns) for one in activities), spans)
+def _clip_activities(activities: Iterable[DeviceActivity], spans: Sequence[Span]) -> tuple[Span, ...]:
+    return intersect_spans(merge_spans((one.start_ns, one.end_ns) for one in activities), spans)
 
 
-def _streams(activities: Iterable[DeviceActivity], spans: Sequence[Span]) -> tuple[StreamTime, ...]:
+def _measure_streams(activities: Iterable[DeviceActivity], spans: Sequence[Span]) -> tuple[StreamTime, ...]:
     by_stream: dict[str, list[DeviceActivity]] = defaultdict(list)
     for activity in activities:
         by_stream[activity.stream].append(activity)
     found = []
     for stream, here in by_stream.items():
-        inside = [one for one in here if covers(spans, one.start_ns)]
+        inside = [one for one in here if is_covered(spans, one.start_ns)]
         kernels = [one for one in inside if one.kind is ActivityKind.KERNEL]
         if inside:
             found.append(
@@ -139,14 +141,16 @@ def _streams(activities: Iterable[DeviceActivity], spans: Sequence[Span]) -> tup
                     stream=stream,
                     kernels=len(kernels),
                     copies=sum(one.kind is ActivityKind.MEMCPY for one in inside),
-                    communication=sum(kernel_family(one.name) is KernelFamily.COMMUNICATION for one in kernels),
-                    busy_ns=length_ns(_within(inside, spans)),
+                    communication=sum(
+                        classify_kernel_family(one.name) is KernelFamily.COMMUNICATION for one in kernels
+                    ),
+                    busy_ns=sum_spans(_clip_activities(inside, spans)),
                 )
             )
     return tuple(sorted(found, key=lambda one: (-one.busy_ns, one.stream)))
 
 
-def transfer_totals(analysis: TraceAnalysis, windows: Windows) -> tuple[TransferTotal, ...]:
+def sum_transfers(analysis: TraceAnalysis, windows: Windows) -> tuple[TransferTotal, ...]:
     """Add up the copies that steps launched, by direction and host memory; the longest first."""
     tree = analysis.tree
     asked = {call.correlation: call.bytes for call in tree.trace.calls if call.bytes is not None}
@@ -154,7 +158,7 @@ def transfer_totals(analysis: TraceAnalysis, windows: Windows) -> tuple[Transfer
     for index in windows.launched:
         activity = tree.activities[index]
         if activity.kind is ActivityKind.MEMCPY:
-            kind = transfer(activity.name)
+            kind = parse_transfer(activity.name)
             gathered[kind.direction, kind.host_memory].append(activity)
     totals = []
     for (direction, host_memory), copies in gathered.items():
@@ -193,17 +197,17 @@ class LayoutTotals:
     device_ns: int
 
 
-def layout_work(analysis: TraceAnalysis, windows: Windows, findings: Sequence[Finding]) -> LayoutTotals:
-    """Return device time that changes layouts; `findings` are those of `copy_findings` on the same analysis, in order.
+def measure_layout_work(analysis: TraceAnalysis, windows: Windows, findings: Sequence[Finding]) -> LayoutTotals:
+    """Return device time that changes layouts; `findings` are those of `find_layout_copies` on the same analysis, in order.
     Copies on the host are left out."""
     launched = set(windows.launched)
     rows: list[LayoutWork] = []
     spans: dict[int | None, list[tuple[int, int]]] = defaultdict(list)
-    for group, finding in zip(copies_at_sites(analysis), findings, strict=True):
+    for group, finding in zip(group_copies(analysis), findings, strict=True):
         by_operator: dict[str, list[TraceCopy]] = defaultdict(list)
         for copy in group.copies:
             if not launched.isdisjoint(copy.activities):
-                by_operator[operator_name(analysis, copy.operator)].append(copy)
+                by_operator[get_operator_name(analysis, copy.operator)].append(copy)
         for operator, copies in by_operator.items():
             activities = [analysis.tree.activities[index] for copy in copies for index in copy.activities]
             for activity in activities:
@@ -220,5 +224,5 @@ def layout_work(analysis: TraceAnalysis, windows: Windows, findings: Sequence[Fi
                     total_ns=sum(activity.duration_ns for activity in activities),
                 )
             )
-    device_ns = sum(length_ns(merged(here)) for here in spans.values())
+    device_ns = sum(sum_spans(merge_spans(here)) for here in spans.values())
     return LayoutTotals(tuple(sorted(rows, key=lambda row: -row.total_ns)), device_ns)

@@ -14,9 +14,9 @@ from frx_graph.analyzers.trace.analysis import TraceAnalysis
 from frx_graph.analyzers.trace.operators import is_operator
 from frx_graph.capture.call_site import CallSite
 from frx_graph.evidence.trace.events import Operand, RuntimeCall
-from frx_graph.evidence.trace.intervals import Span, common, covers, length_ns, merged
+from frx_graph.evidence.trace.intervals import Span, intersect_spans, is_covered, merge_spans, sum_spans
 from frx_graph.evidence.trace.steps import Steps
-from frx_graph.evidence.trace.tree import NONE, TraceTree, innermost
+from frx_graph.evidence.trace.tree import NONE, TraceTree, find_innermost
 
 _LOADER = re.compile(r"enumerate\(Data(?:Loader|Pipe)\)#.*|.*DataLoader.*__next__", re.DOTALL)
 """`enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__`, as torch names the wait for a batch."""
@@ -39,7 +39,7 @@ _CLOSED = frozenset({Part.LOADING, Part.BACKWARD, Part.OPTIMIZER, Part.ZERO_GRAD
 """What is called within these belongs to them."""
 
 
-def parts_of(tree: TraceTree) -> tuple[Part, ...]:
+def classify_operators(tree: TraceTree) -> tuple[Part, ...]:
     """Return the part of each operator, in one pass from callers to callees."""
     found: list[Part] = []
     for index, (operator, parent) in enumerate(zip(tree.operators, tree.parents, strict=True)):
@@ -47,7 +47,7 @@ def parts_of(tree: TraceTree) -> tuple[Part, ...]:
         if above in _CLOSED:
             found.append(above)
         else:
-            found.append(_part(operator.name, operator.annotation, tree.backward_of[index] is not None))
+            found.append(_classify_part(operator.name, operator.annotation, tree.backward_of[index] is not None))
     return tuple(found)
 
 
@@ -56,7 +56,7 @@ def is_loading(name: str) -> bool:
     return _LOADER.fullmatch(name) is not None
 
 
-def _part(name: str, annotation: bool, backward: bool) -> Part:
+def _classify_part(name: str, annotation: bool, backward: bool) -> Part:
     if is_loading(name):
         return Part.LOADING
     if name.startswith("Optimizer.step"):
@@ -123,25 +123,25 @@ class HostTime:
     @property
     def parts(self) -> dict[Part, int]:
         """Return the time in each part of the steps."""
-        return {part: length_ns(spans) for part, spans in self.part_spans.items()}
+        return {part: sum_spans(spans) for part, spans in self.part_spans.items()}
 
     @property
     def loading_ns(self) -> int | None:
         """Return the time in which the program waits for a batch."""
-        return None if self.loading is None else length_ns(self.loading)
+        return None if self.loading is None else sum_spans(self.loading)
 
     @property
     def waiting_ns(self) -> int | None:
         """Return the time in which a thread waits for a device."""
-        return None if self.waiting is None else length_ns(self.waiting)
+        return None if self.waiting is None else sum_spans(self.waiting)
 
     @property
     def collectives_ns(self) -> int:
         """Return the time in which a thread communicates."""
-        return length_ns(self.collectives)
+        return sum_spans(self.collectives)
 
 
-def host_time(analysis: TraceAnalysis, windows: Windows, parts: Sequence[Part]) -> HostTime:
+def measure_host(analysis: TraceAnalysis, windows: Windows, parts: Sequence[Part]) -> HostTime:
     """Measure the host's threads within the used steps; `parts` is by operator."""
     tree, trace, spans = analysis.tree, analysis.tree.trace, windows.host_spans
     entered: dict[Part, list[Span]] = defaultdict(list)
@@ -157,22 +157,24 @@ def host_time(analysis: TraceAnalysis, windows: Windows, parts: Sequence[Part]) 
     ]
     waiting = [call for call in trace.calls if _WAITS.fullmatch(call.name)]
     allocating = [call for call in trace.calls if _ALLOCATIONS.fullmatch(call.name)]
-    inside = [call for call in waiting if covers(spans, call.start_ns)]
+    inside = [call for call in waiting if is_covered(spans, call.start_ns)]
     return HostTime(
-        loading=common(merged(loading), spans) if loading else None,
-        waiting=common(merged(_spans(waiting)), spans) if trace.calls else None,
-        waits=_waits(analysis, inside),
-        allocating_ns=length_ns(common(merged(_spans(allocating)), spans)) if trace.calls else None,
-        calls=_calls(call for call in trace.calls if covers(spans, call.start_ns)),
-        collectives=common(
-            merged((one.start_ns, one.end_ns) for one in tree.operators if _COLLECTIVE.fullmatch(one.name)), spans
+        loading=intersect_spans(merge_spans(loading), spans) if loading else None,
+        waiting=intersect_spans(merge_spans(_list_spans(waiting)), spans) if trace.calls else None,
+        waits=_group_waits(analysis, inside),
+        allocating_ns=sum_spans(intersect_spans(merge_spans(_list_spans(allocating)), spans)) if trace.calls else None,
+        calls=_sum_calls(call for call in trace.calls if is_covered(spans, call.start_ns)),
+        collectives=intersect_spans(
+            merge_spans((one.start_ns, one.end_ns) for one in tree.operators if _COLLECTIVE.fullmatch(one.name)), spans
         ),
-        computing=common(merged(computing), spans),
-        part_spans={part: common(merged(here), spans) for part, here in entered.items() if part is not Part.OTHER},
+        computing=intersect_spans(merge_spans(computing), spans),
+        part_spans={
+            part: intersect_spans(merge_spans(here), spans) for part, here in entered.items() if part is not Part.OTHER
+        },
     )
 
 
-def _calls(calls: Iterable[RuntimeCall]) -> tuple[CallTotal, ...]:
+def _sum_calls(calls: Iterable[RuntimeCall]) -> tuple[CallTotal, ...]:
     times: dict[str, list[int]] = defaultdict(list)
     for call in calls:
         times[call.name].append(call.duration_ns)
@@ -180,13 +182,13 @@ def _calls(calls: Iterable[RuntimeCall]) -> tuple[CallTotal, ...]:
     return tuple(sorted(found, key=lambda one: (-one.total_ns, one.name)))
 
 
-def _spans(calls: Sequence[RuntimeCall]) -> list[Span]:
+def _list_spans(calls: Sequence[RuntimeCall]) -> list[Span]:
     return [(call.start_ns, call.end_ns) for call in calls]
 
 
-def _waits(analysis: TraceAnalysis, calls: Sequence[RuntimeCall]) -> tuple[Waits, ...]:
+def _group_waits(analysis: TraceAnalysis, calls: Sequence[RuntimeCall]) -> tuple[Waits, ...]:
     tree = analysis.tree
-    around = innermost(tree.operators, [(call.thread, call.start_ns) for call in calls])
+    around = find_innermost(tree.operators, [(call.thread, call.start_ns) for call in calls])
     gathered: dict[tuple[str, int], list[RuntimeCall]] = defaultdict(list)
     first: dict[tuple[str, str], int] = {}
     for call, operator in zip(calls, around, strict=True):
@@ -197,13 +199,13 @@ def _waits(analysis: TraceAnalysis, calls: Sequence[RuntimeCall]) -> tuple[Waits
             operator = tree.parents[operator]
         # The first operator of a name and place represents all.
         name = tree.operators[outer].name if outer != NONE else ""
-        place = str(analysis.site(outer)) if outer != NONE else ""
+        place = str(analysis.find_site(outer)) if outer != NONE else ""
         gathered[call.name, first.setdefault((name, place), outer)].append(call)
     found = [
         Waits(
             call=name,
             asker=tree.operators[outer].name if outer != NONE else None,
-            site=analysis.site(outer) if outer != NONE else None,
+            site=analysis.find_site(outer) if outer != NONE else None,
             count=len(same),
             total_ns=sum(call.duration_ns for call in same),
         )
@@ -225,7 +227,7 @@ class ShapeChanges:
         return self.changes / (self.steps - 1)
 
 
-def shape_changes(analysis: TraceAnalysis, windows: Windows, parts: Sequence[Part]) -> ShapeChanges | None:
+def count_shape_changes(analysis: TraceAnalysis, windows: Windows, parts: Sequence[Part]) -> ShapeChanges | None:
     """Count changes of shapes; `parts` is by operator, and loading does not count. None unless shapes were recorded in
     each of at least `FEWEST_STEPS` steps."""
     if len(windows.used) < FEWEST_STEPS:
@@ -235,7 +237,7 @@ def shape_changes(analysis: TraceAnalysis, windows: Windows, parts: Sequence[Par
     for operator, part in zip(analysis.tree.operators, parts, strict=True):
         if operator.operands is None or part is Part.LOADING:
             continue
-        step = steps.at(operator.start_ns)
+        step = steps.find_position(operator.start_ns)
         if step is not None:
             calls[step][operator.name, operator.operands] += 1
     if not all(calls):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from frx_graph.analyzers.timeline.host_time import Part
 from frx_graph.analyzers.timeline.windows import Windows
 from frx_graph.analyzers.trace.analysis import TraceAnalysis
-from frx_graph.analyzers.trace.kernel_names import KernelFamily, kernel_family, on_tensor_cores
+from frx_graph.analyzers.trace.kernel_names import KernelFamily, classify_kernel_family, is_on_tensor_cores
 from frx_graph.analyzers.trace.operators import is_operator
 from frx_graph.capture.call_site import CallSite
 from frx_graph.evidence.trace.events import ActivityKind
@@ -72,7 +72,7 @@ class KernelTable:
     attributed_ns: int
 
 
-def kernel_table(analysis: TraceAnalysis, windows: Windows, parts: Sequence[Part]) -> KernelTable:
+def tabulate_kernels(analysis: TraceAnalysis, windows: Windows, parts: Sequence[Part]) -> KernelTable:
     """Tabulate the kernels of the steps; `parts` is by operator."""
     tree = analysis.tree
     kernels = [index for index in windows.launched if tree.activities[index].kind is ActivityKind.KERNEL]
@@ -97,13 +97,13 @@ def kernel_table(analysis: TraceAnalysis, windows: Windows, parts: Sequence[Part
             by_operator[launcher, parts[operator]].append(index)
     families: dict[KernelFamily, tuple[int, int]] = {}
     for name, times in durations.items():
-        count, total = families.get(kernel_family(name), (0, 0))
-        families[kernel_family(name)] = (count + len(times), total + sum(times))
+        count, total = families.get(classify_kernel_family(name), (0, 0))
+        families[classify_kernel_family(name)] = (count + len(times), total + sum(times))
     totals = [
         KernelTotal(
             name=name,
-            family=kernel_family(name),
-            tensor_cores=on_tensor_cores(name),
+            family=classify_kernel_family(name),
+            tensor_cores=is_on_tensor_cores(name),
             count=len(times),
             total_ns=sum(times),
             median_ns=statistics.median(times),
@@ -111,7 +111,7 @@ def kernel_table(analysis: TraceAnalysis, windows: Windows, parts: Sequence[Part
         )
         for name, times in durations.items()
     ]
-    operators = [_operator(analysis, *key, indices) for key, indices in by_operator.items()]
+    operators = [_sum_operator(analysis, *key, indices) for key, indices in by_operator.items()]
     return KernelTable(
         kernels=tuple(sorted(totals, key=lambda one: (-one.total_ns, one.name))),
         operators=tuple(sorted(operators, key=lambda one: (-one.total_ns, one.launcher.outer, one.launcher.inner))),
@@ -137,11 +137,11 @@ def _find_launcher(tree: TraceTree, operator: int) -> Launcher | None:
     return Launcher(dispatched[0].name, dispatched[-1].name) if dispatched else None
 
 
-def _operator(analysis: TraceAnalysis, launcher: Launcher, part: Part, kernels: Sequence[int]) -> OperatorTotal:
+def _sum_operator(analysis: TraceAnalysis, launcher: Launcher, part: Part, kernels: Sequence[int]) -> OperatorTotal:
     tree = analysis.tree
     sites: Counter[CallSite] = Counter()
     for index in kernels:
-        sites[analysis.site(tree.launcher[index])] += tree.activities[index].duration_ns
+        sites[analysis.find_site(tree.launcher[index])] += tree.activities[index].duration_ns
     return OperatorTotal(
         launcher=launcher,
         part=part,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from frx_graph.analyzers.timeline.host_time import FEWEST_STEPS
-from frx_graph.evidence.trace.intervals import length_ns
+from frx_graph.evidence.trace.intervals import sum_spans
 from frx_graph.passes import confidence
 from frx_graph.passes.severity import MEDIUM_SHARE
 
@@ -86,151 +86,153 @@ class RunLabel:
         return 100.0 * (1 / (1 - self.score) - 1) if self.label in REMOVABLE and self.score < 1 else None
 
 
-def run_labels(run: Timeline) -> tuple[RunLabel, ...]:
+def label_timeline(run: Timeline) -> tuple[RunLabel, ...]:
     """Return all labels: those that hold first, by score; causes before symptoms."""
-    return in_order(rule(run) for rule in _RULES)
+    return sort_labels(rule(run) for rule in _RULES)
 
 
-def in_order(labels: Iterable[RunLabel]) -> tuple[RunLabel, ...]:
+def sort_labels(labels: Iterable[RunLabel]) -> tuple[RunLabel, ...]:
     """Sort labels: those that hold first, by score; causes before symptoms."""
     order = [Answer.PRESENT, Answer.UNDECIDABLE, Answer.ABSENT]
     return tuple(sorted(labels, key=lambda one: (order.index(one.answer), one.symptom, -one.score, one.label)))
 
 
-def present_from(label: str, share: float, line: float, said: str, price: float = 1.0) -> RunLabel:
+def judge_share(label: str, share: float, line: float, said: str, price: float = 1.0) -> RunLabel:
     """Judge a label by its share of time, 0..1: present from `line` on, at `price` times the share."""
     if share < line:
-        return absent(label, f"{said}; below {line:.0%}")
-    return _present(label, price * min(1.0, share), said)
+        return make_absent(label, f"{said}; below {line:.0%}")
+    return _make_present(label, price * min(1.0, share), said)
 
 
-def absent(label: str, said: str) -> RunLabel:
+def make_absent(label: str, said: str) -> RunLabel:
     """Return a label that does not hold, and why."""
     return RunLabel(label, Answer.ABSENT, 0.0, confidence.MEASURED, said)
 
 
-def undecidable(label: str, said: str) -> RunLabel:
+def make_undecidable(label: str, said: str) -> RunLabel:
     """Return a label that cannot be judged, and what is missing."""
     return RunLabel(label, Answer.UNDECIDABLE, 0.0, 0.0, said)
 
 
-def _input_bound(run: Timeline) -> RunLabel:
+def _judge_input_bound(run: Timeline) -> RunLabel:
     name = "input_bound"
     share = run.loading_share
     if share is None:
         if run.busy_share is not None and run.busy_share > 1 - INPUT_WAIT:
-            return absent(name, f"no DataLoader is in the trace, and devices are busy {run.busy_share:.1%} of the time")
-        return undecidable(name, "no DataLoader is in the trace: input that comes in another way is not seen")
+            return make_absent(
+                name, f"no DataLoader is in the trace, and devices are busy {run.busy_share:.1%} of the time"
+            )
+        return make_undecidable(name, "no DataLoader is in the trace: input that comes in another way is not seen")
     said = f"the program waits for its DataLoader {share:.1%} of the steps"
     if run.idle_while_loading_share is not None:
         said += f", and a device is idle meanwhile {run.idle_while_loading_share:.1%} of the time"
     if share >= INPUT_WAIT and run.idle_while_loading_share is not None and run.idle_while_loading_share < IDLE:
-        return absent(name, f"{said}: they have work meanwhile")
-    return present_from(name, share, INPUT_WAIT, said)
+        return make_absent(name, f"{said}: they have work meanwhile")
+    return judge_share(name, share, INPUT_WAIT, said)
 
 
-def _copy_bound(run: Timeline) -> RunLabel:
+def _judge_copy_bound(run: Timeline) -> RunLabel:
     name = "copy_bound"
     share = run.exposed_copy_share
     if share is None:
-        return undecidable(name, "no device did anything in this trace")
+        return make_undecidable(name, "no device did anything in this trace")
     said = f"copies from the host run {share:.1%} of the time with no kernel beside them"
-    return present_from(name, share, COPY_TIME, said)
+    return judge_share(name, share, COPY_TIME, said)
 
 
-def _sync_bound(run: Timeline) -> RunLabel:
+def _judge_sync_bound(run: Timeline) -> RunLabel:
     name = "sync_bound"
     waiting, after = run.waiting_share, run.idle_after_waits_share
     if waiting is None:
-        return undecidable(name, "no call of a device runtime is in the trace")
+        return make_undecidable(name, "no call of a device runtime is in the trace")
     if after is None:
-        return undecidable(name, "no device did anything in this trace, so what waiting costs is not known")
+        return make_undecidable(name, "no device did anything in this trace, so what waiting costs is not known")
     said = f"the host waits for devices {waiting:.1%} of the steps, after which they are idle {after:.1%} of the time"
     if waiting < SYNC_WAIT:
-        return absent(name, f"{said}; waiting is below {SYNC_WAIT:.0%}")
+        return make_absent(name, f"{said}; waiting is below {SYNC_WAIT:.0%}")
     if after < IDLE:
-        return absent(name, f"{said}; the devices have work meanwhile, and hardly any idle time follows")
-    return _present(name, after, said)
+        return make_absent(name, f"{said}; the devices have work meanwhile, and hardly any idle time follows")
+    return _make_present(name, after, said)
 
 
-def _communication_bound(run: Timeline) -> RunLabel:
+def _judge_communication_bound(run: Timeline) -> RunLabel:
     name = "communication_bound"
     share = run.exposed_communication_share
     if share is None or (not run.devices and not run.host.collectives):
-        return undecidable(name, "neither a device nor a collective is in the trace")
-    if not run.devices and length_ns(run.host.computing) < LEAST_COMPUTING * run.windows.host_ns:
+        return make_undecidable(name, "neither a device nor a collective is in the trace")
+    if not run.devices and sum_spans(run.host.computing) < LEAST_COMPUTING * run.windows.host_ns:
         time_ms = run.host.collectives_ns / 1e6
-        return undecidable(
+        return make_undecidable(
             name, f"{time_ms:,.1f} ms of collectives, but hardly an operator that could have hidden them"
         )
     if run.devices and not any(device.communication_ns for device in run.devices):
-        return absent(name, "no kernel communicates")
+        return make_absent(name, "no kernel communicates")
     said = f"communication runs {share:.1%} of the time with no computation beside it"
-    return present_from(name, share, COMMUNICATION, said)
+    return judge_share(name, share, COMMUNICATION, said)
 
 
-def _launch_bound(run: Timeline) -> RunLabel:
+def _judge_launch_bound(run: Timeline) -> RunLabel:
     name = "launch_bound"
     known, idle = run.launches, run.host_bound_share
     if known is None or idle is None:
-        return undecidable(name, "no kernel is in the trace")
+        return make_undecidable(name, "no kernel is in the trace")
     if known.kernels < FEWEST_KERNELS:
-        return undecidable(name, f"{known.kernels} kernels are too few to tell")
+        return make_undecidable(name, f"{known.kernels} kernels are too few to tell")
     if not known.judged:
-        return undecidable(name, "no launch is in the trace, so what kernels waited for is not known")
+        return make_undecidable(name, "no launch is in the trace, so what kernels waited for is not known")
     small, starved, median_us = known.small / known.kernels, known.starved / known.judged, known.median_ns / 1e3
     said = (
-        f"{_count(run)}, half of them shorter than {median_us:.3g} us; {small:.0%} take less than "
+        f"{_format_count(run)}, half of them shorter than {median_us:.3g} us; {small:.0%} take less than "
         f"{SMALL_KERNEL_US:g} us, {starved:.0%} were launched onto a stream that had run dry; a device is idle "
         f"{idle:.1%} of the time with no wait for input"
     )
     if idle < HOST_BOUND:
-        return absent(name, f"{said}, below {HOST_BOUND:.0%}")
+        return make_absent(name, f"{said}, below {HOST_BOUND:.0%}")
     if median_us >= SMALL_KERNEL_US or small < SMALL_KERNELS:
-        return absent(name, f"{said}: the kernels are not small")
+        return make_absent(name, f"{said}: the kernels are not small")
     if starved < STARVED:
-        return absent(name, f"{said}: most kernels were launched in time")
-    return _present(name, idle, said)
+        return make_absent(name, f"{said}: most kernels were launched in time")
+    return _make_present(name, idle, said)
 
 
-def _layout_churn(run: Timeline) -> RunLabel:
+def _judge_layout_churn(run: Timeline) -> RunLabel:
     name = "layout_churn"
     share = run.layout_share
     if share is None:
-        return undecidable(name, "no kernel is in the trace, and host libraries convert without saying so")
+        return make_undecidable(name, "no kernel is in the trace, and host libraries convert without saying so")
     whole = share * (run.kernel_share or 0.0)
     said = f"{share:.1%} of the time in which kernels run changes layouts, {whole:.1%} of all time"
-    return present_from(name, whole, LAYOUT, said)
+    return judge_share(name, whole, LAYOUT, said)
 
 
-def _memory_pressure(run: Timeline) -> RunLabel:
+def _judge_memory_pressure(run: Timeline) -> RunLabel:
     name = "memory_pressure"
     share = run.memory_share
     if share is None:
-        return undecidable(name, "the trace does not say how much of a device's memory was allocated")
+        return make_undecidable(name, "the trace does not say how much of a device's memory was allocated")
     said = f"tensors take {share:.1%} of a device's memory at most"
-    return present_from(name, share, MEMORY, said, price=UNPRICED)
+    return judge_share(name, share, MEMORY, said, price=UNPRICED)
 
 
-def _shape_instability(run: Timeline) -> RunLabel:
+def _judge_shape_instability(run: Timeline) -> RunLabel:
     name = "shape_instability"
     shapes = run.shapes
     if shapes is None:
-        return undecidable(name, f"shapes were not recorded in each of {FEWEST_STEPS} steps")
+        return make_undecidable(name, f"shapes were not recorded in each of {FEWEST_STEPS} steps")
     said = f"{shapes.changes} of {shapes.steps - 1} steps compute on other shapes than the step before"
     if shapes.changes < FEWEST_CHANGES or shapes.share < CHANGES:
-        return absent(name, said)
-    return _present(name, UNPRICED * shapes.share, said)
+        return make_absent(name, said)
+    return _make_present(name, UNPRICED * shapes.share, said)
 
 
-def _underutilized_gpu(run: Timeline) -> RunLabel:
+def _judge_gpu_utilization(run: Timeline) -> RunLabel:
     name = "underutilized_gpu"
     busy = run.busy_share
     if busy is None:
-        return undecidable(name, "no device did anything in this trace")
+        return make_undecidable(name, "no device did anything in this trace")
     said = f"devices are busy {busy:.1%} of the time"
     if busy >= LEAST_BUSY:
-        return absent(name, f"{said}; not below {LEAST_BUSY:.0%}")
+        return make_absent(name, f"{said}; not below {LEAST_BUSY:.0%}")
     longest = next(iter(run.host.calls), None)
     if longest is not None and longest.total_ns > LONG_CALLS * run.windows.host_ns:
         # Names in traces are strangers' words, and this text goes into briefs.
@@ -239,32 +241,32 @@ def _underutilized_gpu(run: Timeline) -> RunLabel:
     return RunLabel(name, Answer.PRESENT, 1 - busy, confidence.MEASURED, said, symptom=True)
 
 
-def _insufficient_telemetry(run: Timeline) -> RunLabel:
+def _judge_telemetry(run: Timeline) -> RunLabel:
     if run.devices:
-        return absent(INSUFFICIENT, "the trace holds what devices did")
+        return make_absent(INSUFFICIENT, "the trace holds what devices did")
     said = "no device did anything in this trace, so what would hold one back cannot be told"
     return RunLabel(INSUFFICIENT, Answer.PRESENT, 1.0, confidence.MEASURED, said, symptom=True)
 
 
-def _count(run: Timeline) -> str:
+def _format_count(run: Timeline) -> str:
     known = run.launches
     assert known is not None
     return f"{known.kernels} kernels" if known.per_step is None else f"{known.per_step:,.0f} kernels a step"
 
 
-def _present(label: str, score: float, said: str) -> RunLabel:
+def _make_present(label: str, score: float, said: str) -> RunLabel:
     return RunLabel(label, Answer.PRESENT, min(1.0, score), confidence.MEASURED, said)
 
 
 _RULES: tuple[Callable[[Timeline], RunLabel], ...] = (
-    _input_bound,
-    _copy_bound,
-    _sync_bound,
-    _communication_bound,
-    _launch_bound,
-    _layout_churn,
-    _memory_pressure,
-    _shape_instability,
-    _underutilized_gpu,
-    _insufficient_telemetry,
+    _judge_input_bound,
+    _judge_copy_bound,
+    _judge_sync_bound,
+    _judge_communication_bound,
+    _judge_launch_bound,
+    _judge_layout_churn,
+    _judge_memory_pressure,
+    _judge_shape_instability,
+    _judge_gpu_utilization,
+    _judge_telemetry,
 )

@@ -39,7 +39,7 @@ class Launches:
     median_gap_ns: float | None
 
 
-def launches(analysis: TraceAnalysis, windows: Windows, devices: tuple[DeviceTime, ...]) -> Launches | None:
+def measure_launches(analysis: TraceAnalysis, windows: Windows, devices: tuple[DeviceTime, ...]) -> Launches | None:
     """Measure launches; None if no kernel was launched."""
     tree = analysis.tree
     times = [
@@ -49,7 +49,7 @@ def launches(analysis: TraceAnalysis, windows: Windows, devices: tuple[DeviceTim
     ]
     if not times:
         return None
-    starved, judged = _starved(analysis, windows)
+    starved, judged = _count_starved(analysis, windows)
     wanted = {tree.activities[index].correlation for index in windows.launched} - {None}
     calls = [call.duration_ns for call in tree.trace.calls if call.correlation in wanted]
     gaps = [end - start for device in devices for start, end in device.gaps]
@@ -71,7 +71,7 @@ def launches(analysis: TraceAnalysis, windows: Windows, devices: tuple[DeviceTim
     )
 
 
-def _starved(analysis: TraceAnalysis, windows: Windows) -> tuple[int, int]:
+def _count_starved(analysis: TraceAnalysis, windows: Windows) -> tuple[int, int]:
     tree = analysis.tree
     by_stream: dict[tuple[int | None, str], list[int]] = defaultdict(list)
     for index in windows.launched:

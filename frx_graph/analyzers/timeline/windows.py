@@ -6,7 +6,7 @@ import statistics
 from dataclasses import dataclass
 
 from frx_graph.analyzers.trace.analysis import TraceAnalysis
-from frx_graph.evidence.trace.intervals import Span, length_ns, merged
+from frx_graph.evidence.trace.intervals import Span, merge_spans, sum_spans
 from frx_graph.evidence.trace.steps import Step, Steps
 
 WARM_UP_FACTOR = 2.0
@@ -32,12 +32,12 @@ class Windows:
     @property
     def span_ns(self) -> int:
         """Return the length of the spans of devices."""
-        return length_ns(self.spans)
+        return sum_spans(self.spans)
 
     @property
     def host_ns(self) -> int:
         """Return the length of the used steps together."""
-        return length_ns(self.host_spans)
+        return sum_spans(self.host_spans)
 
     @property
     def steps(self) -> int | None:
@@ -54,18 +54,20 @@ def find_windows(analysis: TraceAnalysis) -> Windows:
             *((one.start_ns, one.end_ns) for one in trace.calls),
             *((one.start_ns, one.end_ns) for one in trace.activities),
         ]
-        whole = merged([(min(start for start, _ in events), max(end for _, end in events))])
+        whole = merge_spans([(min(start for start, _ in events), max(end for _, end in events))])
         return Windows((), (), whole, whole, tuple(range(len(tree.activities))))
-    used, left_out = _steady(analysis.steps.steps)
+    used, left_out = _split_steady(analysis.steps.steps)
     steps = Steps(used)
-    launched = tuple(index for index, time in enumerate(tree.launch_ns) if steps.at(time) is not None)
+    launched = tuple(index for index, time in enumerate(tree.launch_ns) if steps.find_position(time) is not None)
     last = max((tree.activities[index].end_ns for index in launched), default=0)
     host_spans = [(step.start_ns, step.end_ns) for step in used]
     start, end = host_spans[-1]
-    return Windows(used, left_out, merged(host_spans), merged([*host_spans, (start, max(end, last))]), launched)
+    return Windows(
+        used, left_out, merge_spans(host_spans), merge_spans([*host_spans, (start, max(end, last))]), launched
+    )
 
 
-def _steady(steps: tuple[Step, ...]) -> tuple[tuple[Step, ...], tuple[Step, ...]]:
+def _split_steady(steps: tuple[Step, ...]) -> tuple[tuple[Step, ...], tuple[Step, ...]]:
     if len(steps) < _FEWEST:
         return steps, ()
     first, *others = (step.end_ns - step.start_ns for step in steps)

@@ -10,7 +10,7 @@ from functools import cached_property
 from frx_graph.analyzers.trace.copies import TraceCopy, find_copies
 from frx_graph.analyzers.trace.operators import is_operator
 from frx_graph.capture.call_site import CallSite
-from frx_graph.evidence.trace.intervals import sole_ns, union_ns
+from frx_graph.evidence.trace.intervals import measure_exclusive, measure_union
 from frx_graph.evidence.trace.sites import CallSites
 from frx_graph.evidence.trace.steps import Steps, find_steps
 from frx_graph.evidence.trace.torch_trace import TorchTrace
@@ -38,16 +38,16 @@ class TraceAnalysis:
         """Return the time in which a device worked, each counted by itself; without devices, in which an operator
         ran."""
         if not self.on_device:
-            return union_ns(
+            return measure_union(
                 (operator.start_ns, operator.end_ns)
                 for operator in self.tree.operators
-                if not operator.annotation and self.steps.at(operator.start_ns) is not None
+                if not operator.annotation and self.steps.find_position(operator.start_ns) is not None
             )
         spans: dict[int | None, list[tuple[int, int]]] = defaultdict(list)
         for index in self.work:
             activity = self.tree.activities[index]
             spans[activity.device].append((activity.start_ns, activity.end_ns))
-        return sum(union_ns(device) for device in spans.values())
+        return sum(measure_union(device) for device in spans.values())
 
     @cached_property
     def wall_ns(self) -> int:
@@ -67,16 +67,17 @@ class TraceAnalysis:
         return tuple(
             index
             for index, operator in enumerate(self.tree.operators)
-            if (is_operator(operator) or self.tree.launched[index]) and self.steps.at(operator.start_ns) is not None
+            if (is_operator(operator) or self.tree.launched[index])
+            and self.steps.find_position(operator.start_ns) is not None
         )
 
-    def site(self, operator: int) -> CallSite:
+    def find_site(self, operator: int) -> CallSite:
         """Return the call site of an operator; the trace itself for `NONE`."""
         if operator == NONE:
             return CallSite(str(self.tree.trace.path), 0, "no operator")
-        return self.sites.of(operator)
+        return self.sites.find_site(operator)
 
-    def busy_alone_ns(self, owners: Mapping[int, int]) -> dict[int, int]:
+    def measure_busy_alone(self, owners: Mapping[int, int]) -> dict[int, int]:
         """Return, by owner, the busy time in which only its activities ran. `owners` is by activity; unowned activities
         count, too."""
         spans: dict[int | None, list[tuple[int, int, int]]] = defaultdict(list)
@@ -85,34 +86,34 @@ class TraceAnalysis:
             spans[activity.device].append((activity.start_ns, activity.end_ns, owners.get(index, NONE)))
         total: dict[int, int] = defaultdict(int)
         for device in spans.values():
-            for owner, time in sole_ns(device).items():
+            for owner, time in measure_exclusive(device).items():
                 total[owner] += time
         return total
 
-    def host_ns(self, copies: Iterable[TraceCopy]) -> int:
+    def measure_host_copies(self, copies: Iterable[TraceCopy]) -> int:
         """Return the CPU time of operators that made copies without a device."""
         spans = [self.tree.operators[copy.maker] for copy in copies if not copy.activities]
-        return union_ns((operator.start_ns, operator.end_ns) for operator in spans)
+        return measure_union((operator.start_ns, operator.end_ns) for operator in spans)
 
 
-def analyse_trace(trace: TorchTrace) -> TraceAnalysis:
+def prepare_trace(trace: TorchTrace) -> TraceAnalysis:
     """Link the events, find the steps, and keep what happened within them."""
     tree = build_tree(trace)
     steps = find_steps(trace, tree.launch_ns)
     work = tuple(
         index
         for index, activity in enumerate(tree.activities)
-        if steps.at(tree.launch_ns[index]) is not None and not activity.is_host_transfer
+        if steps.find_position(tree.launch_ns[index]) is not None and not activity.is_host_transfer
     )
-    copies = tuple(copy for copy in find_copies(tree) if steps.at(copy.start_ns) is not None)
+    copies = tuple(copy for copy in find_copies(tree) if steps.find_position(copy.start_ns) is not None)
     return TraceAnalysis(tree, steps, CallSites(tree), copies, work)
 
 
-def per_step(total: int, steps: Steps) -> int:
+def average_per_step(total: int, steps: Steps) -> int:
     """Return an average over the steps, at least 1 if anything happened."""
     return max(1, round(total / len(steps))) if total else 0
 
 
-def steps_with(copies: Sequence[TraceCopy], steps: Steps) -> int:
+def count_steps_with(copies: Sequence[TraceCopy], steps: Steps) -> int:
     """Count the steps in which any of the copies was made."""
-    return len({steps.at(copy.start_ns) for copy in copies} - {None})
+    return len({steps.find_position(copy.start_ns) for copy in copies} - {None})

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from frx_graph.analyzers.trace.kernel_names import KernelClass, kernel_class
+from frx_graph.analyzers.trace.kernel_names import KernelClass, classify_kernel
 from frx_graph.evidence.trace.events import DeviceActivity, Operand
 from frx_graph.evidence.trace.tree import NONE, TraceTree
 from frx_graph.facts.layout import is_channels_last
@@ -28,26 +28,26 @@ class Converted:
     operand: Operand | None = None
 
 
-def converted_tensors(tree: TraceTree, operator: int, kernels: Sequence[DeviceActivity]) -> list[Converted]:
+def find_converted_tensors(tree: TraceTree, operator: int, kernels: Sequence[DeviceActivity]) -> list[Converted]:
     """Return what each of `kernels` converts; they are the conversions that `operator` launched, in order.
 
     cuDNN converts the operands in order, then the results. A tensor is told only if as many kernels of a direction ran
     as there are tensors that need it.
     """
     found = [Converted() for _ in kernels]
-    reads, writes = _tensors(tree, operator)
+    reads, writes = _list_convertible(tree, operator)
     for kind, tensors in ((KernelClass.TO_CHANNELS_LAST, reads), (KernelClass.FROM_CHANNELS_LAST, writes)):
-        positions = [i for i, kernel in enumerate(kernels) if kernel_class(kernel.name) is kind]
+        positions = [i for i, kernel in enumerate(kernels) if classify_kernel(kernel.name) is kind]
         if len(positions) != len(tensors):
             continue
         durations = [kernels[i].duration_ns for i in positions]
-        certain = _times_agree([tensor.operand for tensor in tensors], durations)
+        certain = _is_time_plausible([tensor.operand for tensor in tensors], durations)
         for position, tensor in zip(positions, tensors, strict=True):
             found[position] = tensor if certain else replace(tensor, role=None)
     return found
 
 
-def _tensors(tree: TraceTree, operator: int) -> tuple[list[Converted], list[Converted]]:
+def _list_convertible(tree: TraceTree, operator: int) -> tuple[list[Converted], list[Converted]]:
     """Return what a convolution in plain layout converts to channels-last, and back."""
     call = tree.operators[operator]
     operands = [operand for operand in call.operands or () if operand is not None and len(operand.shape) >= 3]
@@ -59,24 +59,24 @@ def _tensors(tree: TraceTree, operator: int) -> tuple[list[Converted], list[Conv
     elif _FORWARD.fullmatch(call.name) and len(operands) == 2:
         image, weight = operands
         reads = [Converted(OperandRole.INPUT, image), Converted(OperandRole.WEIGHT, weight)]
-        result = convolution_output(tree, operator)
+        result = infer_convolution_output(tree, operator)
         writes = [Converted(OperandRole.OUTPUT, result)] if result is not None else []
     else:
         return [], []
     return (
-        [tensor for tensor in reads if tensor.operand is not None and _needs_conversion(tensor.operand)],
-        [tensor for tensor in writes if tensor.operand is not None and _needs_conversion(tensor.operand)],
+        [tensor for tensor in reads if tensor.operand is not None and _is_convertible(tensor.operand)],
+        [tensor for tensor in writes if tensor.operand is not None and _is_convertible(tensor.operand)],
     )
 
 
-def _needs_conversion(operand: Operand) -> bool:
+def _is_convertible(operand: Operand) -> bool:
     """Return False if plain and channels-last are the same memory, or the strides already say channels-last."""
     if operand.shape[1] == 1 or math.prod(operand.shape[2:]) == 1:
         return False
     return operand.strides is None or not is_channels_last(operand.shape, operand.strides)
 
 
-def _times_agree(operands: Sequence[Operand | None], durations: Sequence[int]) -> bool:
+def _is_time_plausible(operands: Sequence[Operand | None], durations: Sequence[int]) -> bool:
     """Return False if a clearly larger tensor is said to have been converted in less time than a smaller one."""
     sizes = [math.prod(operand.shape) if operand is not None else 0 for operand in operands]
     return all(
@@ -86,7 +86,7 @@ def _times_agree(operands: Sequence[Operand | None], durations: Sequence[int]) -
     )
 
 
-def convolution_output(tree: TraceTree, operator: int) -> Operand | None:
+def infer_convolution_output(tree: TraceTree, operator: int) -> Operand | None:
     """Return the result of the forward convolution at an index, without strides; None if its shape is unknown.
 
     The matching backward node received a gradient of the same shape. Without a backward it follows from stride, padding
@@ -97,7 +97,7 @@ def convolution_output(tree: TraceTree, operator: int) -> Operand | None:
     if len(tensors) < 2:
         return None
     image, weight = tensors[0], tensors[1]
-    gradient = _gradient(tree, operator)
+    gradient = _find_gradient(tree, operator)
     if gradient is not None:
         return replace(image, shape=gradient.shape, strides=None)
     above = operator
@@ -117,7 +117,7 @@ def convolution_output(tree: TraceTree, operator: int) -> Operand | None:
     return Operand((image.shape[0], weight.shape[0], *sizes), image.dtype) if all(n > 0 for n in sizes) else None
 
 
-def _gradient(tree: TraceTree, operator: int) -> Operand | None:
+def _find_gradient(tree: TraceTree, operator: int) -> Operand | None:
     """The gradient of a convolution's result, from the autograd node that the convolution recorded."""
     above = operator
     while above != NONE and tree.operators[above].sequence is None and _FORWARD.fullmatch(tree.operators[above].name):

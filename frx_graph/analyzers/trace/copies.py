@@ -10,9 +10,9 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from frx_graph.analyzers.trace.convolutions import Converted, converted_tensors
-from frx_graph.analyzers.trace.kernel_names import CONVERSIONS, is_compiled_copy, kernel_class
-from frx_graph.analyzers.trace.operators import COPY, Blame, blame, copy_kind
+from frx_graph.analyzers.trace.convolutions import Converted, find_converted_tensors
+from frx_graph.analyzers.trace.kernel_names import CONVERSIONS, classify_kernel, is_compiled_copy
+from frx_graph.analyzers.trace.operators import COPY, Blame, blame_copies, classify_copy
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.evidence.trace.events import ActivityKind, DeviceActivity, Operand
 from frx_graph.evidence.trace.tree import NONE, TraceTree
@@ -47,39 +47,39 @@ class TraceCopy:
 
 def find_copies(tree: TraceTree) -> tuple[TraceCopy, ...]:
     """Return all layout copies, conversions first; start times are the host's."""
-    culprits = blame(tree)
-    conversions = list(_conversions(tree, culprits))
-    return (*conversions, *_compiled_copies(tree), *_aten_copies(tree, culprits))
+    culprits = blame_copies(tree)
+    conversions = list(_find_conversions(tree, culprits))
+    return (*conversions, *_find_compiled_copies(tree), *_find_aten_copies(tree, culprits))
 
 
-def _conversions(tree: TraceTree, culprits: Blame) -> Iterator[TraceCopy]:
+def _find_conversions(tree: TraceTree, culprits: Blame) -> Iterator[TraceCopy]:
     """Yield conversion kernels: FRX007 for a weight, else FRX004, since channels-last would avoid it."""
     by_launcher: dict[int, list[int]] = defaultdict(list)
     for index, activity in enumerate(tree.activities):
-        if activity.kind is ActivityKind.KERNEL and kernel_class(activity.name) in CONVERSIONS:
+        if activity.kind is ActivityKind.KERNEL and classify_kernel(activity.name) in CONVERSIONS:
             by_launcher[tree.launcher[index]].append(index)
     for launcher, indices in by_launcher.items():
         indices.sort(key=lambda index: tree.launch_ns[index])
         if launcher == NONE:
             tensors = [Converted() for _ in indices]
         else:
-            tensors = converted_tensors(tree, launcher, [tree.activities[index] for index in indices])
+            tensors = find_converted_tensors(tree, launcher, [tree.activities[index] for index in indices])
         for index, tensor in zip(indices, tensors, strict=True):
             yield TraceCopy(
                 rule="FRX007" if tensor.role is OperandRole.WEIGHT else "FRX004",
                 kind=CopyKind.REORDER,
-                operator=_blamed(culprits, launcher),
+                operator=_find_culprit(culprits, launcher),
                 maker=launcher,
                 activities=(index,),
                 role=tensor.role,
                 operand=tensor.operand,
                 target=None,
-                phase=_phase(tree, launcher),
+                phase=_get_phase(tree, launcher),
                 start_ns=tree.launch_ns[index],
             )
 
 
-def _compiled_copies(tree: TraceTree) -> Iterator[TraceCopy]:
+def _find_compiled_copies(tree: TraceTree) -> Iterator[TraceCopy]:
     """Yield Inductor's kernels that only copy: the program's own copies, which no fusion removed."""
     for index, activity in enumerate(tree.activities):
         if not is_compiled_copy(activity.name):
@@ -97,36 +97,36 @@ def _compiled_copies(tree: TraceTree) -> Iterator[TraceCopy]:
             role=OperandRole.INPUT,
             operand=tensors[0] if known else None,
             target=tensors[1].strides if known else None,
-            phase=_phase(tree, launcher),
+            phase=_get_phase(tree, launcher),
             start_ns=tree.launch_ns[index],
         )
 
 
-def _aten_copies(tree: TraceTree, culprits: Blame) -> Iterator[TraceCopy]:
+def _find_aten_copies(tree: TraceTree, culprits: Blame) -> Iterator[TraceCopy]:
     """Yield copies of `contiguous`, `clone`, `reshape` or `to`: inside a hot operator FRX001, else FRX002."""
     for index, operator in enumerate(tree.operators):
         asker, hot = culprits.asker[index], culprits.hot[index]
         if operator.name != COPY or asker == NONE or (hot == NONE and culprits.other[asker]):
             continue
         activities = [tree.activities[activity] for activity in tree.launched[index]]
-        target, source = _copied(operator.operands)
-        if not _changes_layout_at_most(tree, asker, activities, target, source):
+        target, source = _split_operands(operator.operands)
+        if not _is_layout_copy(tree, asker, activities, target, source):
             continue
         yield TraceCopy(
             rule="FRX002" if hot == NONE else "FRX001",
-            kind=copy_kind(tree.operators[asker]) if hot == NONE else CopyKind.OPERATOR,
+            kind=classify_copy(tree.operators[asker]) if hot == NONE else CopyKind.OPERATOR,
             operator=asker if hot == NONE else hot,
             maker=asker,
             activities=tree.launched[index],
             role=OperandRole.INPUT,
             operand=source,
             target=target.strides if target is not None else None,
-            phase=_phase(tree, index),
+            phase=_get_phase(tree, index),
             start_ns=operator.start_ns,
         )
 
 
-def _copied(operands: tuple[Operand | None, ...] | None) -> tuple[Operand | None, Operand | None]:
+def _split_operands(operands: tuple[Operand | None, ...] | None) -> tuple[Operand | None, Operand | None]:
     """Target and source of an `aten::copy_`. A source that is broadcast has the target's shape, in no known strides."""
     if operands is None or len(operands) < 2:
         return None, None
@@ -136,7 +136,7 @@ def _copied(operands: tuple[Operand | None, ...] | None) -> tuple[Operand | None
     return target, source
 
 
-def _changes_layout_at_most(
+def _is_layout_copy(
     tree: TraceTree, asker: int, activities: list[DeviceActivity], target: Operand | None, source: Operand | None
 ) -> bool:
     """Return False for a copy that changes the dtype or the device, or that may do so."""
@@ -148,12 +148,12 @@ def _changes_layout_at_most(
     return tree.operators[asker].name not in ("aten::to", "aten::_to_copy")
 
 
-def _blamed(culprits: Blame, operator: int) -> int:
+def _find_culprit(culprits: Blame, operator: int) -> int:
     if operator == NONE:
         return NONE
     return culprits.hot[operator] if culprits.hot[operator] != NONE else operator
 
 
-def _phase(tree: TraceTree, operator: int) -> Phase:
+def _get_phase(tree: TraceTree, operator: int) -> Phase:
     backward = operator != NONE and tree.backward_of[operator] is not None
     return Phase.BACKWARD if backward else Phase.FORWARD

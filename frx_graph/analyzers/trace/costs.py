@@ -10,12 +10,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from frx_graph.analyzers.trace.convolutions import convolution_output
+from frx_graph.analyzers.trace.convolutions import infer_convolution_output
 from frx_graph.evidence.dtype import DType
 from frx_graph.evidence.trace.events import Operand
 from frx_graph.evidence.trace.tree import TraceTree
-from frx_graph.facts.layout import contiguous_strides, distinct_elements, storage_extent
-from frx_graph.passes.costs.element_flops import element_flops
+from frx_graph.facts.layout import compute_storage_extent, count_distinct_elements, make_contiguous_strides
+from frx_graph.passes.costs.element_flops import count_element_flops
 
 _BY_ARGUMENTS = {
     1: (
@@ -100,17 +100,17 @@ class CallCosts:
         self._tree = tree
         self._known: dict[tuple[str, tuple[Operand | None, ...], tuple[str, ...], Operand | None], CallCost | None] = {}
 
-    def of(self, operator: int) -> CallCost | None:
+    def count_call(self, operator: int) -> CallCost | None:
         """Return the cost of the call at an index; None if its result's shape or its arithmetic is unknown."""
         call = self._tree.operators[operator]
         namespace, _, name = call.name.partition("::")
         operands = call.operands or ()
         if namespace != "aten" or not all(_is_countable(operand) for operand in operands) or not any(operands):
             return None
-        result = convolution_output(self._tree, operator) if name in _CONVOLUTIONS else None
+        result = infer_convolution_output(self._tree, operator) if name in _CONVOLUTIONS else None
         key = (name, operands, call.concrete, result)
         if key not in self._known:
-            self._known[key] = _count(*key)
+            self._known[key] = _count_cost(*key)
         return self._known[key]
 
 
@@ -120,23 +120,23 @@ def is_memory_bound_operator(name: str) -> bool:
     return namespace == "aten" and (name in _LIKE_FIRST or name in POINTWISE_ARGUMENTS)
 
 
-def _count(
+def _count_cost(
     name: str, operands: tuple[Operand | None, ...], concrete: tuple[str, ...], result: Operand | None
 ) -> CallCost | None:
     # A trace writes keyword arguments, `out` among them, like positional ones.
-    tensors = [operand for operand in operands[: _argument_count(name)] if operand is not None]
+    tensors = [operand for operand in operands[: _count_arguments(name)] if operand is not None]
     if name not in _CONVOLUTIONS:
-        result = _result(name, tensors)
+        result = _infer_result(name, tensors)
     if not tensors or result is None or result.dtype is None or not _is_countable(result):
         return None
-    flops = _flops(name, tensors, concrete, result)
+    flops = _count_flops(name, tensors, concrete, result)
     written = tensors[0] if name.endswith("_") else result
-    read = sum(map(_distinct_bytes, tensors[1:] if name == "copy_" else tensors))
+    read = sum(map(_count_distinct_bytes, tensors[1:] if name == "copy_" else tensors))
     traffic = read + (written.bytes or 0)
     return CallCost(traffic, flops, result.dtype) if flops is not None and traffic else None
 
 
-def _argument_count(name: str) -> int | None:
+def _count_arguments(name: str) -> int | None:
     """The arguments that count: all but `out`, and of a product or convolution only its tensors."""
     if name in _CONVOLUTIONS:
         return 2
@@ -148,7 +148,7 @@ def _is_countable(operand: Operand | None) -> bool:
     return operand is None or (operand.dtype is not None and math.prod(operand.shape) < _LARGEST)
 
 
-def _result(name: str, tensors: list[Operand]) -> Operand | None:
+def _infer_result(name: str, tensors: list[Operand]) -> Operand | None:
     """Shape and dtype of the result; None if the operator is not known, or its operands do not fit."""
     if not tensors:
         return None
@@ -156,23 +156,23 @@ def _result(name: str, tensors: list[Operand]) -> Operand | None:
     if name in _LIKE_FIRST:
         return first
     if name in _PRODUCTS:
-        shape = _product_shape(tensors[-2].shape, tensors[-1].shape) if len(tensors) == _PRODUCTS[name] else None
+        shape = _infer_product_shape(tensors[-2].shape, tensors[-1].shape) if len(tensors) == _PRODUCTS[name] else None
         return None if shape is None else Operand(shape, first.dtype)
     floating = first.dtype is not None and first.dtype.is_floating_point
     mixed = len({tensor.dtype for tensor in tensors if tensor.shape}) > 1
     if not floating or mixed or name in _COMPARISONS or name not in POINTWISE_ARGUMENTS:
         return None
-    shape = _broadcast_shape([tensor.shape for tensor in tensors])
+    shape = _infer_broadcast_shape([tensor.shape for tensor in tensors])
     return None if shape is None else Operand(shape, first.dtype)
 
 
-def _product_shape(left: tuple[int, ...], right: tuple[int, ...]) -> tuple[int, ...] | None:
+def _infer_product_shape(left: tuple[int, ...], right: tuple[int, ...]) -> tuple[int, ...] | None:
     if not len(left) == len(right) >= 2 or left[:-2] != right[:-2] or left[-1] != right[-2]:
         return None
     return (*left[:-1], right[-1])
 
 
-def _broadcast_shape(shapes: list[tuple[int, ...]]) -> tuple[int, ...] | None:
+def _infer_broadcast_shape(shapes: list[tuple[int, ...]]) -> tuple[int, ...] | None:
     """The shape of a pointwise result, by torch's rules; None for shapes that do not fit."""
     rank = max(map(len, shapes))
     found = []
@@ -184,7 +184,7 @@ def _broadcast_shape(shapes: list[tuple[int, ...]]) -> tuple[int, ...] | None:
     return tuple(found)
 
 
-def _flops(name: str, tensors: list[Operand], concrete: tuple[str, ...], result: Operand) -> int | None:
+def _count_flops(name: str, tensors: list[Operand], concrete: tuple[str, ...], result: Operand) -> int | None:
     if name in _CONVOLUTIONS:
         if len(tensors) < 2:
             return None
@@ -193,7 +193,7 @@ def _flops(name: str, tensors: list[Operand], concrete: tuple[str, ...], result:
     produced = math.prod(result.shape)
     if name in _PRODUCTS:
         return 2 * produced * tensors[-1].shape[-2]
-    return element_flops(
+    return count_element_flops(
         name,
         produced=produced,
         consumed=math.prod(tensors[0].shape),
@@ -202,8 +202,8 @@ def _flops(name: str, tensors: list[Operand], concrete: tuple[str, ...], result:
     )
 
 
-def _distinct_bytes(operand: Operand) -> int:
+def _count_distinct_bytes(operand: Operand) -> int:
     """Bytes of memory that a tensor covers: expanded dimensions once, overlaps at most its extent."""
-    strides = operand.strides if operand.strides is not None else contiguous_strides(operand.shape)
-    elements = min(distinct_elements(operand.shape, strides), storage_extent(operand.shape, strides))
+    strides = operand.strides if operand.strides is not None else make_contiguous_strides(operand.shape)
+    elements = min(count_distinct_elements(operand.shape, strides), compute_storage_extent(operand.shape, strides))
     return elements * (operand.dtype.itemsize if operand.dtype is not None else 0)

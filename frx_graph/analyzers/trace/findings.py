@@ -10,17 +10,17 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from frx_graph.analyzers.trace.analysis import TraceAnalysis, per_step, steps_with
+from frx_graph.analyzers.trace.analysis import TraceAnalysis, average_per_step, count_steps_with
 from frx_graph.analyzers.trace.copies import TraceCopy
-from frx_graph.analyzers.trace.kernel_names import function_name
-from frx_graph.capture.call_site import CallSite, common_module_path
+from frx_graph.analyzers.trace.kernel_names import extract_function_name
+from frx_graph.capture.call_site import CallSite, merge_module_paths
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.evidence.trace.events import Operand
 from frx_graph.evidence.trace.tree import NONE
 from frx_graph.passes import confidence
-from frx_graph.passes.severity import severity_of_share
+from frx_graph.passes.severity import grade_share
 from frx_graph.records import Basis, Copy, Effort, Evidence, Finding, OperandRole, Risk, Saving
-from frx_graph.support.plain_text import bytes_text
+from frx_graph.support.plain_text import format_bytes
 
 GRAPH_ID = "trace"
 """A trace has no graph; findings and the summary of the trace refer to each other by this."""
@@ -30,7 +30,7 @@ _LISTED = 3
 
 
 @dataclass(frozen=True, slots=True)
-class _Wording:
+class _FindingText:
     title: str
     fix: str
     effort: Effort
@@ -38,35 +38,35 @@ class _Wording:
 
 
 _WORDINGS = {
-    "FRX001": _Wording(
+    "FRX001": _FindingText(
         "{names} {copy} an operand inside",
         "give the operator strides that it takes as they are: store the producer's result that way, or reorder the "
         "dimensions after the operator and not before it",
         Effort.LOCAL,
         Risk.LOW,
     ),
-    "FRX002": _Wording(
+    "FRX002": _FindingText(
         "{names} {copy}",
         "make the copy once upstream, or have the producer write the layout that is wanted here; drop it where "
         "the consumer takes the strides as they are",
         Effort.LOCAL,
         Risk.LOW,
     ),
-    "FRX004": _Wording(
+    "FRX004": _FindingText(
         "{names} {convert} tensors between plain and channels-last",
         "run the whole region in channels-last, so that nothing is left to convert: "
         "`model.to(memory_format={format})` and `x = x.to(memory_format={format})`",
         Effort.ONE_LINE,
         Risk.LOW,
     ),
-    "FRX007": _Wording(
+    "FRX007": _FindingText(
         "The weights of {names} are converted on every call",
         "convert them once, before training or inference: `model.to(memory_format={format})`",
         Effort.ONE_LINE,
         Risk.LOW,
     ),
 }
-_NEEDLESS = _Wording(
+_NEEDLESS = _FindingText(
     "{names} {copy} into the layout that the value has",
     "drop it, unless the value or the copy is written to afterwards",
     Effort.ONE_LINE,
@@ -84,46 +84,48 @@ class CopiesAtSite:
     copies: tuple[TraceCopy, ...]
 
 
-def copy_findings(analysis: TraceAnalysis) -> list[Finding]:
+def find_layout_copies(analysis: TraceAnalysis) -> list[Finding]:
     """Return findings of FRX001, FRX002, FRX004 and FRX007, in order of first appearance."""
-    groups = copies_at_sites(analysis)
+    groups = group_copies(analysis)
     owners = {
         activity: number for number, group in enumerate(groups) for copy in group.copies for activity in copy.activities
     }
-    alone = analysis.busy_alone_ns(owners)
-    return [_finding(analysis, group, alone.get(number, 0)) for number, group in enumerate(groups)]
+    alone = analysis.measure_busy_alone(owners)
+    return [_make_finding(analysis, group, alone.get(number, 0)) for number, group in enumerate(groups)]
 
 
-def copies_at_sites(analysis: TraceAnalysis) -> list[CopiesAtSite]:
-    """Group the copies of each of `copy_findings`, in the same order."""
+def group_copies(analysis: TraceAnalysis) -> list[CopiesAtSite]:
+    """Group the copies of each of `find_layout_copies`, in the same order."""
     gathered: dict[tuple[str, object], list[TraceCopy]] = defaultdict(list)
     for copy in analysis.copies:
-        gathered[copy.rule, analysis.site(copy.operator).place].append(copy)
+        gathered[copy.rule, analysis.find_site(copy.operator).place].append(copy)
     groups: list[CopiesAtSite] = []
     for (rule, _), copies in gathered.items():
-        site = analysis.site(copies[0].operator)
+        site = analysis.find_site(copies[0].operator)
         groups.append(
-            CopiesAtSite(rule, replace(site, module_path=common_module_path(_modules(analysis, copies))), tuple(copies))
+            CopiesAtSite(
+                rule, replace(site, module_path=merge_module_paths(_list_modules(analysis, copies))), tuple(copies)
+            )
         )
     return groups
 
 
-def _modules(analysis: TraceAnalysis, copies: Iterable[TraceCopy]) -> tuple[str, ...]:
-    paths = (analysis.site(copy.operator).module_path for copy in copies)
+def _list_modules(analysis: TraceAnalysis, copies: Iterable[TraceCopy]) -> tuple[str, ...]:
+    paths = (analysis.find_site(copy.operator).module_path for copy in copies)
     return tuple(dict.fromkeys(path for path in paths if path))
 
 
-def _finding(analysis: TraceAnalysis, group: CopiesAtSite, alone_ns: int) -> Finding:
+def _make_finding(analysis: TraceAnalysis, group: CopiesAtSite, alone_ns: int) -> Finding:
     copies = group.copies
     steps = analysis.steps
     sizes = [copy.bytes for copy in copies]
     known = sum(size for size in sizes if size is not None)
     on_device = any(copy.activities for copy in copies)
-    time_ns = alone_ns if on_device else analysis.host_ns(copies)
+    time_ns = alone_ns if on_device else analysis.measure_host_copies(copies)
     # The CPU's time is what there is to save only where no device sets the pace.
     share = time_ns / analysis.busy_ns if analysis.busy_ns and on_device == analysis.on_device else None
-    operators = tuple(dict.fromkeys(operator_name(analysis, copy.operator) for copy in copies))
-    needless = group.rule == "FRX002" and all(map(_keeps_layout, copies))
+    operators = tuple(dict.fromkeys(get_operator_name(analysis, copy.operator) for copy in copies))
+    needless = group.rule == "FRX002" and all(map(_is_layout_kept, copies))
     wording = _NEEDLESS if needless else _WORDINGS[group.rule]
     names = ", ".join(name.removeprefix("aten::") for name in operators[:3])
     several = len(operators) > 1
@@ -131,64 +133,64 @@ def _finding(analysis: TraceAnalysis, group: CopiesAtSite, alone_ns: int) -> Fin
         "names": names,
         "copy": "copy" if several else "copies",
         "convert": "convert their" if several else "converts its",
-        "format": _memory_format(copies),
+        "format": _choose_memory_format(copies),
     }
     return Finding(
         rule=group.rule,
         title=wording.title.format_map(words),
-        severity=severity_of_share(share),
+        severity=grade_share(share),
         site=group.site,
-        nodes=tuple(dict.fromkeys(_label(analysis, copy) for copy in copies)),
-        count_per_step=per_step(len(copies), steps),
+        nodes=tuple(dict.fromkeys(_format_label(analysis, copy) for copy in copies)),
+        count_per_step=average_per_step(len(copies), steps),
         bytes_per_step=known // len(steps) if None not in sizes else None,
         saving=Saving(measured_pct=100.0 * share if share is not None else None),
         effort=wording.effort,
         risk=wording.risk,
         fix=wording.fix.format_map(words),
-        confidence=_confidence(group),
+        confidence=_grade_confidence(group),
         basis=Basis.OBSERVED,
-        evidence=tuple(_evidence(analysis, group, time_ns, share)),
-        copies=observed_copies(analysis, copies),
-        modules=_modules(analysis, copies),
+        evidence=tuple(_collect_evidence(analysis, group, time_ns, share)),
+        copies=record_copies(analysis, copies),
+        modules=_list_modules(analysis, copies),
         graph_id=GRAPH_ID,
     )
 
 
-def observed_copies(analysis: TraceAnalysis, copies: Sequence[TraceCopy]) -> tuple[Copy, ...]:
+def record_copies(analysis: TraceAnalysis, copies: Sequence[TraceCopy]) -> tuple[Copy, ...]:
     """Return one record for all copies of a tensor kind at one call site; bytes and count are a step's. Copies of
     unknown size or role are left out."""
     gathered: dict[tuple[object, str, str, OperandRole, Phase], list[TraceCopy]] = defaultdict(list)
     for copy in copies:
         if copy.bytes is not None and copy.role is not None:
-            place = analysis.site(copy.operator).place
-            gathered[place, _label(analysis, copy), copy.kind, copy.role, copy.phase].append(copy)
+            place = analysis.find_site(copy.operator).place
+            gathered[place, _format_label(analysis, copy), copy.kind, copy.role, copy.phase].append(copy)
     records: list[Copy] = []
     for (_, label, _, role, phase), same in gathered.items():
         first = same[0]
         records.append(
             Copy(
                 node=label,
-                site=analysis.site(first.operator),
-                operator=operator_name(analysis, first.operator),
+                site=analysis.find_site(first.operator),
+                operator=get_operator_name(analysis, first.operator),
                 kind=first.kind,
                 role=role,
                 value="",
                 bytes=sum(copy.bytes or 0 for copy in same) // len(analysis.steps),
-                count=per_step(len(same), analysis.steps),
+                count=average_per_step(len(same), analysis.steps),
                 phase=phase,
                 basis=Basis.OBSERVED,
-                cause=_change(first),
+                cause=_format_change(first),
             )
         )
     return tuple(records)
 
 
-def operator_name(analysis: TraceAnalysis, operator: int) -> str:
+def get_operator_name(analysis: TraceAnalysis, operator: int) -> str:
     """Return the name of an operator of the tree."""
     return analysis.tree.operators[operator].name if operator != NONE else "no operator"
 
 
-def _confidence(group: CopiesAtSite) -> float:
+def _grade_confidence(group: CopiesAtSite) -> float:
     """Grade a group: a conversion kernel's name is certain, the tensor that it converts follows from order and times,
     and without operands only operators' names tell of a copy."""
     if group.rule == "FRX004":
@@ -198,83 +200,88 @@ def _confidence(group: CopiesAtSite) -> float:
     return confidence.MEASURED if all(copy.operand is not None for copy in group.copies) else confidence.MODELLED
 
 
-def _evidence(analysis: TraceAnalysis, group: CopiesAtSite, time_ns: int, share: float | None) -> list[Evidence]:
+def _collect_evidence(
+    analysis: TraceAnalysis, group: CopiesAtSite, time_ns: int, share: float | None
+) -> list[Evidence]:
     copies, steps = group.copies, analysis.steps
-    extent = f"in {steps_with(copies, steps)} of {len(steps)} steps" if steps.annotated else "in the whole trace"
+    extent = f"in {count_steps_with(copies, steps)} of {len(steps)} steps" if steps.annotated else "in the whole trace"
     backward = sum(copy.phase is Phase.BACKWARD for copy in copies)
     split = f", {backward} of them in the backward" if backward else ""
     times = "1 copy" if len(copies) == 1 else f"{len(copies)} copies"
-    lines = [f"{times} {extent}{split}: {_kinds(analysis, copies)}", _time(analysis, copies, time_ns, share)]
+    lines = [
+        f"{times} {extent}{split}: {_format_kinds(analysis, copies)}",
+        _format_time(analysis, copies, time_ns, share),
+    ]
     sizes = [copy.bytes for copy in copies if copy.bytes is not None]
     if sizes and len(sizes) < len(copies):
         lines.append(
-            f"at least {bytes_text(sum(sizes))} were moved; {len(copies) - len(sizes)} copies have no known size"
+            f"at least {format_bytes(sum(sizes))} were moved; {len(copies) - len(sizes)} copies have no known size"
         )
     if group.rule == "FRX004" and any(copy.role is None and copy.bytes is None for copy in copies):
         lines.append("which of the tensors were weights is not known: the trace does not tell their shapes")
     largest = max(copies, key=lambda copy: copy.bytes or 0)
     if largest.bytes is not None:
-        lines.append(f"the largest: {_change(largest)}, {bytes_text(largest.bytes)}")
+        lines.append(f"the largest: {_format_change(largest)}, {format_bytes(largest.bytes)}")
     return [Evidence(line, SOURCE, Basis.OBSERVED) for line in lines]
 
 
-def _kinds(analysis: TraceAnalysis, copies: Sequence[TraceCopy]) -> str:
+def _format_kinds(analysis: TraceAnalysis, copies: Sequence[TraceCopy]) -> str:
     """Name what made the copies, the most frequent first."""
     names: Counter[str] = Counter()
     for copy in copies:
-        kernels = [function_name(analysis.tree.activities[index].name) for index in copy.activities]
-        under = operator_name(analysis, copy.maker)
+        kernels = [extract_function_name(analysis.tree.activities[index].name) for index in copy.activities]
+        under = get_operator_name(analysis, copy.maker)
         names[f"{', '.join(kernels)} under {under}" if kernels else under] += 1
     listed = [f"{count} × {name}" for name, count in names.most_common(_LISTED)]
     return ", ".join(listed) + (", ..." if len(names) > _LISTED else "")
 
 
-def _time(analysis: TraceAnalysis, copies: Sequence[TraceCopy], time_ns: int, share: float | None) -> str:
+def _format_time(analysis: TraceAnalysis, copies: Sequence[TraceCopy], time_ns: int, share: float | None) -> str:
     activities = [analysis.tree.activities[index] for copy in copies for index in copy.activities]
-    busy, wall = ms_text(analysis.busy_ns), ms_text(analysis.wall_ns)
+    busy, wall = format_ms(analysis.busy_ns), format_ms(analysis.wall_ns)
     if activities:
-        total = ms_text(sum(activity.duration_ns for activity in activities))
-        text = f"the kernels ran {total}, {ms_text(time_ns)} of it with nothing else running"
+        total = format_ms(sum(activity.duration_ns for activity in activities))
+        text = f"the kernels ran {total}, {format_ms(time_ns)} of it with nothing else running"
         return text if share is None else f"{text}: {100 * share:.2f} % of the {busy} that the device was busy"
-    text = f"{ms_text(time_ns)} on the CPU"
+    text = f"{format_ms(time_ns)} on the CPU"
     if share is not None:
         return f"{text}: {100 * share:.2f} % of the {busy} that operators ran"
     part = 100 * time_ns / analysis.wall_ns if analysis.wall_ns else 0.0
     return f"{text}, {part:.2f} % of the steps' {wall}; the device may hide it"
 
 
-def _memory_format(copies: Sequence[TraceCopy]) -> str:
+def _choose_memory_format(copies: Sequence[TraceCopy]) -> str:
     # Channels-last is another format for volumes.
     ranks = {len(copy.operand.shape) for copy in copies if copy.operand is not None}
     return "torch.channels_last_3d" if ranks == {5} else "torch.channels_last"
 
 
-def _keeps_layout(copy: TraceCopy) -> bool:
+def _is_layout_kept(copy: TraceCopy) -> bool:
     """Return True if the copy's strides are known to be those of its source."""
     return copy.operand is not None and copy.target is not None and copy.operand.strides == copy.target
 
 
-def _change(copy: TraceCopy) -> str:
+def _format_change(copy: TraceCopy) -> str:
     """Describe a copy and its strides before and after."""
     if copy.operand is None:
         return "a tensor of unknown shape"
-    text = tensor_text(copy.operand)
+    text = format_tensor(copy.operand)
     if copy.operand.strides is None or copy.target is None:
         return text
     return f"{text} from strides {copy.operand.strides} to {copy.target}"
 
 
-def tensor_text(operand: Operand) -> str:
+def format_tensor(operand: Operand) -> str:
     """Format a tensor: `(32, 256, 28, 28) float32`."""
     dtype = operand.dtype.value if operand.dtype is not None else "of unknown dtype"
     return f"{operand.shape} {dtype}"
 
 
-def _label(analysis: TraceAnalysis, copy: TraceCopy) -> str:
-    name = operator_name(analysis, copy.operator)
+def _format_label(analysis: TraceAnalysis, copy: TraceCopy) -> str:
+    name = get_operator_name(analysis, copy.operator)
     return f"{name} {copy.operand.shape}" if copy.operand is not None else name
 
 
-def ms_text(time_ns: float) -> str:
+def format_ms(time_ns: float) -> str:
     """Format nanoseconds in milliseconds, with three digits."""
     return f"{time_ns / 1e6:.3g} ms"

@@ -6,18 +6,18 @@ from collections.abc import Iterator
 
 from frx_graph.analyzers.trace.analysis import TraceAnalysis
 from frx_graph.evidence.trace.events import ActivityKind
-from frx_graph.evidence.trace.sites import records_stacks
+from frx_graph.evidence.trace.sites import has_stacks
 from frx_graph.evidence.trace.tree import NONE
 from frx_graph.records import Refusal
 from frx_graph.rules.gpu_profile import GpuPeaks
 
 
-def gaps(analysis: TraceAnalysis, peaks: GpuPeaks | None) -> tuple[Refusal, ...]:
+def list_gaps(analysis: TraceAnalysis, peaks: GpuPeaks | None) -> tuple[Refusal, ...]:
     """Return one refusal for each kind of missing fact, with what would record it."""
-    return tuple(_gaps(analysis, peaks))
+    return tuple(_iterate_gaps(analysis, peaks))
 
 
-def _gaps(analysis: TraceAnalysis, peaks: GpuPeaks | None) -> Iterator[Refusal]:
+def _iterate_gaps(analysis: TraceAnalysis, peaks: GpuPeaks | None) -> Iterator[Refusal]:
     tree, trace = analysis.tree, analysis.tree.trace
     operators = [tree.operators[index] for index in analysis.scanned]
     shaped = [operator for operator in operators if operator.operands]
@@ -53,7 +53,7 @@ def _gaps(analysis: TraceAnalysis, peaks: GpuPeaks | None) -> Iterator[Refusal]:
         yield Refusal(
             "strides", "the trace has shapes but no strides, so layouts before and after a copy are not known"
         )
-    if operators and not records_stacks(trace.operators, len(trace.frames)):
+    if operators and not has_stacks(trace.operators, len(trace.frames)):
         yield Refusal(
             "call sites",
             "the trace has no Python stacks, so operators are named instead of lines: profile with with_stack=True",
@@ -61,7 +61,7 @@ def _gaps(analysis: TraceAnalysis, peaks: GpuPeaks | None) -> Iterator[Refusal]:
     if analysis.on_device and peaks is None:
         yield Refusal(
             "ridge point",
-            f"the peaks of {device_name(analysis)} are not known here, so products and convolutions are not judged",
+            f"the peaks of {get_device_name(analysis)} are not known here, so products and convolutions are not judged",
         )
     orphans = [index for index in analysis.work if tree.launcher[index] == NONE]
     kernels = [index for index in orphans if tree.activities[index].kind is ActivityKind.KERNEL]
@@ -74,7 +74,7 @@ def _gaps(analysis: TraceAnalysis, peaks: GpuPeaks | None) -> Iterator[Refusal]:
         yield Refusal("unfinished events", f"{trace.unfinished} events without a duration were left out")
 
 
-def device_name(analysis: TraceAnalysis) -> str:
+def get_device_name(analysis: TraceAnalysis) -> str:
     """Return the names of the devices that worked; `unknown` if the trace has none, `CPU` without devices."""
     if not analysis.on_device:
         return "CPU"

@@ -12,7 +12,7 @@ import enum
 import functools
 import re
 
-from frx_graph.evidence.kernel_name import only_copies
+from frx_graph.evidence.kernel_name import is_pure_copy
 
 
 class KernelClass(enum.StrEnum):
@@ -58,9 +58,9 @@ _PATTERNS: tuple[tuple[re.Pattern[str], KernelClass], ...] = tuple(
 
 
 @functools.lru_cache(maxsize=4096)
-def kernel_class(name: str) -> KernelClass:
+def classify_kernel(name: str) -> KernelClass:
     """Return the class of a kernel."""
-    function = function_name(name).lower()
+    function = extract_function_name(name).lower()
     # ATen's copies are elementwise kernels whose functor, a template argument, copies.
     if "direct_copy_kernel" in name or is_compiled_copy(name):
         return KernelClass.COPY
@@ -69,10 +69,10 @@ def kernel_class(name: str) -> KernelClass:
 
 def is_compiled_copy(name: str) -> bool:
     """Return True for an Inductor kernel that fuses nothing but copies and views."""
-    return name.startswith("triton_") and only_copies(name)
+    return name.startswith("triton_") and is_pure_copy(name)
 
 
-def function_name(name: str) -> str:
+def extract_function_name(name: str) -> str:
     """Return the unqualified function of a demangled kernel name."""
     head = name.replace("(anonymous namespace)", "").partition("<")[0].partition("(")[0]
     return head.rpartition("::")[2].rpartition(" ")[2].strip()
@@ -130,32 +130,32 @@ _NO_TENSOR_CORES = re.compile(
 
 
 @functools.lru_cache(maxsize=4096)
-def kernel_family(name: str) -> KernelFamily:
+def classify_kernel_family(name: str) -> KernelFamily:
     """Return the family of a kernel."""
-    if _COMMUNICATION.search(function_name(name)):
+    if _COMMUNICATION.search(extract_function_name(name)):
         return KernelFamily.COMMUNICATION
-    known = _BY_CLASS.get(kernel_class(name))
+    known = _BY_CLASS.get(classify_kernel(name))
     if known in (KernelFamily.LAYOUT_CONVERSION, KernelFamily.COPY):
         return known
-    said = _saying(name)
+    said = _extract_purpose(name)
     found = next((family for pattern, family in _FAMILIES if pattern.search(said)), None)
     return found or known or KernelFamily.OTHER
 
 
 @functools.lru_cache(maxsize=4096)
-def on_tensor_cores(name: str) -> bool | None:
+def is_on_tensor_cores(name: str) -> bool | None:
     """Return True if a product or convolution runs on tensor (matrix) cores; None if its name does not tell."""
-    if kernel_family(name) not in (KernelFamily.GEMM, KernelFamily.CONVOLUTION, KernelFamily.ATTENTION):
+    if classify_kernel_family(name) not in (KernelFamily.GEMM, KernelFamily.CONVOLUTION, KernelFamily.ATTENTION):
         return None
-    said = _saying(name)
+    said = _extract_purpose(name)
     if _TENSOR_CORES.search(said):
         return True
     return False if _NO_TENSOR_CORES.search(said) else None
 
 
-def _saying(name: str) -> str:
+def _extract_purpose(name: str) -> str:
     """Return the part of a name that tells the purpose, in lower case."""
-    function = function_name(name).lower()
+    function = extract_function_name(name).lower()
     if function not in _GENERIC:
         return function
     return name.partition("<")[2].partition(",")[0].partition("<")[0].lower()

@@ -10,41 +10,41 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from frx_graph.analyzers.trace.analysis import TraceAnalysis, per_step
-from frx_graph.analyzers.trace.findings import GRAPH_ID, SOURCE, ms_text, operator_name
-from frx_graph.analyzers.trace.roofline import Work, common_site, is_memory_bound
+from frx_graph.analyzers.trace.analysis import TraceAnalysis, average_per_step
+from frx_graph.analyzers.trace.findings import GRAPH_ID, SOURCE, format_ms, get_operator_name
+from frx_graph.analyzers.trace.roofline import Work, is_memory_bound, merge_sites
 from frx_graph.evidence.trace.tree import NONE
 from frx_graph.passes import confidence
-from frx_graph.passes.call_groups import by_place
+from frx_graph.passes.call_groups import group_by_place
 from frx_graph.passes.severity import HIGH_SHARE, MEDIUM_SHARE
 from frx_graph.records import Basis, Effort, Evidence, Finding, Risk, Saving, Severity
 from frx_graph.rules.gpu_profile import GpuPeaks
-from frx_graph.support.plain_text import bytes_text
+from frx_graph.support.plain_text import format_bytes
 
 RULE = "FRX005"
 _LISTED = 3
 
 
-def memory_bound_findings(analysis: TraceAnalysis, work: Sequence[Work], peaks: GpuPeaks | None) -> list[Finding]:
+def find_memory_bound(analysis: TraceAnalysis, work: Sequence[Work], peaks: GpuPeaks | None) -> list[Finding]:
     """Return a finding for each line whose memory-bound work takes at least `MEDIUM_SHARE` of the busy time."""
     bound = (item for item in work if item.operator != NONE and item.time_ns and is_memory_bound(item, peaks))
     return [
-        _finding(analysis, items, peaks)
-        for items in by_place(bound, lambda item: analysis.site(item.caller))
+        _make_finding(analysis, items, peaks)
+        for items in group_by_place(bound, lambda item: analysis.find_site(item.caller))
         if sum(item.time_ns for item in items) >= MEDIUM_SHARE * analysis.busy_ns
     ]
 
 
-def _finding(analysis: TraceAnalysis, items: Sequence[Work], peaks: GpuPeaks | None) -> Finding:
+def _make_finding(analysis: TraceAnalysis, items: Sequence[Work], peaks: GpuPeaks | None) -> Finding:
     time_ns = sum(item.time_ns for item in items)
     share = time_ns / analysis.busy_ns
     names: Counter[str] = Counter()
     for item in items:
-        names[operator_name(analysis, item.operator)] += item.time_ns
+        names[get_operator_name(analysis, item.operator)] += item.time_ns
     slowest = [name for name, _ in names.most_common(_LISTED)]
     title = ", ".join(name.removeprefix("aten::") for name in slowest)
     known = [item for item in items if item.bytes is not None]
-    site = common_site([analysis.site(item.caller) for item in items])
+    site = merge_sites([analysis.find_site(item.caller) for item in items])
     return Finding(
         rule=RULE,
         title=f"{title} {'wait' if len(slowest) > 1 else 'waits'} for memory",
@@ -52,7 +52,7 @@ def _finding(analysis: TraceAnalysis, items: Sequence[Work], peaks: GpuPeaks | N
         severity=Severity.MEDIUM if share >= HIGH_SHARE else Severity.LOW,
         site=site,
         nodes=tuple(names),
-        count_per_step=per_step(len(items), analysis.steps),
+        count_per_step=average_per_step(len(items), analysis.steps),
         bytes_per_step=None,
         saving=Saving(),
         effort=Effort.ONE_LINE,
@@ -62,26 +62,28 @@ def _finding(analysis: TraceAnalysis, items: Sequence[Work], peaks: GpuPeaks | N
         # Where the traffic is not recorded, only the kinds of the kernels say so.
         confidence=confidence.MEASURED if len(known) == len(items) else confidence.MODELLED,
         basis=Basis.OBSERVED,
-        evidence=tuple(Evidence(line, SOURCE, Basis.OBSERVED) for line in _lines(analysis, items, known, share, peaks)),
+        evidence=tuple(
+            Evidence(line, SOURCE, Basis.OBSERVED) for line in _format_evidence(analysis, items, known, share, peaks)
+        ),
         graph_id=GRAPH_ID,
         modules=(site.module_path,) if site.module_path else (),
     )
 
 
-def _lines(
+def _format_evidence(
     analysis: TraceAnalysis, items: Sequence[Work], known: Sequence[Work], share: float, peaks: GpuPeaks | None
 ) -> list[str]:
     time_ns = sum(item.time_ns for item in items)
     steps = len(analysis.steps)
     unit = "the device was busy" if analysis.on_device else "operators ran"
-    lines = [f"{ms_text(time_ns / steps)} a step, {100 * share:.1f} % of the time that {unit}"]
+    lines = [f"{format_ms(time_ns / steps)} a step, {100 * share:.1f} % of the time that {unit}"]
     if not known:
         return [*lines, "the trace has no shapes, so that bytes and bandwidth are not known"]
     moved = sum(item.bytes or 0 for item in known)
     known_ns = sum(item.time_ns for item in known)
     counted = [item.cost for item in known if item.cost is not None]
-    part = "" if len(known) == len(items) else f", for the {ms_text(known_ns / steps)} of which it is known"
-    line = f"{bytes_text(moved // steps)} a step at {moved / known_ns:.3g} GB/s{part}"
+    part = "" if len(known) == len(items) else f", for the {format_ms(known_ns / steps)} of which it is known"
+    line = f"{format_bytes(moved // steps)} a step at {moved / known_ns:.3g} GB/s{part}"
     if peaks is not None:
         line += f"; {peaks.name} reaches {peaks.bandwidth_bytes_per_s / 1e9:.0f} GB/s ({peaks.source})"
     lines.append(line)

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 from frx_graph.evidence.trace.events import Operator
 from frx_graph.evidence.trace.tree import NONE, TraceTree
-from frx_graph.facts.operator_families import LAYOUT_COPIES, profiled
+from frx_graph.facts.operator_families import LAYOUT_COPIES, get_profiler_names
 from frx_graph.records import CopyKind
 
 COPY = "aten::copy_"
-EXPLICIT = profiled(LAYOUT_COPIES) | {"aten::to"}
+EXPLICIT = get_profiler_names(LAYOUT_COPIES) | {"aten::to"}
 RESHAPES = frozenset({"aten::reshape", "aten::reshape_as", "aten::flatten", "aten::unflatten", "aten::ravel"})
 VIEWS = frozenset(
     f"aten::{name}"
@@ -57,7 +57,7 @@ class Blame:
     other: tuple[bool, ...]
 
 
-def blame(tree: TraceTree) -> Blame:
+def blame_copies(tree: TraceTree) -> Blame:
     """Blame copies in one pass from callers to callees."""
     hot: list[int] = []
     asker: list[int] = []
@@ -75,7 +75,7 @@ def blame(tree: TraceTree) -> Blame:
     return Blame(tuple(hot), tuple(asker), tuple(other))
 
 
-def outermost(tree: TraceTree) -> tuple[int, ...]:
+def find_outermost(tree: TraceTree) -> tuple[int, ...]:
     """Return, by operator, the outermost dispatched operator at or above it, or itself."""
     found: list[int] = []
     dispatched: list[bool] = []
@@ -88,7 +88,7 @@ def outermost(tree: TraceTree) -> tuple[int, ...]:
 
 def is_operator(operator: Operator) -> bool:
     """Return True for a dispatched operator; False for autograd's nodes and named ranges."""
-    return not operator.annotation and _namespace(operator.name) is not None
+    return not operator.annotation and _parse_namespace(operator.name) is not None
 
 
 def is_hot(operator: Operator) -> bool:
@@ -98,16 +98,16 @@ def is_hot(operator: Operator) -> bool:
 
 def is_hot_name(name: str) -> bool:
     """Return the same for an operator's name."""
-    namespace = _namespace(name)
+    namespace = _parse_namespace(name)
     return name in _HOT or (namespace is not None and namespace not in _LIBRARY_NAMESPACES)
 
 
 @functools.lru_cache(maxsize=4096)
-def _namespace(name: str) -> str | None:
+def _parse_namespace(name: str) -> str | None:
     match = _OPERATOR.fullmatch(name)
     return None if match is None else match["namespace"]
 
 
-def copy_kind(asker: Operator) -> CopyKind:
+def classify_copy(asker: Operator) -> CopyKind:
     """Return the kind of a copy that `asker` asked for."""
     return CopyKind.RESHAPE if asker.name in RESHAPES else CopyKind.EXPLICIT

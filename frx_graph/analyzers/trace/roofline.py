@@ -11,11 +11,11 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from frx_graph.advice import RooflinePoint
-from frx_graph.analyzers.trace.analysis import TraceAnalysis, per_step
+from frx_graph.analyzers.trace.analysis import TraceAnalysis, average_per_step
 from frx_graph.analyzers.trace.costs import CallCost, CallCosts, is_memory_bound_operator
-from frx_graph.analyzers.trace.kernel_names import MEMORY_BOUND, kernel_class, on_tensor_cores
-from frx_graph.analyzers.trace.operators import is_operator, outermost
-from frx_graph.capture.call_site import CallSite, common_module_path
+from frx_graph.analyzers.trace.kernel_names import MEMORY_BOUND, classify_kernel, is_on_tensor_cores
+from frx_graph.analyzers.trace.operators import find_outermost, is_operator
+from frx_graph.capture.call_site import CallSite, merge_module_paths
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.evidence.trace.events import ActivityKind
 from frx_graph.evidence.trace.tree import NONE
@@ -50,18 +50,18 @@ class Work:
         return self.cost.bytes if self.cost is not None else self.moved_bytes
 
 
-def work_of(analysis: TraceAnalysis) -> tuple[Work, ...]:
+def measure_work(analysis: TraceAnalysis) -> tuple[Work, ...]:
     """Return the work of every operator call within the steps, in order of operators."""
     claimed_activities = {activity for copy in analysis.copies for activity in copy.activities}
     claimed_operators = {copy.maker for copy in analysis.copies}
     costs = CallCosts(analysis.tree)
-    callers = outermost(analysis.tree)
+    callers = find_outermost(analysis.tree)
     if analysis.on_device:
-        return _device_work(analysis, costs, callers, claimed_activities)
-    return _host_work(analysis, costs, callers, claimed_operators)
+        return _measure_device_work(analysis, costs, callers, claimed_activities)
+    return _measure_host_work(analysis, costs, callers, claimed_operators)
 
 
-def _device_work(
+def _measure_device_work(
     analysis: TraceAnalysis, costs: CallCosts, callers: Sequence[int], claimed: Collection[int]
 ) -> tuple[Work, ...]:
     by_operator: dict[int, list[int]] = defaultdict(list)
@@ -83,16 +83,16 @@ def _device_work(
                 caller=callers[operator] if operator != NONE else NONE,
                 time_ns=sum(activity.duration_ns for activity in activities),
                 kernels=len(activities),
-                named_memory_bound=all(kernel_class(kernel.name) in MEMORY_BOUND for kernel in kernels),
-                tensor_cores=any(on_tensor_cores(kernel.name) for kernel in kernels),
-                cost=costs.of(operator) if operator != NONE else None,
+                named_memory_bound=all(classify_kernel(kernel.name) in MEMORY_BOUND for kernel in kernels),
+                tensor_cores=any(is_on_tensor_cores(kernel.name) for kernel in kernels),
+                cost=costs.count_call(operator) if operator != NONE else None,
                 moved_bytes=sum(moved) if len(moved) == len(activities) else None,
             )
         )
     return tuple(work)
 
 
-def _host_work(
+def _measure_host_work(
     analysis: TraceAnalysis, costs: CallCosts, callers: Sequence[int], claimed: Collection[int]
 ) -> tuple[Work, ...]:
     tree = analysis.tree
@@ -100,10 +100,10 @@ def _host_work(
     work: list[Work] = []
     for index, (operator, parent) in enumerate(zip(tree.operators, tree.parents, strict=True)):
         inside[index] = index in claimed or (parent != NONE and inside[parent])
-        if inside[index] or not is_operator(operator) or analysis.steps.at(operator.start_ns) is None:
+        if inside[index] or not is_operator(operator) or analysis.steps.find_position(operator.start_ns) is None:
             continue
         bound = is_memory_bound_operator(operator.name)
-        work.append(Work(index, callers[index], tree.self_ns[index], 1, bound, False, costs.of(index), None))
+        work.append(Work(index, callers[index], tree.self_ns[index], 1, bound, False, costs.count_call(index), None))
     return tuple(work)
 
 
@@ -122,18 +122,18 @@ def is_memory_bound(work: Work, peaks: GpuPeaks | None) -> bool:
         return True
     if work.cost is None or peaks is None or not work.cost.dtype.is_floating_point:
         return False
-    arithmetic = _peak(work, work.cost.dtype.itemsize, peaks)
+    arithmetic = _choose_peak(work, work.cost.dtype.itemsize, peaks)
     return arithmetic is not None and work.cost.intensity < arithmetic / peaks.bandwidth_bytes_per_s
 
 
-def _peak(work: Work, itemsize: int, peaks: GpuPeaks) -> float | None:
+def _choose_peak(work: Work, itemsize: int, peaks: GpuPeaks) -> float | None:
     """Return the peak of the units that compute it: float32 on tensor cores is rounded to TF32."""
     if itemsize < 4:
         return peaks.tensor_flops
     return peaks.tf32_flops if work.tensor_cores else peaks.float32_flops
 
 
-def roofline_points(analysis: TraceAnalysis, work: Sequence[Work]) -> tuple[RooflinePoint, ...]:
+def compute_roofline_points(analysis: TraceAnalysis, work: Sequence[Work]) -> tuple[RooflinePoint, ...]:
     """Return one point for all calls of an operator at one call site, phase and dtype; counts and seconds are a
     step's."""
     groups: dict[tuple[str, object, Phase, str], list[Work]] = defaultdict(list)
@@ -143,17 +143,17 @@ def roofline_points(analysis: TraceAnalysis, work: Sequence[Work]) -> tuple[Roof
             phase = Phase.BACKWARD if backward else Phase.FORWARD
             dtype = item.cost.dtype.value
             name = analysis.tree.operators[item.operator].name
-            groups[name, analysis.site(item.caller).place, phase, dtype].append(item)
+            groups[name, analysis.find_site(item.caller).place, phase, dtype].append(item)
     steps = len(analysis.steps)
     points: list[RooflinePoint] = []
     for (name, _, phase, dtype), items in groups.items():
         points.append(
             RooflinePoint(
                 operator=name,
-                site=common_site([analysis.site(item.caller) for item in items]),
+                site=merge_sites([analysis.find_site(item.caller) for item in items]),
                 phase=phase,
                 dtype=dtype,
-                count=per_step(len(items), analysis.steps),
+                count=average_per_step(len(items), analysis.steps),
                 flops=sum(item.cost.flops for item in items if item.cost is not None) // steps,
                 bytes=sum(item.cost.bytes for item in items if item.cost is not None) // steps,
                 seconds=sum(item.time_ns for item in items) / 1e9 / steps,
@@ -162,6 +162,6 @@ def roofline_points(analysis: TraceAnalysis, work: Sequence[Work]) -> tuple[Roof
     return tuple(points)
 
 
-def common_site(sites: Sequence[CallSite]) -> CallSite:
+def merge_sites(sites: Sequence[CallSite]) -> CallSite:
     """Return one site for several instances of a line."""
-    return replace(sites[0], module_path=common_module_path(site.module_path for site in sites))
+    return replace(sites[0], module_path=merge_module_paths(site.module_path for site in sites))

@@ -39,16 +39,14 @@ def check_engine(engine: EngineName, address: str | None, working_dir: Path | No
 
 
 @contextlib.contextmanager
-def opened_engine(
-    name: EngineName, address: str | None, working_dir: Path | None, holding: Holding
-) -> Iterator[Engine]:
+def open_engine(name: EngineName, address: str | None, working_dir: Path | None, holding: Holding) -> Iterator[Engine]:
     """The engine, connected while the block runs."""
-    with opened_cluster(name, address, working_dir, holding) as cluster:
+    with open_cluster(name, address, working_dir, holding) as cluster:
         yield LocalEngine() if cluster is None else cluster(None)
 
 
 @contextlib.contextmanager
-def opened_cluster(
+def open_cluster(
     name: EngineName, address: str | None, working_dir: Path | None, holding: Holding
 ) -> Iterator[Callable[[str | None], Engine] | None]:
     """Yield a function that returns the engine of the nodes with an environment (None: of all nodes), connected while
@@ -57,9 +55,9 @@ def opened_cluster(
         yield None
         return
     # Not before: it hashes our code, and imports Ray.
-    from frx_graph.engines.ray_cluster import ray_cluster
+    from frx_graph.engines.ray_cluster import connect_ray
     from frx_graph.engines.ray_engine import RayEngine
 
-    with ray_cluster(address, working_dir) as cluster:
+    with connect_ray(address, working_dir) as cluster:
         folder = None if cluster.working_dir else Path.cwd()
         yield lambda environment: RayEngine(cluster, holding, folder=folder, environment=environment)

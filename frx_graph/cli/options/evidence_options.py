@@ -31,9 +31,9 @@ def is_bundle(path: Path) -> bool:
         return False
 
 
-def run_code(result: RunResult, scope: Scope) -> int:
+def get_run_exit_code(result: RunResult, scope: Scope) -> int:
     """Return the exit code of a scope: 0 for nothing found, 1 for findings, 2 if the record does not tell."""
-    found = result.scope(scope)
+    found = result.get_scope(scope)
     if found.diagnosis.user_facing_bottleneck == INSUFFICIENT:
         return 2
     return int(found.diagnosis.user_facing_bottleneck is not None or bool(found.layout_findings))
@@ -42,7 +42,7 @@ def run_code(result: RunResult, scope: Scope) -> int:
 BuildFlags = Annotated[str, typer.Option(help="Flags of nvcc, as in a shell: '-O3 -lcublas'.")]
 
 
-def flag_words(flags: str) -> tuple[str, ...]:
+def split_flags(flags: str) -> tuple[str, ...]:
     """Split the flags like a shell. Raises `OptionError` for quotation marks that are not closed."""
     try:
         return tuple(shlex.split(flags))
@@ -56,7 +56,7 @@ GpuModel = Annotated[
 ]
 
 
-def kernels_code(analysis: KernelAnalysis) -> int:
+def get_kernels_exit_code(analysis: KernelAnalysis) -> int:
     """Return the exit code of a kernel report: 0 for no bottleneck, 1 for one, 2 if its metrics do not tell."""
     if analysis.primary is not None:
         return 1

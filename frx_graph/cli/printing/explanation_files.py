@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from frx_graph.cli.printing.output import notice
+from frx_graph.cli.printing.output import print_notice
 from frx_graph.errors import OptionError
 from frx_graph.reports.kernels import explain_prompt, explain_summary
 from frx_graph.reports.kernels.explain_document import ExplainDocument
-from frx_graph.reports.kernels.explain_prompt import EVIDENCE, PROMPT, SUMMARY, explanation_texts
+from frx_graph.reports.kernels.explain_prompt import EVIDENCE, PROMPT, SUMMARY, render_explanation
 from frx_graph.support.atomic_file import write_all_atomically
 
 _BEGINS = {
@@ -20,7 +20,7 @@ _BEGINS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Explanations:
+class ExplanationFiles:
     """Files in `folder`, which is made if it is not there. Those of an explanation before are replaced; others of the
     same names only with `force`."""
 
@@ -43,14 +43,14 @@ class Explanations:
     def write(self, document: ExplainDocument) -> None:
         """Raises `OptionError` where they cannot be written; what was there before is there then."""
         self.check()
-        texts = explanation_texts(document)
+        texts = render_explanation(document)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             write_all_atomically({self.folder / name: text for name, text in texts.items()})
         except OSError as error:
             raise OptionError(f"cannot write into {self.folder}: {error.strerror}", "choose another folder") from error
         for name in texts:
-            notice(f"frx: wrote {self.folder / name}")
+            print_notice(f"frx: wrote {self.folder / name}")
 
 
 def _is_ours(path: Path, begins: str) -> bool:

@@ -23,7 +23,7 @@ from frx_graph.reports import progress
 from frx_graph.reports.advice.terminal import detect_terminal
 from frx_graph.reports.render.document import to_json
 from frx_graph.support.check import Check, Status
-from frx_graph.support.plain_text import one_line
+from frx_graph.support.plain_text import clean_line
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -38,7 +38,7 @@ class TextOrJson(enum.StrEnum):
     JSON = "json"
 
 
-def _silence(context: typer.Context, wanted: bool) -> bool:
+def _set_quiet(context: typer.Context, wanted: bool) -> bool:
     if wanted:
         token = _QUIET.set(True)
         context.call_on_close(lambda: _QUIET.reset(token))
@@ -51,7 +51,7 @@ OnlyJsonOption = Annotated[bool, typer.Option("--json", help="The report as JSON
 QuietOption = Annotated[
     bool,
     typer.Option(
-        "--quiet", "-q", callback=_silence, help="Print no text report and no progress, only JSON; see the exit code."
+        "--quiet", "-q", callback=_set_quiet, help="Print no text report and no progress, only JSON; see the exit code."
     ),
 ]
 
@@ -88,15 +88,15 @@ def print_result(document: BaseModel, render: Callable[..., str], *, as_document
     print_report(render(width=terminal.width, color=terminal.color), color=terminal.color)
 
 
-def notice(text: str) -> None:
+def print_notice(text: str) -> None:
     """Print a line that is no error on standard error, unless `--quiet` was given."""
     if not is_quiet():
         typer.echo(text, err=True)
 
 
-def stages() -> AbstractContextManager[Callable[[str], None]]:
+def show_stages() -> AbstractContextManager[Callable[[str], None]]:
     """Return the spinner of `frx_graph.reports.progress`; silent with `--quiet`."""
-    return progress.stages(shown=not is_quiet())
+    return progress.show_stages(shown=not is_quiet())
 
 
 _LONGEST = 1000
@@ -114,8 +114,8 @@ def print_checks(checks: tuple[Check, ...], console: Console) -> None:
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
     for check in checks:
-        value = Text(one_line(check.value, _LONGEST))
+        value = Text(clean_line(check.value, _LONGEST))
         if check.hint:
-            value.append(f"\n{one_line(check.hint, _LONGEST)}", style="dim")
+            value.append(f"\n{clean_line(check.hint, _LONGEST)}", style="dim")
         table.add_row(Text(check.status.value, style=_STYLES[check.status]), Text(check.name), value)
     console.print(table)

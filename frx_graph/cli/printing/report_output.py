@@ -13,17 +13,17 @@ import typer
 from pydantic import BaseModel
 
 from frx_graph.advice import Advice
-from frx_graph.cli.printing.output import notice, print_report
+from frx_graph.cli.printing.output import print_notice, print_report
 from frx_graph.errors import OptionError
-from frx_graph.reports.advice.baseline import baseline_of, filter_new, read_baseline, write_baseline
+from frx_graph.reports.advice.baseline import build_baseline, filter_new, read_baseline, write_baseline
 from frx_graph.reports.advice.render import render
-from frx_graph.reports.advice.selection import apply_selection, rule_selection
+from frx_graph.reports.advice.selection import apply_selection, parse_selection
 from frx_graph.reports.advice.suppressions import apply_suppressions
 from frx_graph.reports.advice.terminal import Format, detect_terminal
-from frx_graph.reports.advice.wording import Outcome, outcome_of
+from frx_graph.reports.advice.wording import Outcome, classify_outcome
 from frx_graph.reports.render.document import to_json
-from frx_graph.reports.render.source_path import checkout_root
-from frx_graph.rules.rule_card import all_cards
+from frx_graph.reports.render.source_path import find_checkout_root
+from frx_graph.rules.rule_card import load_all_cards
 from frx_graph.support.atomic_file import write_atomically
 
 
@@ -42,7 +42,7 @@ class ReportOptions:
 
     def check(self) -> None:
         """Raise `OptionError` for what is wrong with the options, before any long work begins."""
-        rule_selection(self.select, self.ignore, _known_rules())
+        parse_selection(self.select, self.ignore, _list_known_rules())
         if self.baseline is not None:
             read_baseline(self.baseline)
         for path in (self.output, self.write_baseline):
@@ -50,20 +50,20 @@ class ReportOptions:
                 raise OptionError(f"no such folder: {path.absolute().parent}", "create it first")
 
 
-def emit(advice: Advice, options: ReportOptions) -> int:
+def emit_report(advice: Advice, options: ReportOptions) -> int:
     """Write the report, and return the exit code: 0 clean, 1 findings, 2 if nothing could be analysed."""
-    root = checkout_root(Path.cwd())
-    selection = rule_selection(options.select, options.ignore, _known_rules())
+    root = find_checkout_root(Path.cwd())
+    selection = parse_selection(options.select, options.ignore, _list_known_rules())
     shown = apply_suppressions(apply_selection(advice, selection))
     if options.write_baseline is not None:
-        write_baseline(options.write_baseline, baseline_of(shown, root))
+        write_baseline(options.write_baseline, build_baseline(shown, root))
     if options.baseline is not None:
         shown = filter_new(shown, read_baseline(options.baseline), root)
     terminal = detect_terminal(sys.stdout, os.environ)
     color = terminal.color and options.output is None
     text = render(shown, options.format, top=options.top, width=terminal.width, color=color)
     write_report(text, options.output, color=color, for_people=options.format is Format.TEXT)
-    match outcome_of(shown):
+    match classify_outcome(shown):
         case Outcome.FINDINGS:
             return 0 if options.exit_zero else 1
         case Outcome.NOTHING_ANALYSED:
@@ -84,13 +84,13 @@ def write_report(text: str, output: Path | None, *, color: bool, for_people: boo
         write_atomically(output, text)
     except OSError as error:
         raise OptionError(f"cannot write {output}: {error.strerror}", "choose another --output") from error
-    notice(f"frx: wrote {output}")
+    print_notice(f"frx: wrote {output}")
 
 
-def document_text(document: BaseModel) -> str:
+def format_document(document: BaseModel) -> str:
     """Return a document as indented JSON with a final newline."""
     return json.dumps(to_json(document), indent=2, allow_nan=False) + "\n"
 
 
-def _known_rules() -> dict[str, str]:
-    return {card.code: card.name for card in all_cards()}
+def _list_known_rules() -> dict[str, str]:
+    return {card.code: card.name for card in load_all_cards()}

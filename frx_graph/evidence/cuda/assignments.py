@@ -10,7 +10,7 @@ from dataclasses import replace
 from tree_sitter import Node, Query, QueryCursor
 
 from frx_graph.evidence.cuda.record import record
-from frx_graph.evidence.cuda.syntax import cuda_language, said, walk
+from frx_graph.evidence.cuda.syntax import get_text, load_cuda_language, walk
 
 _QUERY = """
 (assignment_expression) @assigned
@@ -38,7 +38,7 @@ class Change:
 
 
 @record
-class _Entry:
+class _ChangeEntry:
     """A change, or a statement that may contain some, which has no `name` and no `change`. `inside` counts the
     conditional statements around what stands in it."""
 
@@ -58,10 +58,10 @@ class Changes:
     """The changes in all loops of one function. A query of the parser searches the body once."""
 
     def __init__(self, text: bytes, body: Node) -> None:
-        self._entries = _entries(text, body)
+        self._entries = _collect_entries(text, body)
         self._places = [entry.place for entry in self._entries]
 
-    def of(self, loop: Node) -> Mapping[str, list[Change]]:
+    def find_in_loop(self, loop: Node) -> Mapping[str, list[Change]]:
         """By name, what happens to it in a loop, its head included; declarations are not changes."""
         initializer = loop.child_by_field_name("initializer")
         passed = (initializer.start_byte, initializer.end_byte) if initializer is not None else (0, 0)
@@ -81,29 +81,29 @@ class Changes:
         return found
 
 
-def identifiers(text: bytes, node: Node) -> set[str]:
+def collect_identifiers(text: bytes, node: Node) -> set[str]:
     """The names in an expression."""
-    return {said(text, inner) for inner in walk(node) if inner.type == "identifier"}
+    return {get_text(text, inner) for inner in walk(node) if inner.type == "identifier"}
 
 
-def loads(node: Node) -> bool:
+def has_load(node: Node) -> bool:
     """True of an expression whose value may come from memory, or from somewhere that is not looked into."""
     return any(inner.type in _LOADS for inner in walk(node))
 
 
 @functools.cache
-def _query() -> Query:
-    return Query(cuda_language(), _QUERY)
+def _build_query() -> Query:
+    return Query(load_cuda_language(), _QUERY)
 
 
-def _entries(text: bytes, body: Node) -> Sequence[_Entry]:
+def _collect_entries(text: bytes, body: Node) -> Sequence[_ChangeEntry]:
     found = []
-    for kind, nodes in QueryCursor(_query()).captures(body).items():
+    for kind, nodes in QueryCursor(_build_query()).captures(body).items():
         for node in nodes:
             start, end = node.byte_range
             found.append((-end, start, kind, node))
     found.sort(key=lambda one: one[:2])
-    entries: list[_Entry] = []
+    entries: list[_ChangeEntry] = []
     around: list[int] = []
     for negative_end, start, kind, node in found:
         # Of conditional statements those are left behind that begin after the end of this.
@@ -111,36 +111,36 @@ def _entries(text: bytes, body: Node) -> Sequence[_Entry]:
             around.pop()
         if kind == "conditional":
             around.append(start)
-        named = _change(text, kind, node)
+        named = _parse_change(text, kind, node)
         if named is not None:
-            entries.append(_Entry(-negative_end, start, len(around), *named))
+            entries.append(_ChangeEntry(-negative_end, start, len(around), *named))
         elif kind in ("conditional", "range"):
-            entries.append(_Entry(-negative_end, start, len(around)))
+            entries.append(_ChangeEntry(-negative_end, start, len(around)))
     return entries
 
 
-def _change(text: bytes, kind: str, node: Node) -> tuple[str, Change] | None:
+def _parse_change(text: bytes, kind: str, node: Node) -> tuple[str, Change] | None:
     if kind == "assigned":
         left, right = node.child_by_field_name("left"), node.child_by_field_name("right")
-        name = _root(text, left)
+        name = _find_root_name(text, left)
         if name is None or left is None:
             return None
-        sign = said(text, node.child_by_field_name("operator"))
+        sign = get_text(text, node.child_by_field_name("operator"))
         step = _STEPS.get(sign) if left.type == "identifier" else None
         return name, Change(step or 0, right if step is not None else None, right, True)
     if kind == "stepped":
         up = any(child.type == "++" for child in node.children)
-        return said(text, node.child_by_field_name("argument")), Change(1 if up else -1, None, None, True, one=True)
+        return get_text(text, node.child_by_field_name("argument")), Change(1 if up else -1, None, None, True, one=True)
     if kind in ("address", "output"):
-        return said(text, node), Change(0, None, None, False)
+        return get_text(text, node), Change(0, None, None, False)
     return None
 
 
-def _root(text: bytes, node: Node | None) -> str | None:
+def _find_root_name(text: bytes, node: Node | None) -> str | None:
     """The name that an assignment changes; of an element of an array none, of a structure's part the structure."""
     while node is not None and node.type in ("parenthesized_expression", "field_expression"):
         if node.type == "field_expression":
             node = node.child_by_field_name("argument")
         else:
             node = node.named_children[0] if node.named_children else None
-    return said(text, node) if node is not None and node.type == "identifier" else None
+    return get_text(text, node) if node is not None and node.type == "identifier" else None

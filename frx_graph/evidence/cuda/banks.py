@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from frx_graph.evidence.cuda.concrete import Threads, Truth, Worth, both, column
+from frx_graph.evidence.cuda.concrete import Threads, Truth, Worth, apply_and, expand_threads
 from frx_graph.evidence.cuda.polynomial import ZERO, Polynomial
 from frx_graph.evidence.cuda.source import Condition
-from frx_graph.evidence.cuda.values import WARP, Symbols, agreed, bank_turns, widths
+from frx_graph.evidence.cuda.values import WARP, Symbols, count_bank_turns, list_warp_widths, pick_agreed_turns
 
 _PLACE = frozenset(["x", "y"])
 _WORD = 4
@@ -18,7 +18,7 @@ _AT_ONCE = 128
 """Bytes that a warp, or a part of one, gets in a turn."""
 
 
-def turns_thread_by_thread(
+def simulate_bank_turns(
     symbols: Symbols,
     offset: Polynomial,
     element_bytes: int,
@@ -29,25 +29,25 @@ def turns_thread_by_thread(
 ) -> int | None:
     """Return the turns that the first warp of a block takes in the first turn of all loops; None if unknown.
 
-    `plane` means that the kernel has more than one dimension, as in `bank_turns`. Terms that are equal for all threads
+    `plane` means that the kernel has more than one dimension, as in `count_bank_turns`. Terms that are equal for all threads
     of the warp move all banks alike, and are left out.
     """
-    if "data" in symbols.of(offset) or element_bytes not in (4, 8, 16):
+    if "data" in symbols.get_varies(offset) or element_bytes not in (4, 8, 16):
         return None
     moving = _PLACE if plane else frozenset("x")
     own = Polynomial(
         {name: times for name, times in offset.terms.items() if any(symbols.varies[one] & moving for one in name)}
     )
     found = []
-    for one in widths(width) if plane else (WARP,):
-        turns = _turns(symbols, own, element_bytes, conditions, one, width)
+    for one in list_warp_widths(width) if plane else (WARP,):
+        turns = _simulate_warp(symbols, own, element_bytes, conditions, one, width)
         if turns is None:
             return None
         found.append(turns)
-    return agreed(found)
+    return pick_agreed_turns(found)
 
 
-def _turns(
+def _simulate_warp(
     symbols: Symbols,
     offset: Polynomial,
     element_bytes: int,
@@ -63,23 +63,25 @@ def _turns(
     }
     if block is not None:
         place["blockDim.x"] = block
-    warp = Threads(place, symbols.parts, symbols.turns, frozenset(), _of_the_first_block)
-    worth = column(warp.worth(offset), WARP)
+    warp = Threads(place, symbols.parts, symbols.turns, frozenset(), _get_first_block_index)
+    worth = expand_threads(warp.evaluate(offset), WARP)
     if None in worth:
         return None
     goes: Truth = True
     for one in conditions:
         if one.tests is not None:
-            goes = both(goes, warp.holds(one.tests))
+            goes = apply_and(goes, warp.check(one.tests))
     words = [
         one * element_bytes // _WORD if one is not None and comes is not False else None
-        for one, comes in zip(worth, column(goes, WARP), strict=True)
+        for one, comes in zip(worth, expand_threads(goes, WARP), strict=True)
     ]
     at_once = _AT_ONCE // element_bytes
-    return max(_most(words[first : first + at_once], element_bytes // _WORD) for first in range(0, WARP, at_once))
+    return max(
+        _count_bank_words(words[first : first + at_once], element_bytes // _WORD) for first in range(0, WARP, at_once)
+    )
 
 
-def _most(words: Sequence[int | None], wide: int) -> int:
+def _count_bank_words(words: Sequence[int | None], wide: int) -> int:
     """Words of one bank."""
     banks: dict[int, set[int]] = {}
     for first in words:
@@ -88,11 +90,11 @@ def _most(words: Sequence[int | None], wide: int) -> int:
     return max(map(len, banks.values()), default=1)
 
 
-def _of_the_first_block(symbol: str) -> int | None:
+def _get_first_block_index(symbol: str) -> int | None:
     return 0 if symbol.startswith("blockIdx.") else None
 
 
-def turns_by_pitch(
+def estimate_pitched_turns(
     symbols: Symbols, offset: Polynomial, element_bytes: int, pitch: Collection[str], *, plane: bool
 ) -> int | None:
     """Return the turns for an array with rows whose size only the build knows, given the names in `pitch`.
@@ -101,13 +103,14 @@ def turns_by_pitch(
     conflict.
     """
     found = [
-        bank_turns(symbols, _sized(offset, pitch, size), element_bytes, plane=plane, width=size) for size in _TILES
+        count_bank_turns(symbols, _substitute_pitch(offset, pitch, size), element_bytes, plane=plane, width=size)
+        for size in _TILES
     ]
     least = min((one or 0) for one in found)
     return least if least >= _SURELY else None
 
 
-def _sized(offset: Polynomial, pitch: Collection[str], size: int) -> Polynomial:
+def _substitute_pitch(offset: Polynomial, pitch: Collection[str], size: int) -> Polynomial:
     found = ZERO
     for name, times in offset.terms.items():
         rest = tuple(one for one in name if one not in pitch)

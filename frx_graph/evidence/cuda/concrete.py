@@ -39,15 +39,15 @@ class Test:
 
 
 @record
-class Several:
+class TestGroup:
     """All (`&&`) or any (`||`) of them."""
 
     all: bool
-    tests: tuple[Test | Several, ...]
+    tests: tuple[Test | TestGroup, ...]
 
 
 @record
-class Made:
+class SymbolOperation:
     """The operation that a symbol stands for: `one sign other`, a quotient or an operation on bits."""
 
     sign: str
@@ -56,16 +56,16 @@ class Made:
 
 
 @record
-class Chosen:
+class SymbolChoice:
     """The choice that a symbol stands for: `one` if the tests hold, else `other`."""
 
-    tests: Test | Several
+    tests: Test | TestGroup
     one: Polynomial
     other: Polynomial
 
 
 @record
-class Turns:
+class LoopValues:
     """Values of a symbol that a loop changes: in its first turn, and in the next one. None if unknown."""
 
     first: Polynomial
@@ -78,8 +78,8 @@ class Threads:
     turn, all others being in their first; `given` tells what any other symbol is worth, None if that is not known."""
 
     place: Mapping[str, Worth]
-    made: Mapping[str, Made | Chosen]
-    turns: Mapping[str, Turns]
+    made: Mapping[str, SymbolOperation | SymbolChoice]
+    turns: Mapping[str, LoopValues]
     late: frozenset[str]
     given: Callable[[str], int | None]
     _known: dict[str, Worth] = field(init=False)
@@ -88,41 +88,45 @@ class Threads:
     def __post_init__(self) -> None:
         self._known = dict(self.place)
 
-    def worth(self, value: Polynomial) -> Worth:
+    def evaluate(self, value: Polynomial) -> Worth:
         """None where something in it is not known."""
         total: Worth = 0
         for name, times in value.terms.items():
             product: Worth = times
             for symbol in name:
-                product = _product(product, self._symbol(symbol))
-            total = _sum(total, product)
-        return _within(total)
+                product = _multiply(product, self._evaluate_symbol(symbol))
+            total = _add(total, product)
+        return _drop_overflow(total)
 
-    def holds(self, tests: Test | Several) -> Truth:
+    def check(self, tests: Test | TestGroup) -> Truth:
         """None where that is not known."""
         if isinstance(tests, Test):
-            return _each(_SIGNS[tests.sign], self.worth(tests.difference), 0)
-        found = self.holds(tests.tests[0])
+            return _map_threads(_SIGNS[tests.sign], self.evaluate(tests.difference), 0)
+        found = self.check(tests.tests[0])
         for one in tests.tests[1:]:
-            found = both(found, self.holds(one)) if tests.all else either(found, self.holds(one))
+            found = apply_and(found, self.check(one)) if tests.all else apply_or(found, self.check(one))
         return found
 
-    def _symbol(self, symbol: str) -> Worth:
+    def _evaluate_symbol(self, symbol: str) -> Worth:
         if symbol not in self._known:
             self._known[symbol] = None
             if self._depth < _DEEPEST:
                 self._depth += 1
-                self._known[symbol] = self._found(symbol)
+                self._known[symbol] = self._compute_symbol(symbol)
                 self._depth -= 1
         return self._known[symbol]
 
-    def _found(self, symbol: str) -> Worth:
+    def _compute_symbol(self, symbol: str) -> Worth:
         made = self.made.get(symbol)
-        if isinstance(made, Chosen):
-            return _chosen(self.holds(made.tests), self.worth(made.one), self.worth(made.other))
+        if isinstance(made, SymbolChoice):
+            return _select_threads(self.check(made.tests), self.evaluate(made.one), self.evaluate(made.other))
         if made is not None:
             operation = _OPERATIONS.get(made.sign)
-            return None if operation is None else _each(operation, self.worth(made.one), self.worth(made.other))
+            return (
+                None
+                if operation is None
+                else _map_threads(operation, self.evaluate(made.one), self.evaluate(made.other))
+            )
         if not symbol.startswith("loop:"):
             return self.given(symbol)
         loop = ":".join(symbol.split(":", 2)[:2])
@@ -131,32 +135,32 @@ class Threads:
         turns = self.turns.get(symbol)
         if turns is None:
             return None
-        first = self.worth(turns.first)
+        first = self.evaluate(turns.first)
         if loop not in self.late:
             return first
         if turns.next is None:
             return None
         before = Threads({**self.place, symbol: first}, self.made, self.turns, self.late - {loop}, self.given)
         before._depth = self._depth
-        return _each(lambda one, later: None if one is None else later, first, before.worth(turns.next))
+        return _map_threads(lambda one, later: None if one is None else later, first, before.evaluate(turns.next))
 
 
-def either(one: Truth, other: Truth) -> Truth:
+def apply_or(one: Truth, other: Truth) -> Truth:
     """`one || other`, of each thread."""
-    return _each(_or, one, other)
+    return _map_threads(_apply_or, one, other)
 
 
-def both(one: Truth, other: Truth) -> Truth:
+def apply_and(one: Truth, other: Truth) -> Truth:
     """`one && other`, of each thread."""
-    return _each(_and, one, other)
+    return _map_threads(_apply_and, one, other)
 
 
-def column(found: _A | tuple[_A, ...], count: int) -> Sequence[_A]:
+def expand_threads(found: _A | tuple[_A, ...], count: int) -> Sequence[_A]:
     """One entry for each of `count` threads."""
     return found if isinstance(found, tuple) else (found,) * count
 
 
-def _each(
+def _map_threads(
     operation: Callable[[_A, _A], _B], one: _A | tuple[_A, ...], other: _A | tuple[_A, ...]
 ) -> _B | tuple[_B, ...]:
     if isinstance(one, tuple):
@@ -164,80 +168,80 @@ def _each(
     return tuple(map(operation, repeat(one), other)) if isinstance(other, tuple) else operation(one, other)
 
 
-def _sum(one: Worth, other: Worth) -> Worth:
-    return _each(operator.add if _are_known(one, other) else _known_sum, one, other)
+def _add(one: Worth, other: Worth) -> Worth:
+    return _map_threads(operator.add if _is_known(one, other) else _add_known, one, other)
 
 
-def _product(one: Worth, other: Worth) -> Worth:
-    return _each(operator.mul if _are_known(one, other) else _known_product, one, other)
+def _multiply(one: Worth, other: Worth) -> Worth:
+    return _map_threads(operator.mul if _is_known(one, other) else _multiply_known, one, other)
 
 
-def _are_known(one: Worth, other: Worth) -> bool:
+def _is_known(one: Worth, other: Worth) -> bool:
     """Return True if nothing is None. Such sums and products take a third of the time."""
     return all(None not in worth if isinstance(worth, tuple) else worth is not None for worth in (one, other))
 
 
-def _known_sum(one: int | None, other: int | None) -> int | None:
+def _add_known(one: int | None, other: int | None) -> int | None:
     return None if one is None or other is None else one + other
 
 
-def _known_product(one: int | None, other: int | None) -> int | None:
+def _multiply_known(one: int | None, other: int | None) -> int | None:
     if one == 0 or other == 0:
         return 0
     return None if one is None or other is None else one * other
 
 
-def _chosen(holds: Truth, one: Worth, other: Worth) -> Worth:
+def _select_threads(holds: Truth, one: Worth, other: Worth) -> Worth:
     """`holds ? one : other`, of each thread."""
     count = next((len(part) for part in (holds, one, other) if isinstance(part, tuple)), None)
     if count is None:
         assert not isinstance(holds, tuple)
         return other if holds is False else one if holds or one == other else None
-    columns = column(holds, count), column(one, count), column(other, count)
+    columns = expand_threads(holds, count), expand_threads(one, count), expand_threads(other, count)
     return tuple(b if goes is False else a if goes or a == b else None for goes, a, b in zip(*columns, strict=True))
 
 
-def _and(one: bool | None, other: bool | None) -> bool | None:
+def _apply_and(one: bool | None, other: bool | None) -> bool | None:
     if one is False or other is False:
         return False
     return None if one is None or other is None else True
 
 
-def _or(one: bool | None, other: bool | None) -> bool | None:
+def _apply_or(one: bool | None, other: bool | None) -> bool | None:
     if one or other:
         return True
     return None if one is None or other is None else False
 
 
-def _within(worth: Worth) -> Worth:
+def _drop_overflow(worth: Worth) -> Worth:
     """Without what would overflow."""
     if isinstance(worth, tuple):
         return tuple([one if one is not None and -_MOST < one < _MOST else None for one in worth])
     return worth if worth is not None and -_MOST < worth < _MOST else None
 
 
-def _with_zero(compare: Callable[[int, int], bool]) -> Callable[[int | None, int | None], bool | None]:
+def _compare_known(compare: Callable[[int, int], bool]) -> Callable[[int | None, int | None], bool | None]:
     return lambda one, zero: None if one is None or zero is None else compare(one, zero)
 
 
-def _of_naturals(operation: Callable[[int, int], int | None]) -> Callable[[int | None, int | None], int | None]:
+def _lift_naturals(operation: Callable[[int, int], int | None]) -> Callable[[int | None, int | None], int | None]:
     """As C++ does, of numbers that are not negative."""
     return lambda one, other: None if one is None or other is None or one < 0 or other < 0 else operation(one, other)
 
 
 _OPERATIONS: Mapping[str, Callable[[int | None, int | None], int | None]] = {
-    "/": _of_naturals(lambda one, other: one // other if other else None),
-    "&": _of_naturals(operator.and_),
-    "|": _of_naturals(operator.or_),
-    "^": _of_naturals(operator.xor),
-    "<<": _of_naturals(lambda one, other: one << other if other < _LONGEST_SHIFT else None),
-    ">>": _of_naturals(lambda one, other: one >> other if other < _LONGEST_SHIFT else None),
+    "/": _lift_naturals(lambda one, other: one // other if other else None),
+    "&": _lift_naturals(operator.and_),
+    "|": _lift_naturals(operator.or_),
+    "^": _lift_naturals(operator.xor),
+    "<<": _lift_naturals(lambda one, other: one << other if other < _LONGEST_SHIFT else None),
+    ">>": _lift_naturals(lambda one, other: one >> other if other < _LONGEST_SHIFT else None),
 }
 _SIGNS: Mapping[str, Callable[[int | None, int | None], bool | None]] = {
-    "<": _with_zero(operator.lt),
-    ">": _with_zero(operator.gt),
-    "<=": _with_zero(operator.le),
-    ">=": _with_zero(operator.ge),
-    "==": _with_zero(operator.eq),
-    "!=": _with_zero(operator.ne),
+    "<": _compare_known(operator.lt),
+    ">": _compare_known(operator.gt),
+    "<=": _compare_known(operator.le),
+    ">=": _compare_known(operator.ge),
+    "==": _compare_known(operator.eq),
+    "!=": _compare_known(operator.ne),
 }

@@ -56,7 +56,7 @@ TYPE_BYTES: Mapping[str, int] = {
 
 
 @functools.lru_cache(maxsize=4096)
-def plain_type(text: str) -> str:
+def strip_qualifiers(text: str) -> str:
     """Without qualifiers and spaces that do not matter."""
     words = [word for word in text.replace("*", " * ").split() if word not in _QUALIFIERS]
     return " ".join(words)
@@ -67,39 +67,39 @@ _QUALIFIERS = frozenset(
 )
 
 
-def fold(text: str, names: Mapping[str, int]) -> int | None:
+def fold_constant(text: str, names: Mapping[str, int]) -> int | None:
     """The value of an expression of whole numbers and `names`, None for any other."""
     if text.isdecimal() and text.isascii() and len(text) < 19 and not text.startswith("0"):
         return int(text)
     if len(text) > _MOST_CHARACTERS:
         return None
-    tree = _parsed(text)
+    tree = _parse_expression(text)
     try:
-        return _value(tree, names) if tree is not None else None
+        return _evaluate_node(tree, names) if tree is not None else None
     except (ValueError, KeyError, ZeroDivisionError, RecursionError, OverflowError):
         return None
 
 
 @functools.lru_cache(maxsize=4096)
-def _parsed(text: str) -> ast.expr | None:
+def _parse_expression(text: str) -> ast.expr | None:
     """The same expression is met again and again: as a size in each launch, as a constant that depends on others."""
     plain = _COMMENT.sub(" ", _SUFFIX.sub(r"\1", text)) if not text.isidentifier() else text
     if _WHOLE.fullmatch(plain) is None or _NO_NUMBER.search(plain) is not None:
         return None
-    plain = _SIZEOF.sub(lambda found: f" {TYPE_BYTES.get(plain_type(found[1]), found[1])} ", plain)
+    plain = _SIZEOF.sub(lambda found: f" {TYPE_BYTES.get(strip_qualifiers(found[1]), found[1])} ", plain)
     try:
         return ast.parse(plain.replace("/", "//").strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
 
 
-def file_constants(text: str) -> dict[str, int]:
+def find_file_constants(text: str) -> dict[str, int]:
     """Names that stand for one number throughout the file. One that is defined twice, differently, is not among them:
     which of the two holds depends on the build."""
     raw: dict[str, set[str]] = {}
     for pattern, before_it in ((_DEFINE, _BLANK), (_CONSTANT, _BEFORE_CONSTANT)):
         for found in pattern.finditer(text):
-            if _begins_line(text, found, before_it):
+            if _is_at_line_start(text, found, before_it):
                 raw.setdefault(found[1], set()).add(_COMMENT.sub(" ", found[2]).strip())
     known: dict[str, int] = {}
     # A constant may be made of others, in any order; chains are short.
@@ -107,7 +107,7 @@ def file_constants(text: str) -> dict[str, int]:
         before = len(known)
         for name, values in raw.items():
             if len(values) == 1 and name not in known:
-                value = fold(next(iter(values)), known)
+                value = fold_constant(next(iter(values)), known)
                 if value is not None:
                     known[name] = value
         if len(known) == before:
@@ -115,30 +115,30 @@ def file_constants(text: str) -> dict[str, int]:
     return known
 
 
-def function_macros(text: str) -> frozenset[str]:
+def find_function_macros(text: str) -> frozenset[str]:
     """Names of the file's macros with arguments. What they do with these, a parser of the file as it is cannot see."""
-    return frozenset(found[1] for found in _MACRO.finditer(text) if _begins_line(text, found, _BLANK))
+    return frozenset(found[1] for found in _MACRO.finditer(text) if _is_at_line_start(text, found, _BLANK))
 
 
-def _begins_line(text: str, found: re.Match[str], before: re.Pattern[str]) -> bool:
+def _is_at_line_start(text: str, found: re.Match[str], before: re.Pattern[str]) -> bool:
     """True if nothing but `before` stands before it on its line."""
     at = found.start()
     line = text.rfind("\n", max(0, at - _MOST_CHARACTERS), at) + 1
     return (line > 0 or at <= _MOST_CHARACTERS) and before.fullmatch(text, line, at) is not None
 
 
-def _value(node: ast.expr, names: Mapping[str, int]) -> int:
+def _evaluate_node(node: ast.expr, names: Mapping[str, int]) -> int:
     if isinstance(node, ast.Constant) and type(node.value) is int:
         result = node.value
     elif isinstance(node, ast.Name):
         result = names[node.id]
     elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        result = -_value(node.operand, names)
+        result = -_evaluate_node(node.operand, names)
     elif isinstance(node, ast.BinOp):
-        right = _value(node.right, names)
+        right = _evaluate_node(node.right, names)
         if isinstance(node.op, (ast.LShift, ast.RShift)) and right > 64:
             raise ValueError("a shift of more than a word")
-        result = _OPERATORS[type(node.op)](_value(node.left, names), right)
+        result = _OPERATORS[type(node.op)](_evaluate_node(node.left, names), right)
     else:
         raise ValueError("no whole number")
     if abs(result) > _MOST:

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 from tree_sitter import Node
 
-from frx_graph.evidence.cuda.constants import TYPE_BYTES, plain_type
-from frx_graph.evidence.cuda.places import cast, place
+from frx_graph.evidence.cuda.constants import TYPE_BYTES, strip_qualifiers
+from frx_graph.evidence.cuda.places import cast_value, resolve_place
 from frx_graph.evidence.cuda.polynomial import ZERO
 from frx_graph.evidence.cuda.record import record
 from frx_graph.evidence.cuda.source import Array, Parameter, Space
-from frx_graph.evidence.cuda.state import State, evaluate, number_of
-from frx_graph.evidence.cuda.syntax import line_of, said
-from frx_graph.evidence.cuda.values import ANYTHING, UNIFORM, Base, Pointer, Value, unknown_pointer
+from frx_graph.evidence.cuda.state import State, convert_to_number, evaluate
+from frx_graph.evidence.cuda.syntax import get_line, get_text
+from frx_graph.evidence.cuda.values import ANYTHING, UNIFORM, Base, Pointer, Value, make_unknown_pointer
 
 _DEEPEST = 20
 
@@ -32,7 +32,7 @@ class Declarator:
     """`(*name)[size]`: a pointer to an array."""
 
 
-def declarator(text: bytes, node: Node | None) -> Declarator | None:
+def parse_declarator(text: bytes, node: Node | None) -> Declarator | None:
     """None for what declares no variable."""
     pointers, reference, restrict, rows = 0, False, False, False
     sizes: list[Node | None] = []
@@ -43,12 +43,12 @@ def declarator(text: bytes, node: Node | None) -> Declarator | None:
         kind = node.type
         if kind in ("identifier", "field_identifier"):
             # The outermost brackets are the last ones.
-            return Declarator(said(text, node), pointers, reference, tuple(reversed(sizes)), value, restrict, rows)
+            return Declarator(get_text(text, node), pointers, reference, tuple(reversed(sizes)), value, restrict, rows)
         if kind == "init_declarator":
             value = node.child_by_field_name("value")
         elif kind == "pointer_declarator":
             pointers += 1
-            restrict = restrict or any(said(text, child).startswith("__restrict") for child in node.children)
+            restrict = restrict or any(get_text(text, child).startswith("__restrict") for child in node.children)
             rows = rows or bool(sizes)
         elif kind == "reference_declarator":
             reference = True
@@ -65,18 +65,18 @@ def declarator(text: bytes, node: Node | None) -> Declarator | None:
     return None
 
 
-def element_type(text: bytes, node: Node) -> str:
+def read_element_type(text: bytes, node: Node) -> str:
     """The type that a declaration begins with, without qualifiers."""
-    words = [said(text, child) for child in node.children if child.type in _TYPES]
-    return plain_type(" ".join(words))
+    words = [get_text(text, child) for child in node.children if child.type in _TYPES]
+    return strip_qualifiers(" ".join(words))
 
 
-def parameter(text: bytes, node: Node, found: Declarator) -> Parameter:
+def make_parameter(text: bytes, node: Node, found: Declarator) -> Parameter:
     """A kernel's parameter, of which `found` is the declarator."""
-    qualifiers = [said(text, child) for child in node.children if child.type == "type_qualifier"]
+    qualifiers = [get_text(text, child) for child in node.children if child.type == "type_qualifier"]
     return Parameter(
         name=found.name,
-        type=element_type(text, node) + " *" * max(0, found.pointers - 1),
+        type=read_element_type(text, node) + " *" * max(0, found.pointers - 1),
         pointer=found.pointers > 0 or bool(found.sizes),
         const="const" in qualifiers,
         restrict=found.restrict,
@@ -109,30 +109,30 @@ def declare_group(state: State, node: Node) -> bool:
     if left.type != "binary_expression" or right.type != "assignment_expression" or left.children[1].type != "<":
         return False
     value = evaluate(state, right.child_by_field_name("right"))
-    state.names[said(state.text, right.child_by_field_name("left"))] = value
+    state.names[get_text(state.text, right.child_by_field_name("left"))] = value
     return True
 
 
 def declare(state: State, node: Node) -> None:
     """Bind the names of a declaration to values and pointers, and record its arrays."""
-    words = {said(state.text, child) if child.type in _SPECIFIERS else child.type for child in node.children}
+    words = {get_text(state.text, child) if child.type in _SPECIFIERS else child.type for child in node.children}
     shared = "__shared__" in words
-    element = element_type(state.text, node)
+    element = read_element_type(state.text, node)
     for child in node.children_by_field_name("declarator"):
-        found = declarator(state.text, child)
+        found = parse_declarator(state.text, child)
         if found is None:
             # A structured binding, or a variable made by a constructor's call.
-            _constructed(state, child, element)
+            _declare_constructed(state, child, element)
             continue
         if (found.sizes and not found.pointers) or shared:
             space = Space.SHARED if shared else Space.LOCAL
             full = f"{element} *" if found.pointers and not found.rows else element
-            _array(state, node, found.name, full, found.sizes, space, "extern" in words, "volatile" in words)
+            _declare_array(state, node, found.name, full, found.sizes, space, "extern" in words, "volatile" in words)
             if found.value is not None:
                 evaluate(state, found.value)
             continue
         state.places.discard(found.name)
-        at = place(state, found.value) if found.reference and found.value is not None else None
+        at = resolve_place(state, found.value) if found.reference and found.value is not None else None
         if isinstance(at, Pointer):
             state.names[found.name] = at
             if not at.inner:
@@ -144,23 +144,23 @@ def declare(state: State, node: Node) -> None:
         elif found.value is not None and len(found.value.named_children) == 1:
             value = evaluate(state, found.value.named_children[0])
         else:
-            value = state.symbols.fresh(found.name, ANYTHING)
+            value = state.symbols.create_symbol(found.name, ANYTHING)
         if found.pointers and element != "auto":
             full = element + " *" * (found.pointers - 1)
-            value = cast(state, f"{full} *", value) if isinstance(value, Pointer) else unknown_pointer(full)
+            value = cast_value(state, f"{full} *", value) if isinstance(value, Pointer) else make_unknown_pointer(full)
             if "volatile" in words and isinstance(value, Pointer):
                 value = replace(value, base=replace(value.base, volatile=True))
         state.names[found.name] = value
 
 
-def _constructed(state: State, node: Node, element: str) -> None:
+def _declare_constructed(state: State, node: Node, element: str) -> None:
     inner = node.child_by_field_name("declarator")
-    name = said(state.text, inner) if node.type == "function_declarator" else ""
+    name = get_text(state.text, inner) if node.type == "function_declarator" else ""
     if name:
-        state.names[name] = state.symbols.fresh(element, ANYTHING)
+        state.names[name] = state.symbols.create_symbol(element, ANYTHING)
 
 
-def _array(
+def _declare_array(
     state: State,
     node: Node,
     name: str,
@@ -170,20 +170,20 @@ def _array(
     dynamic: bool,
     volatile: bool,
 ) -> None:
-    values = [number_of(state, evaluate(state, size)) if size is not None else None for size in sizes]
+    values = [convert_to_number(state, evaluate(state, size)) if size is not None else None for size in sizes]
     counts = tuple(None if value is None else value.constant for value in values)
     size = TYPE_BYTES.get(element)
     for count in counts:
         size = None if size is None or count is None else size * count
     dynamic = dynamic and space is Space.SHARED
-    state.arrays.append(Array(name, line_of(node), element, counts, None if dynamic else size, dynamic, space))
+    state.arrays.append(Array(name, get_line(node), element, counts, None if dynamic else size, dynamic, space))
     base = Base(name, space, volatile)
     if not sizes and space is Space.SHARED:
         # A single variable: what is written to it is seen by all threads.
         state.names[name] = Pointer(base, ZERO, element)
         state.places.add(name)
         return
-    inner = tuple(value if value is not None else state.symbols.fresh("size", UNIFORM) for value in values[1:])
+    inner = tuple(value if value is not None else state.symbols.create_symbol("size", UNIFORM) for value in values[1:])
     if space is Space.SHARED:
-        state.pitches[name] = frozenset(one for size in inner for one in size.symbols() if one.isidentifier())
+        state.pitches[name] = frozenset(one for size in inner for one in size.iterate_symbols() if one.isidentifier())
     state.names[name] = Pointer(base, ZERO, element, inner)

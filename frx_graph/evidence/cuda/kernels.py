@@ -11,37 +11,45 @@ from tree_sitter import Node
 
 from frx_graph.evidence.cuda import call_expressions, operators, places
 from frx_graph.evidence.cuda.assignments import Changes
-from frx_graph.evidence.cuda.constants import fold
-from frx_graph.evidence.cuda.declarations import declarator, element_type, parameter
+from frx_graph.evidence.cuda.constants import fold_constant
+from frx_graph.evidence.cuda.declarations import make_parameter, parse_declarator, read_element_type
 from frx_graph.evidence.cuda.polynomial import ZERO
 from frx_graph.evidence.cuda.record import record
 from frx_graph.evidence.cuda.source import Kernel, Launch, LaunchBounds, Parameter, Space
 from frx_graph.evidence.cuda.state import Evaluator, Inlining, State
-from frx_graph.evidence.cuda.statements import inline, run
-from frx_graph.evidence.cuda.syntax import NO_CODE, Tree, around, function_declarator, line_of, nearest, said
+from frx_graph.evidence.cuda.statements import inline_function, run_statement
+from frx_graph.evidence.cuda.syntax import (
+    NO_CODE,
+    Tree,
+    find_enclosing_nodes,
+    find_function_declarator,
+    find_nearest,
+    get_line,
+    get_text,
+)
 from frx_graph.evidence.cuda.values import UNIFORM, Base, Pointer
 
 EVALUATORS: Mapping[str, Evaluator] = {
-    "identifier": operators.name,
-    "qualified_identifier": operators.qualified_name,
-    "number_literal": operators.literal,
-    "true": operators.truth,
-    "false": operators.truth,
-    "sizeof_expression": operators.size,
-    "binary_expression": operators.binary,
-    "unary_expression": operators.unary,
-    "parenthesized_expression": operators.parenthesized,
-    "cast_expression": operators.converted,
-    "comma_expression": operators.comma,
-    "conditional_expression": operators.choice,
-    "lambda_expression": operators.function,
-    "assignment_expression": operators.assignment,
-    "update_expression": operators.update,
-    "subscript_expression": places.subscript,
-    "field_expression": places.field,
-    "pointer_expression": places.dereference,
-    "call_expression": call_expressions.call,
-    "gnu_asm_expression": call_expressions.assembly,
+    "identifier": operators.evaluate_name,
+    "qualified_identifier": operators.evaluate_qualified_name,
+    "number_literal": operators.evaluate_literal,
+    "true": operators.evaluate_boolean,
+    "false": operators.evaluate_boolean,
+    "sizeof_expression": operators.evaluate_sizeof,
+    "binary_expression": operators.evaluate_binary,
+    "unary_expression": operators.evaluate_unary,
+    "parenthesized_expression": operators.evaluate_parenthesized,
+    "cast_expression": operators.evaluate_cast,
+    "comma_expression": operators.evaluate_comma,
+    "conditional_expression": operators.evaluate_conditional,
+    "lambda_expression": operators.evaluate_lambda,
+    "assignment_expression": operators.evaluate_assignment,
+    "update_expression": operators.evaluate_update,
+    "subscript_expression": places.evaluate_subscript,
+    "field_expression": places.evaluate_field,
+    "pointer_expression": places.evaluate_dereference,
+    "call_expression": call_expressions.evaluate_call,
+    "gnu_asm_expression": call_expressions.evaluate_assembly,
 }
 
 
@@ -60,15 +68,15 @@ class Definition:
     holders: Sequence[Node]
 
 
-def kernel_nodes(tree: Tree) -> tuple[list[Definition], list[str]]:
+def find_kernels(tree: Tree) -> tuple[list[Definition], list[str]]:
     """The definitions of kernels, and the names of those that could not be read as one. Declarations are neither."""
     found: dict[int, Definition] = {}
     unread = []
     places = list(_GLOBAL.finditer(tree.text))
-    for at, holders in zip(places, around(tree.root, (one.span() for one in places)), strict=True):
+    for at, holders in zip(places, find_enclosing_nodes(tree.root, (one.span() for one in places)), strict=True):
         if holders[0].type in NO_CODE:
             continue
-        definition = nearest(holders, "function_definition", "declaration", "field_declaration", "ERROR")
+        definition = find_nearest(holders, "function_definition", "declaration", "field_declaration", "ERROR")
         if definition is not None and definition.type == "function_definition":
             body = definition.child_by_field_name("body")
             if body is not None and at.start() < body.start_byte:
@@ -82,23 +90,23 @@ def kernel_nodes(tree: Tree) -> tuple[list[Definition], list[str]]:
     return list(found.values()), unread
 
 
-def device_functions(tree: Tree) -> dict[str, Node]:
+def find_device_functions(tree: Tree) -> dict[str, Node]:
     """The file's `__device__` functions with a body, by name; of two with one name neither, since which is called is
     the compiler's to tell."""
     found: dict[str, dict[int, Node]] = {}
     places = list(_DEVICE.finditer(tree.text))
-    for at, holders in zip(places, around(tree.root, (one.span() for one in places)), strict=True):
-        definition = nearest(holders, "function_definition", "comment", "declaration")
+    for at, holders in zip(places, find_enclosing_nodes(tree.root, (one.span() for one in places)), strict=True):
+        definition = find_nearest(holders, "function_definition", "comment", "declaration")
         if definition is None or definition.type != "function_definition":
             continue
         body = definition.child_by_field_name("body")
         if body is not None and at.start() < body.start_byte:
-            name = function_name(tree.text, definition)
+            name = get_function_name(tree.text, definition)
             found.setdefault(name, {})[definition.start_byte] = definition
     return {name: next(iter(nodes.values())) for name, nodes in found.items() if len(nodes) == 1}
 
 
-def file_arrays(tree: Tree) -> dict[str, Pointer]:
+def find_file_arrays(tree: Tree) -> dict[str, Pointer]:
     """Return the arrays that the file declares outside its functions: constant, device and dynamic shared memory."""
     found = {}
     waiting = [tree.root]
@@ -109,14 +117,14 @@ def file_arrays(tree: Tree) -> dict[str, Pointer]:
                 waiting.append(child)
             if child.type != "declaration":
                 continue
-            words = {said(tree.text, one) for one in child.children if one.type in _QUALIFIERS}
+            words = {get_text(tree.text, one) for one in child.children if one.type in _QUALIFIERS}
             words |= {one.type for one in child.children}
             space = next((space for word, space in _SPACES.items() if word in words), None)
             for one in child.children_by_field_name("declarator"):
-                declared = declarator(tree.text, one)
+                declared = parse_declarator(tree.text, one)
                 if space is not None and declared is not None and len(declared.sizes) == 1:
                     base = Base(declared.name, space, "volatile" in words)
-                    found[declared.name] = Pointer(base, ZERO, element_type(tree.text, child))
+                    found[declared.name] = Pointer(base, ZERO, read_element_type(tree.text, child))
     return found
 
 
@@ -139,32 +147,32 @@ def read_kernel(
     node = definition.node
     body = node.child_by_field_name("body")
     assert body is not None
-    template = _template(tree.text, definition)
-    made = instance(template, launches.get(function_name(tree.text, node), ()), constants)
+    template = _read_template(tree.text, definition)
+    made = infer_instance(template, launches.get(get_function_name(tree.text, node), ()), constants)
     if made.numbers:
         constants = {**constants, **made.numbers}
-    state = State(tree.text, constants, functions, macros, EVALUATORS, inline, body, searched, inlining)
+    state = State(tree.text, constants, functions, macros, EVALUATORS, inline_function, body, searched, inlining)
     state.names.update(arrays)
     state.plane = tree.text.find(b"threadIdx.y", node.start_byte, node.end_byte) >= 0
     state.width = made.width
     state.generic = frozenset(
         name for kind, _, name in (one.partition(" ") for one in template) if kind in ("typename", "class")
     )
-    parameters, rows = _parameters(tree.text, node)
+    parameters, rows = _read_parameters(tree.text, node)
     for one in parameters:
         if one.pointer and one.name not in rows:
             state.names[one.name] = Pointer(Base(one.name, Space.GLOBAL), ZERO, one.type)
         elif not one.pointer:
-            state.names[one.name] = state.symbols.same(one.name, UNIFORM)
+            state.names[one.name] = state.symbols.get_symbol(one.name, UNIFORM)
             state.symbols.given.add(one.name)
-    run(state, body)
+    run_statement(state, body)
     events = sorted(state.events, key=lambda event: event.step.order)
     return Kernel(
-        name=_full_name(tree.text, definition),
-        line=line_of(node),
+        name=_get_full_name(tree.text, definition),
+        line=get_line(node),
         template=template,
         parameters=tuple(parameters),
-        launch_bounds=_launch_bounds(tree, node, constants),
+        launch_bounds=_read_launch_bounds(tree, node, constants),
         arrays=tuple(state.arrays),
         events=tuple(events),
         read=frozenset(_WORD.findall(tree.text[body.start_byte : body.end_byte].decode("utf-8", "replace"))),
@@ -174,46 +182,46 @@ def read_kernel(
     )
 
 
-def _parameters(text: bytes, node: Node) -> tuple[list[Parameter], set[str]]:
+def _read_parameters(text: bytes, node: Node) -> tuple[list[Parameter], set[str]]:
     """All parameters, and the names of those whose elements are not simply one behind the other."""
-    inner = function_declarator(node)
+    inner = find_function_declarator(node)
     listed = inner.child_by_field_name("parameters") if inner is not None else None
     found, rows = [], set()
     for child in listed.named_children if listed is not None else ():
         if child.type in ("parameter_declaration", "optional_parameter_declaration"):
-            declared = declarator(text, child.child_by_field_name("declarator"))
+            declared = parse_declarator(text, child.child_by_field_name("declarator"))
             if declared is None:
                 continue
-            found.append(parameter(text, child, declared))
+            found.append(make_parameter(text, child, declared))
             if declared.rows or len(declared.sizes) > 1:
                 rows.add(declared.name)
     return found, rows
 
 
-def function_name(text: bytes, node: Node) -> str:
+def get_function_name(text: bytes, node: Node) -> str:
     """Return the name of a definition, without namespaces and arguments."""
-    inner = function_declarator(node)
-    return said(text, inner.child_by_field_name("declarator")) if inner is not None else said(text, node)[:40]
+    inner = find_function_declarator(node)
+    return get_text(text, inner.child_by_field_name("declarator")) if inner is not None else get_text(text, node)[:40]
 
 
-def _full_name(text: bytes, definition: Definition) -> str:
-    names = [function_name(text, definition.node)]
+def _get_full_name(text: bytes, definition: Definition) -> str:
+    names = [get_function_name(text, definition.node)]
     for outer in definition.holders:
         if outer.type in _HOLDERS:
-            name = said(text, outer.child_by_field_name("name"))
+            name = get_text(text, outer.child_by_field_name("name"))
             names += [name] if name else []
     return "::".join(reversed(names))
 
 
-def _template(text: bytes, definition: Definition) -> tuple[str, ...]:
+def _read_template(text: bytes, definition: Definition) -> tuple[str, ...]:
     outer = next(iter(definition.holders), None)
     if outer is None or outer.type != "template_declaration":
         return ()
     parameters = outer.child_by_field_name("parameters")
-    return tuple(said(text, child) for child in parameters.named_children) if parameters is not None else ()
+    return tuple(get_text(text, child) for child in parameters.named_children) if parameters is not None else ()
 
 
-def _launch_bounds(tree: Tree, node: Node, constants: Mapping[str, int]) -> LaunchBounds | None:
+def _read_launch_bounds(tree: Tree, node: Node, constants: Mapping[str, int]) -> LaunchBounds | None:
     body = node.child_by_field_name("body")
     end = body.start_byte if body is not None else node.end_byte
     # At the front of a definition it is outside the node, behind the previous one.
@@ -222,8 +230,8 @@ def _launch_bounds(tree: Tree, node: Node, constants: Mapping[str, int]) -> Laun
     for at in places[bisect.bisect_right(places, begin) :][:1]:
         text = tree.bounds[at]
         if at < end:
-            parts = split(text)
-            values = [fold(part, constants) for part in parts]
+            parts = split_arguments(text)
+            values = [fold_constant(part, constants) for part in parts]
             return LaunchBounds(text, values[0], values[1] if len(values) > 1 else None)
     return None
 
@@ -243,7 +251,7 @@ class Instance:
     width: int | None
 
 
-def instance(template: Sequence[str], launches: Sequence[Launch], constants: Mapping[str, int]) -> Instance:
+def infer_instance(template: Sequence[str], launches: Sequence[Launch], constants: Mapping[str, int]) -> Instance:
     """Return the template numbers and block width of a kernel that all these launches share.
 
     Defaults of the template count where a launch gives no argument.
@@ -253,9 +261,9 @@ def instance(template: Sequence[str], launches: Sequence[Launch], constants: Map
         parameter = _NUMBER.match(one)
         if parameter is None:
             continue
-        values = {_argument(launch, at, parameter[2], constants) for launch in launches}
+        values = {_read_template_argument(launch, at, parameter[2], constants) for launch in launches}
         if not launches:
-            values = {fold(parameter[2], constants) if parameter[2] else None}
+            values = {fold_constant(parameter[2], constants) if parameter[2] else None}
         value = values.pop() if len(values) == 1 else None
         if value is not None:
             numbers[parameter[1]] = value
@@ -263,14 +271,14 @@ def instance(template: Sequence[str], launches: Sequence[Launch], constants: Map
     return Instance(numbers, (found.pop() or None) if len(found) == 1 else None)
 
 
-def _argument(launch: Launch, at: int, otherwise: str | None, constants: Mapping[str, int]) -> int | None:
+def _read_template_argument(launch: Launch, at: int, otherwise: str | None, constants: Mapping[str, int]) -> int | None:
     listed = launch.kernel.partition("<")[2].rpartition(">")[0]
-    arguments = split(listed) if listed else []
+    arguments = split_arguments(listed) if listed else []
     text = arguments[at] if at < len(arguments) else otherwise
-    return fold(text, constants) if text else None
+    return fold_constant(text, constants) if text else None
 
 
-def split(text: str) -> list[str]:
+def split_arguments(text: str) -> list[str]:
     """The arguments in a list, of which each may have commas in parentheses."""
     parts, depth, start = [], 0, 0
     for at, character in enumerate(text):

@@ -9,9 +9,17 @@ from operator import itemgetter
 
 from tree_sitter import Node
 
-from frx_graph.evidence.cuda.constants import fold
+from frx_graph.evidence.cuda.constants import fold_constant
 from frx_graph.evidence.cuda.source import Extent, Launch
-from frx_graph.evidence.cuda.syntax import NO_CODE, Tree, around, line_of, nearest, on_one_line, said
+from frx_graph.evidence.cuda.syntax import (
+    NO_CODE,
+    Tree,
+    find_enclosing_nodes,
+    find_nearest,
+    get_line,
+    get_text,
+    join_lines,
+)
 
 _LAUNCH = re.compile(rb"<<<")
 _DIM3 = re.compile(r"^(?:dim3\s*)?[({](.*)[)}]$", re.DOTALL)
@@ -45,41 +53,41 @@ _MOST_BYTES = 1 << 16
 def read_launches(tree: Tree, constants: dict[str, int]) -> tuple[Launch, ...]:
     """All launches of a file, in its order; not those in comments and macros."""
     found: dict[int, Launch] = {}
-    known: dict[int, _Names] = {}
-    for holders in around(tree.root, (one.span() for one in _LAUNCH.finditer(tree.text))):
+    known: dict[int, _LaunchNames] = {}
+    for holders in find_enclosing_nodes(tree.root, (one.span() for one in _LAUNCH.finditer(tree.text))):
         if holders[0].type in NO_CODE:
             continue
-        syntax, call = nearest(holders, "kernel_call_syntax"), nearest(holders, "call_expression")
+        syntax, call = find_nearest(holders, "kernel_call_syntax"), find_nearest(holders, "call_expression")
         if syntax is None or call is None or syntax.start_byte in found:
             continue
-        function = nearest(holders[holders.index(call) :], "function_definition") or call
+        function = find_nearest(holders[holders.index(call) :], "function_definition") or call
         if function.start_byte not in known:
-            known[function.start_byte] = _Names(tree.text, function, constants)
-        found[syntax.start_byte] = _launch(tree.text, known[function.start_byte].before(call), call, syntax)
+            known[function.start_byte] = _LaunchNames(tree.text, function, constants)
+        found[syntax.start_byte] = _read_launch(tree.text, known[function.start_byte].move_to(call), call, syntax)
     return tuple(found.values())
 
 
-def _launch(text: bytes, known: _Names, call: Node, syntax: Node) -> Launch:
+def _read_launch(text: bytes, known: _LaunchNames, call: Node, syntax: Node) -> Launch:
     arguments = [child for child in syntax.named_children if child.type != "comment"]
-    said_of: list[str | None] = [_argument(text, one) for one in arguments[:4]]
+    said_of: list[str | None] = [_get_argument_text(text, one) for one in arguments[:4]]
     grid, block, shared, stream = said_of + [None] * (4 - len(said_of))
     return Launch(
-        kernel=said(text, call.child_by_field_name("function")),
-        line=line_of(call),
-        grid=known.extent(grid or ""),
-        block=known.extent(block or ""),
+        kernel=get_text(text, call.child_by_field_name("function")),
+        line=get_line(call),
+        grid=known.evaluate_extent(grid or ""),
+        block=known.evaluate_extent(block or ""),
         shared=shared,
-        shared_bytes=None if shared is None else known.number(shared),
+        shared_bytes=None if shared is None else known.evaluate_number(shared),
         stream=stream,
     )
 
 
-def _argument(text: bytes, node: Node) -> str:
+def _get_argument_text(text: bytes, node: Node) -> str:
     """As it is written; of launches within launches, which are no sizes, the beginning."""
-    return on_one_line(text[node.start_byte : min(node.end_byte, node.start_byte + _MOST_ARGUMENT)])
+    return join_lines(text[node.start_byte : min(node.end_byte, node.start_byte + _MOST_ARGUMENT)])
 
 
-class _Names:
+class _LaunchNames:
     """Values of the names in a launch: constants of the file, and variables that its function sets once."""
 
     def __init__(self, text: bytes, function: Node, constants: dict[str, int]) -> None:
@@ -90,59 +98,59 @@ class _Names:
         self._sets: dict[str, list[tuple[int, re.Match[str]]]] = {}
         self._values: dict[str, str | None] = {}
 
-    def before(self, call: Node) -> _Names:
+    def move_to(self, call: Node) -> _LaunchNames:
         """As they stand at a launch."""
         self._end = call.start_byte - self._start
         self._values.clear()
         return self
 
-    def number(self, text: str, follow: int = _FOLLOWED) -> int | None:
+    def evaluate_number(self, text: str, follow: int = _FOLLOWED) -> int | None:
         """Return the value of a text; None if unknown."""
-        value = fold(text, self._constants)
+        value = fold_constant(text, self._constants)
         if value is not None or follow == 0 or len(text) > 200:
             return value
         names = ChainMap[str, int]({}, self._constants)
         for name in set(_NAME.findall(text)):
-            said_once = self._set(name) if name not in self._constants else None
-            inner = self.number(said_once, follow - 1) if said_once is not None else None
+            said_once = self._get_set_text(name) if name not in self._constants else None
+            inner = self.evaluate_number(said_once, follow - 1) if said_once is not None else None
             if inner is not None:
                 names[name] = inner
-        return fold(text, names)
+        return fold_constant(text, names)
 
-    def extent(self, text: str) -> Extent:
+    def evaluate_extent(self, text: str) -> Extent:
         """A grid or a block."""
         full, follow = text, _FOLLOWED
         while follow and _NAME.fullmatch(full) and full not in self._constants:
-            value = self._set(full)
+            value = self._get_set_text(full)
             if value is None:
                 break
             full, follow = value, follow - 1
-        rounded = _rounds_up(self._spelled(full)[:_MOST_EXTENT])
+        rounded = _is_rounded_up(self._expand_names(full)[:_MOST_EXTENT])
         inside = _DIM3.match(full.strip())
         if inside is None:
-            count = self.number(full)
+            count = self.evaluate_number(full)
             return Extent(text, (None, None, None) if count is None else (count, 1, 1), rounded)
-        sizes = [self.number(part) for part in _arguments(inside[1])][:3]
+        sizes = [self.evaluate_number(part) for part in _split_arguments(inside[1])][:3]
         sizes += [1] * (3 - len(sizes))
         return Extent(text, (sizes[0], sizes[1], sizes[2]), rounded)
 
-    def _spelled(self, text: str) -> str:
+    def _expand_names(self, text: str) -> str:
         """The text, with names that are set once replaced by what they are set to."""
         if len(text) > 300:
             return text
-        return _NAME.sub(lambda found: self._set(found[0]) or found[0], text)
+        return _NAME.sub(lambda found: self._get_set_text(found[0]) or found[0], text)
 
-    def _set(self, name: str) -> str | None:
+    def _get_set_text(self, name: str) -> str | None:
         """Return the text that a variable is set to, if that happens once before the launch."""
         if name[0].isdigit():
             return None
         if name not in self._values:
-            self._values[name] = self._value(name)
+            self._values[name] = self._find_set_text(name)
         return self._values[name]
 
-    def _value(self, name: str) -> str | None:
+    def _find_set_text(self, name: str) -> str | None:
         if name not in self._sets:
-            self._sets[name] = self._found(name)
+            self._sets[name] = self._find_sets(name)
         sets = self._sets[name][: bisect.bisect_left(self._sets[name], self._end, key=itemgetter(0))]
         if len(sets) != 1 or sets[0][1][1] not in ("=", "(", "{"):
             return None
@@ -150,12 +158,12 @@ class _Names:
         rest = self._text[end : end + _MOST_VALUE]
         if sign == "=":
             # `int a = 1, b = 2;`
-            parts = _arguments(rest.partition(";")[0])
+            parts = _split_arguments(rest.partition(";")[0])
             return parts[0] if parts else None
-        inside = _balanced(rest)
+        inside = _take_balanced(rest)
         return None if inside is None else f"({inside})"
 
-    def _found(self, name: str) -> list[tuple[int, re.Match[str]]]:
+    def _find_sets(self, name: str) -> list[tuple[int, re.Match[str]]]:
         """Return the places at which the function sets or changes a name, and the text behind it there."""
         sets = []
         at = self._text.find(name)
@@ -166,23 +174,23 @@ class _Names:
             if (
                 found is not None
                 and not _WORD_ENDS.match(self._text, at - 1)
-                and (found[1] not in "({" or self._declares(at))
+                and (found[1] not in "({" or self._is_declaration(at))
             ):
                 sets.append((at, found))
             at = self._text.find(name, end)
         return sets
 
-    def _declares(self, at: int) -> bool:
+    def _is_declaration(self, at: int) -> bool:
         statement = self._text[max(0, at - _MOST_VALUE) : at]
         return _DECLARES.search(re.split(r"[;{}]", statement)[-1]) is not None
 
 
-def _rounds_up(text: str) -> bool:
+def _is_rounded_up(text: str) -> bool:
     plus_one = any(int(add) + 1 == int(by) for add, by in _ROUNDED_BY.findall(text))
     return plus_one or _ROUNDED.search(text) is not None
 
 
-def _balanced(text: str) -> str | None:
+def _take_balanced(text: str) -> str | None:
     """Return the text up to the bracket that closes one opened before."""
     depth = 1
     for found in _BRACKET.finditer(text):
@@ -192,7 +200,7 @@ def _balanced(text: str) -> str | None:
     return None
 
 
-def _arguments(text: str) -> list[str]:
+def _split_arguments(text: str) -> list[str]:
     parts, depth, start = [], 0, 0
     for found in _SEPARATOR.finditer(text):
         sign = found[0]

@@ -31,51 +31,51 @@ _PASSED = r"//[^\n]*+|/\*(?:[^*]++|\*(?!/))*+(?:\*/)?|\"(?:[^\"\\\n]++|\\.)*+\"|
 
 
 @dataclass(frozen=True, slots=True)
-class _Macro:
+class _ExpressionMacro:
     parameters: tuple[str, ...]
     body: str
 
 
-def without_macros(text: str) -> str:
+def expand_macros(text: str) -> str:
     """The file with those macros put in, as long as that does not make it much longer."""
-    macros = _expressions(text)
+    macros = _find_expression_macros(text)
     if not macros:
         return text
     names = "|".join(sorted(macros, key=len, reverse=True))
     uses = re.compile(rf"{_PASSED}|\b({names})[ \t]*+\(", re.MULTILINE)
     most = _MOST_GROWTH * len(text)
     for _ in range(_DEEPEST):
-        after = _put_in(text, macros, uses)
+        after = _expand_once(text, macros, uses)
         if after == text or len(after) > most:
             break
         text = after
     return text
 
 
-def _expressions(text: str) -> Mapping[str, _Macro]:
-    found: dict[str, set[_Macro]] = {}
+def _find_expression_macros(text: str) -> Mapping[str, _ExpressionMacro]:
+    found: dict[str, set[_ExpressionMacro]] = {}
     if "#" not in text:
         return {}
     for one in _DEFINITION.finditer(text):
         body = _COMMENT.sub(" ", " ".join(re.sub(r"\\\r?\n", " ", one[3]).split())).strip()
         parameters = tuple(name.strip() for name in one[2].split(",") if name.strip())
-        found.setdefault(one[1], set()).add(_Macro(parameters, body))
+        found.setdefault(one[1], set()).add(_ExpressionMacro(parameters, body))
     macros = {name: next(iter(ways)) for name, ways in found.items() if len(ways) == 1}
     return {name: macro for name, macro in macros.items() if _is_expression(macro)}
 
 
-def _is_expression(macro: _Macro) -> bool:
+def _is_expression(macro: _ExpressionMacro) -> bool:
     body = macro.body
     begins = _BEGINS.match(body) is not None or (not macro.parameters and "threadIdx" in body)
     return begins and len(body) <= _MOST_BODY and _NOT.search(body) is None
 
 
-def _put_in(text: str, macros: Mapping[str, _Macro], uses: re.Pattern[str]) -> str:
+def _expand_once(text: str, macros: Mapping[str, _ExpressionMacro], uses: re.Pattern[str]) -> str:
     pieces, done = [], 0
     for use in uses.finditer(text):
         if use[1] is None or use.start() < done:
             continue
-        found = _arguments(text, use.end())
+        found = _parse_arguments(text, use.end())
         macro = macros[use[1]]
         if found is None:
             continue
@@ -88,17 +88,17 @@ def _put_in(text: str, macros: Mapping[str, _Macro], uses: re.Pattern[str]) -> s
             name: value if _WORD.fullmatch(value) else f"({value})"
             for name, value in zip(macro.parameters, (" ".join(one.split()) for one in arguments), strict=True)
         }
-        body = _filled(macro.body, values)
+        body = _fill_parameters(macro.body, values)
         pieces += [text[done : use.start()], f"({body})", "\n" * text.count("\n", use.start(), end)]
         done = end
     return "".join([*pieces, text[done:]])
 
 
-def _filled(body: str, values: Mapping[str, str]) -> str:
+def _fill_parameters(body: str, values: Mapping[str, str]) -> str:
     return _WORD.sub(lambda word: values.get(word[0], word[0]), body)
 
 
-def _arguments(text: str, start: int) -> tuple[list[str], int] | None:
+def _parse_arguments(text: str, start: int) -> tuple[list[str], int] | None:
     """Return the arguments in the parentheses that open before `start`, and the place behind them."""
     parts: list[str] = []
     depth, begin = 0, start

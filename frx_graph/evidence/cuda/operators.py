@@ -6,14 +6,23 @@ import re
 
 from tree_sitter import Node
 
-from frx_graph.evidence.cuda.conditions import decide
-from frx_graph.evidence.cuda.constants import fold
-from frx_graph.evidence.cuda.places import assign, cast, place
-from frx_graph.evidence.cuda.polynomial import ZERO, Polynomial, number
+from frx_graph.evidence.cuda.conditions import read_condition
+from frx_graph.evidence.cuda.constants import fold_constant
+from frx_graph.evidence.cuda.places import cast_value, resolve_place, store_value
+from frx_graph.evidence.cuda.polynomial import ZERO, Polynomial, make_constant
 from frx_graph.evidence.cuda.source import Access, Product, Use
-from frx_graph.evidence.cuda.state import State, evaluate, number_of
-from frx_graph.evidence.cuda.syntax import said
-from frx_graph.evidence.cuda.values import ANYTHING, INDEX_OBJECTS, UNIFORM, WARP, Pointer, Value, arithmetic, scaled
+from frx_graph.evidence.cuda.state import State, convert_to_number, evaluate
+from frx_graph.evidence.cuda.syntax import get_text
+from frx_graph.evidence.cuda.values import (
+    ANYTHING,
+    INDEX_OBJECTS,
+    UNIFORM,
+    WARP,
+    Pointer,
+    Value,
+    apply_operator,
+    scale_index,
+)
 
 _WARP_SIZE = re.compile(r"warp_?size|threads_?per_?warp|warp_?threads", re.IGNORECASE)
 """What constants are called that another file defines."""
@@ -23,49 +32,49 @@ WAITING = "lambda:waiting"
 """What the symbol of a lambda begins with in which they may."""
 
 
-def name(state: State, node: Node) -> Value:
+def evaluate_name(state: State, node: Node) -> Value:
     """A variable, a constant, or what the file does not say."""
-    text = said(state.text, node)
+    text = get_text(state.text, node)
     value = state.names.get(text)
     if value is not None:
         if text in state.places and isinstance(value, Pointer):
-            return state.access(node, value, Use.READ)
+            return state.record_access(node, value, Use.READ)
         return value
     if text in state.constants:
-        return number(state.constants[text])
+        return make_constant(state.constants[text])
     if _WARP_SIZE.search(text) is not None:
-        return number(WARP)
+        return make_constant(WARP)
     # A template parameter, a macro, a variable of the file: the same for all threads, unless a macro hides an index.
-    return state.symbols.same(text, UNIFORM if text not in INDEX_OBJECTS else ANYTHING)
+    return state.symbols.get_symbol(text, UNIFORM if text not in INDEX_OBJECTS else ANYTHING)
 
 
-def qualified_name(state: State, node: Node) -> Value:
+def evaluate_qualified_name(state: State, node: Node) -> Value:
     """`N::a`."""
-    text = said(state.text, node)
+    text = get_text(state.text, node)
     folded = state.constants.get(text.rsplit("::", 1)[-1])
-    return number(folded) if folded is not None else state.symbols.same(text, UNIFORM)
+    return make_constant(folded) if folded is not None else state.symbols.get_symbol(text, UNIFORM)
 
 
-def size(state: State, node: Node) -> Value:
+def evaluate_sizeof(state: State, node: Node) -> Value:
     """`sizeof(float)`."""
-    text = said(state.text, node)
-    folded = fold(text, state.constants)
-    return number(folded) if folded is not None else state.symbols.same(text, UNIFORM)
+    text = get_text(state.text, node)
+    folded = fold_constant(text, state.constants)
+    return make_constant(folded) if folded is not None else state.symbols.get_symbol(text, UNIFORM)
 
 
-def literal(state: State, node: Node) -> Value:
+def evaluate_literal(state: State, node: Node) -> Value:
     """A number, which is a symbol unless it is a whole one."""
-    text = said(state.text, node)
-    value = fold(text, {})
-    return number(value) if value is not None else state.symbols.same(f"={text}", UNIFORM)
+    text = get_text(state.text, node)
+    value = fold_constant(text, {})
+    return make_constant(value) if value is not None else state.symbols.get_symbol(f"={text}", UNIFORM)
 
 
-def truth(_: State, node: Node) -> Value:
+def evaluate_boolean(_: State, node: Node) -> Value:
     """`true`, `false`."""
-    return number(int(node.type == "true"))
+    return make_constant(int(node.type == "true"))
 
 
-def binary(state: State, node: Node) -> Value:
+def evaluate_binary(state: State, node: Node) -> Value:
     """`a + b`."""
     parts = node.children
     if len(parts) == 3:
@@ -78,86 +87,88 @@ def binary(state: State, node: Node) -> Value:
         right = evaluate(state, node.child_by_field_name("right"))
     if sign in ("+", "-"):
         if isinstance(left, Pointer) and isinstance(right, Polynomial):
-            moved = scaled(right, left.inner)
-            return _moved(left, left.offset + moved if sign == "+" else left.offset - moved)
+            moved = scale_index(right, left.inner)
+            return _move_pointer(left, left.offset + moved if sign == "+" else left.offset - moved)
         if sign == "+" and isinstance(right, Pointer) and isinstance(left, Polynomial):
-            return _moved(right, right.offset + scaled(left, right.inner))
+            return _move_pointer(right, right.offset + scale_index(left, right.inner))
     if not isinstance(left, Polynomial) or not isinstance(right, Polynomial):
-        left, right = number_of(state, left), number_of(state, right)
-    return state.symbols.kept(arithmetic(state.symbols, sign, left, right))
+        left, right = convert_to_number(state, left), convert_to_number(state, right)
+    return state.symbols.limit_size(apply_operator(state.symbols, sign, left, right))
 
 
-def _moved(pointer: Pointer, offset: Polynomial) -> Pointer:
+def _move_pointer(pointer: Pointer, offset: Polynomial) -> Pointer:
     return Pointer(pointer.base, offset, pointer.element, pointer.inner)
 
 
-def unary(state: State, node: Node) -> Value:
+def evaluate_unary(state: State, node: Node) -> Value:
     """`-a`, `!a`, `~a`."""
-    inner = number_of(state, evaluate(state, node.child_by_field_name("argument")))
+    inner = convert_to_number(state, evaluate(state, node.child_by_field_name("argument")))
     sign = node.children[0].type
     if sign == "-":
         return ZERO - inner
-    return inner if sign == "+" else state.symbols.fresh("unary", state.symbols.of(inner))
+    return inner if sign == "+" else state.symbols.create_symbol("unary", state.symbols.get_varies(inner))
 
 
-def parenthesized(state: State, node: Node) -> Value:
+def evaluate_parenthesized(state: State, node: Node) -> Value:
     """`(a)`."""
     inner = node.named_children
     return evaluate(state, inner[-1] if inner else None)
 
 
-def converted(state: State, node: Node) -> Value:
+def evaluate_cast(state: State, node: Node) -> Value:
     """`(float*) a`."""
-    to = said(state.text, node.child_by_field_name("type"))
-    return cast(state, to, evaluate(state, node.child_by_field_name("value")))
+    to = get_text(state.text, node.child_by_field_name("type"))
+    return cast_value(state, to, evaluate(state, node.child_by_field_name("value")))
 
 
-def comma(state: State, node: Node) -> Value:
+def evaluate_comma(state: State, node: Node) -> Value:
     """`a, b`."""
     evaluate(state, node.child_by_field_name("left"))
     return evaluate(state, node.child_by_field_name("right"))
 
 
-def choice(state: State, node: Node) -> Value:
+def evaluate_conditional(state: State, node: Node) -> Value:
     """`a ? b : c`."""
     condition = node.child_by_field_name("condition")
     if condition is None:
-        return state.symbols.fresh("choice", ANYTHING)
-    decision = decide(state, condition)
+        return state.symbols.create_symbol("choice", ANYTHING)
+    decision = read_condition(state, condition)
     one = evaluate(state, node.child_by_field_name("consequence"))
     other = evaluate(state, node.child_by_field_name("alternative"))
-    return state.symbols.join(one, other, decision.varies, state.symbols.tried(decision.tests, decision.varies))
+    return state.symbols.join_values(
+        one, other, decision.varies, state.symbols.filter_tests(decision.tests, decision.varies)
+    )
 
 
-def function(state: State, node: Node) -> Value:
+def evaluate_lambda(state: State, node: Node) -> Value:
     """A lambda, which is not looked into, but for whether it may be a barrier."""
     waits = _WAITS.search(state.text, node.start_byte, node.end_byte) is not None
-    return state.symbols.fresh(WAITING if waits else "lambda", ANYTHING)
+    return state.symbols.create_symbol(WAITING if waits else "lambda", ANYTHING)
 
 
-def assignment(state: State, node: Node) -> Value:
+def evaluate_assignment(state: State, node: Node) -> Value:
     """`a = b`, `a += b`."""
     left, right = node.child_by_field_name("left"), node.child_by_field_name("right")
-    sign = said(state.text, node.child_by_field_name("operator")) or "="
+    sign = get_text(state.text, node.child_by_field_name("operator")) or "="
     if left is None or right is None:
-        return state.symbols.fresh("assigned", ANYTHING)
+        return state.symbols.create_symbol("assigned", ANYTHING)
     value = evaluate(state, right)
-    at = place(state, left)
+    at = resolve_place(state, left)
     if sign == "=":
         _note_product(state, node, at, value, sign)
-        assign(state, left, at, value)
+        store_value(state, left, at, value)
         return value
-    old = state.names.get(at, state.symbols.fresh("old", ANYTHING)) if isinstance(at, str) else None
+    old = state.names.get(at, state.symbols.create_symbol("old", ANYTHING)) if isinstance(at, str) else None
     if isinstance(at, Pointer):
-        old = state.access(left, at, Use.READ)
+        old = state.record_access(left, at, Use.READ)
     _note_product(state, node, at, value, sign)
     if isinstance(old, Pointer) and isinstance(value, Polynomial) and sign in ("+=", "-="):
-        moved = scaled(value, old.inner)
-        new: Value = _moved(old, old.offset + moved if sign == "+=" else old.offset - moved)
+        moved = scale_index(value, old.inner)
+        new: Value = _move_pointer(old, old.offset + moved if sign == "+=" else old.offset - moved)
     else:
-        known = number_of(state, old) if old is not None else state.symbols.fresh("old", ANYTHING)
-        new = state.symbols.kept(arithmetic(state.symbols, sign[:-1], known, number_of(state, value)))
-    assign(state, left, at, new)
+        known = convert_to_number(state, old) if old is not None else state.symbols.create_symbol("old", ANYTHING)
+        new = state.symbols.limit_size(apply_operator(state.symbols, sign[:-1], known, convert_to_number(state, value)))
+    store_value(state, left, at, new)
     return new
 
 
@@ -180,28 +191,28 @@ def _note_product(state: State, node: Node, at: Pointer | str | None, value: Val
     indices = [state.symbols.loaded[symbol] for symbol in products[0]]
     left, right = (state.events[index] if index < len(state.events) else None for index in indices)
     if isinstance(left, Access) and isinstance(right, Access) and left.base != right.base:
-        state.add(Product(state.step(node), left, right))
+        state.add_event(Product(state.make_step(node), left, right))
 
 
-def update(state: State, node: Node) -> Value:
+def evaluate_update(state: State, node: Node) -> Value:
     """`a++`, `--a`."""
     inner = node.child_by_field_name("argument")
     if inner is None:
-        return state.symbols.fresh("update", ANYTHING)
+        return state.symbols.create_symbol("update", ANYTHING)
     parts = node.children
-    by = number(1 if any(child.type == "++" for child in parts) else -1)
-    at = place(state, inner)
+    by = make_constant(1 if any(child.type == "++" for child in parts) else -1)
+    at = resolve_place(state, inner)
     if isinstance(at, str):
         old = state.names.get(at)
         if isinstance(old, Pointer):
-            new: Value = _moved(old, old.offset + scaled(by, old.inner))
+            new: Value = _move_pointer(old, old.offset + scale_index(by, old.inner))
         else:
-            known = old if isinstance(old, Polynomial) else state.symbols.fresh(at, ANYTHING)
-            old, new = known, state.symbols.kept(known + by)
+            known = old if isinstance(old, Polynomial) else state.symbols.create_symbol(at, ANYTHING)
+            old, new = known, state.symbols.limit_size(known + by)
         state.names[at] = new
         return new if parts[0] != inner else old
     if isinstance(at, Pointer):
-        value = state.access(inner, at, Use.READ)
-        state.access(inner, at, Use.WRITE)
+        value = state.record_access(inner, at, Use.READ)
+        state.record_access(inner, at, Use.WRITE)
         return value
-    return state.symbols.fresh("update", ANYTHING)
+    return state.symbols.create_symbol("update", ANYTHING)

@@ -7,15 +7,15 @@ from pathlib import Path
 
 from frx_graph.errors import EvidenceError
 from frx_graph.evidence.cuda.assignments import Changes
-from frx_graph.evidence.cuda.constants import file_constants, function_macros
-from frx_graph.evidence.cuda.kernels import device_functions, file_arrays, kernel_nodes, read_kernel
+from frx_graph.evidence.cuda.constants import find_file_constants, find_function_macros
+from frx_graph.evidence.cuda.kernels import find_device_functions, find_file_arrays, find_kernels, read_kernel
 from frx_graph.evidence.cuda.launches import read_launches
-from frx_graph.evidence.cuda.macros import without_macros
-from frx_graph.evidence.cuda.source import CudaSource, launches_by_name
+from frx_graph.evidence.cuda.macros import expand_macros
+from frx_graph.evidence.cuda.source import CudaSource, group_launches
 from frx_graph.evidence.cuda.state import Inlining
-from frx_graph.evidence.cuda.syntax import coverage, parse_tree
-from frx_graph.evidence.text_lines import whole_text
-from frx_graph.support.garbage_collection import uncollected
+from frx_graph.evidence.cuda.syntax import measure_coverage, parse_tree
+from frx_graph.evidence.text_lines import read_whole_text
+from frx_graph.support.garbage_collection import pause_gc
 
 EXPECTED = "CUDA source, with a __global__ function or a <<<launch>>>"
 _MARKS = ("__global__", "<<<")
@@ -41,7 +41,7 @@ _STRAY = re.compile(
 
 def read_cuda(path: Path) -> CudaSource:
     """Read the file at `path`. Raises `EvidenceError` if it has neither kernels nor launches."""
-    return parse_cuda(whole_text(path, EXPECTED, longest=MOST_CHARACTERS), str(path))
+    return parse_cuda(read_whole_text(path, EXPECTED, longest=MOST_CHARACTERS), str(path))
 
 
 def parse_cuda(text: str, source: str) -> CudaSource:
@@ -52,7 +52,7 @@ def parse_cuda(text: str, source: str) -> CudaSource:
     pathological = _find_pathological_input(text)
     if pathological is not None:
         raise EvidenceError(f"{source}: {pathological}, expected {EXPECTED}")
-    with uncollected():
+    with pause_gc():
         found = _read(text, source)
     if not found.kernels and not found.launches and not found.unread:
         raise nothing
@@ -73,17 +73,17 @@ def _find_pathological_input(text: str) -> str | None:
 
 
 def _read(text: str, source: str) -> CudaSource:
-    tree = parse_tree(without_macros(text).encode("utf-8", "replace"))
-    constants = file_constants(text)
-    nodes, unread = kernel_nodes(tree)
-    functions = device_functions(tree) if nodes else {}
-    arrays = file_arrays(tree) if nodes else {}
-    macros = function_macros(text)
+    tree = parse_tree(expand_macros(text).encode("utf-8", "replace"))
+    constants = find_file_constants(text)
+    nodes, unread = find_kernels(tree)
+    functions = find_device_functions(tree) if nodes else {}
+    arrays = find_file_arrays(tree) if nodes else {}
+    macros = find_function_macros(text)
     searched: dict[int, Changes] = {}
     inlining = Inlining()
     launches = read_launches(tree, constants)
-    by_name = launches_by_name(launches)
+    by_name = group_launches(launches)
     kernels = tuple(
         read_kernel(tree, node, constants, functions, arrays, macros, searched, inlining, by_name) for node in nodes
     )
-    return CudaSource(source, kernels, launches, tuple(unread), coverage(tree))
+    return CudaSource(source, kernels, launches, tuple(unread), measure_coverage(tree))

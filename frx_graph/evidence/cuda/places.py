@@ -6,11 +6,11 @@ from dataclasses import replace
 
 from tree_sitter import Node
 
-from frx_graph.evidence.cuda.constants import TYPE_BYTES, plain_type
-from frx_graph.evidence.cuda.polynomial import Polynomial, named, number
+from frx_graph.evidence.cuda.constants import TYPE_BYTES, strip_qualifiers
+from frx_graph.evidence.cuda.polynomial import Polynomial, make_constant, make_symbol
 from frx_graph.evidence.cuda.source import Space, Use
-from frx_graph.evidence.cuda.state import DEEPEST, State, evaluate, number_of
-from frx_graph.evidence.cuda.syntax import said
+from frx_graph.evidence.cuda.state import DEEPEST, State, convert_to_number, evaluate
+from frx_graph.evidence.cuda.syntax import get_text
 from frx_graph.evidence.cuda.values import (
     ANYTHING,
     BUILT_IN,
@@ -18,30 +18,30 @@ from frx_graph.evidence.cuda.values import (
     UNIFORM,
     Pointer,
     Value,
-    scaled,
-    unknown_pointer,
+    make_unknown_pointer,
+    scale_index,
 )
 
 
-def place(state: State, node: Node) -> Pointer | str | None:
+def resolve_place(state: State, node: Node) -> Pointer | str | None:
     """Return the place that an assignment writes to: an element, a name, or None if unknown."""
     if state.depth >= DEEPEST:
         return None
     state.depth += 1
-    found = _place(state, node)
+    found = _resolve_place(state, node)
     state.depth -= 1
     return found
 
 
-def _place(state: State, node: Node) -> Pointer | str | None:
+def _resolve_place(state: State, node: Node) -> Pointer | str | None:
     kind = node.type
     if kind == "identifier":
-        name = said(state.text, node)
-        return scalar(state, name) or name
+        name = get_text(state.text, node)
+        return find_scalar(state, name) or name
     if kind == "subscript_expression":
-        return _element(state, node)
+        return _resolve_element(state, node)
     if kind == "parenthesized_expression":
-        return place(state, node.named_children[0]) if node.named_children else None
+        return resolve_place(state, node.named_children[0]) if node.named_children else None
     if kind == "pointer_expression" and node.children[0].type == "*":
         found = evaluate(state, node.child_by_field_name("argument"))
         return found if isinstance(found, Pointer) else None
@@ -50,33 +50,33 @@ def _place(state: State, node: Node) -> Pointer | str | None:
         if inner is None or inner.type == "identifier":
             if inner is not None and node.children[1].type == "->":
                 found = evaluate(state, inner)
-                return found if isinstance(found, Pointer) else unknown_pointer("?")
+                return found if isinstance(found, Pointer) else make_unknown_pointer("?")
             # Of a structure only one part is known from here on.
-            name = said(state.text, inner)
-            state.names[name] = state.symbols.fresh(name, ANYTHING)
+            name = get_text(state.text, inner)
+            state.names[name] = state.symbols.create_symbol(name, ANYTHING)
             return None
-        found_place = place(state, inner)
+        found_place = resolve_place(state, inner)
         return found_place if isinstance(found_place, Pointer) else None
     if kind == "call_expression":
         # reinterpret_cast<float4&>(x[i]) and its kind.
         arguments = node.child_by_field_name("arguments")
-        function = said(state.text, node.child_by_field_name("function"))
+        function = get_text(state.text, node.child_by_field_name("function"))
         if arguments is not None and "cast" in function and arguments.named_children:
-            return place(state, arguments.named_children[0])
+            return resolve_place(state, arguments.named_children[0])
     return None
 
 
-def assign(state: State, node: Node, at: Pointer | str | None, value: Value) -> None:
+def store_value(state: State, node: Node, at: Pointer | str | None, value: Value) -> None:
     """Stores a value: in the environment, or in memory."""
     if isinstance(at, str):
         state.names[at] = value
     elif at is not None:
-        state.access(node, at, Use.WRITE)
+        state.record_access(node, at, Use.WRITE)
         if at.base.space is Space.LOCAL:
-            state.keep(at.base.name, value)
+            state.note_source(at.base.name, value)
 
 
-def scalar(state: State, name: str) -> Pointer | None:
+def find_scalar(state: State, name: str) -> Pointer | None:
     """The place that a name is one for."""
     if name not in state.places:
         return None
@@ -84,105 +84,113 @@ def scalar(state: State, name: str) -> Pointer | None:
     return found if isinstance(found, Pointer) else None
 
 
-def subscript(state: State, node: Node) -> Value:
+def evaluate_subscript(state: State, node: Node) -> Value:
     """`a[i]`."""
-    return load(state, node, _element(state, node))
+    return load_value(state, node, _resolve_element(state, node))
 
 
-def _element(state: State, node: Node) -> Pointer:
+def _resolve_element(state: State, node: Node) -> Pointer:
     """The place of `a[i]`, not read yet; a row of an array is a pointer with fewer dimensions."""
     base = evaluate(state, node.child_by_field_name("argument"))
     indices = node.child_by_field_name("indices")
-    index = number_of(state, evaluate(state, indices.named_child(0) if indices and indices.named_child_count else None))
+    index = convert_to_number(
+        state, evaluate(state, indices.named_child(0) if indices and indices.named_child_count else None)
+    )
     if not isinstance(base, Pointer):
-        base = unknown_pointer("?")
+        base = make_unknown_pointer("?")
     if base.inner:
-        index = scaled(index, base.inner)
+        index = scale_index(index, base.inner)
     offset = base.offset + index
     if not offset.fits:
-        offset = state.symbols.fresh("offset", state.symbols.of(offset))
+        offset = state.symbols.create_symbol("offset", state.symbols.get_varies(offset))
     return Pointer(base.base, offset, base.element, base.inner)
 
 
-def load(state: State, node: Node, at: Pointer) -> Value:
+def load_value(state: State, node: Node, at: Pointer) -> Value:
     """Return the value at a place; for a row of an array, a pointer to the row."""
     if at.inner:
         return replace(at, inner=at.inner[1:])
     if at.element.endswith("*"):
-        state.access(node, at, Use.READ)
-        return unknown_pointer(at.element[:-1].strip())
-    return state.access(node, at, Use.READ)
+        state.record_access(node, at, Use.READ)
+        return make_unknown_pointer(at.element[:-1].strip())
+    return state.record_access(node, at, Use.READ)
 
 
-def field(state: State, node: Node) -> Value:
+def evaluate_field(state: State, node: Node) -> Value:
     """`a.b` and `a->b`."""
-    text = said(state.text, node)
+    text = get_text(state.text, node)
     if text in BUILT_IN and text.partition(".")[0] not in state.names:
-        return named(text)
-    inner, name = node.child_by_field_name("argument"), said(state.text, node.child_by_field_name("field"))
-    owner = said(state.text, inner)
+        return make_symbol(text)
+    inner, name = node.child_by_field_name("argument"), get_text(state.text, node.child_by_field_name("field"))
+    owner = get_text(state.text, inner)
     if owner in INDEX_OBJECTS and owner not in state.names:
-        return state.symbols.same(f"{owner}.{name}", ANYTHING)
+        return state.symbols.get_symbol(f"{owner}.{name}", ANYTHING)
     arrow = node.children[1].type
     if inner is not None and inner.type == "identifier" and arrow == ".":
         value = state.names.get(owner)
         if isinstance(value, Polynomial):
-            part = state.symbols.made(f"({value}).{name}", state.symbols.of(value))
+            part = state.symbols.get_derived_symbol(f"({value}).{name}", state.symbols.get_varies(value))
             if owner in state.symbols.given:
-                state.symbols.given.update(part.symbols())
+                state.symbols.given.update(part.iterate_symbols())
             return part
-        return state.symbols.same(f"{owner}.{name}", UNIFORM if value is None else ANYTHING)
+        return state.symbols.get_symbol(f"{owner}.{name}", UNIFORM if value is None else ANYTHING)
     if arrow == "->":
         found = evaluate(state, inner)
         if isinstance(found, Pointer):
-            return state.access(node, found, Use.READ)
-        return state.access(node, unknown_pointer("?"), Use.READ)
+            return state.record_access(node, found, Use.READ)
+        return state.record_access(node, make_unknown_pointer("?"), Use.READ)
     if inner is not None and owner.endswith((".thread_index()", ".group_index()")):
-        return state.symbols.same(f"{'threadIdx' if owner.endswith('thread_index()') else 'blockIdx'}.{name}", ANYTHING)
+        return state.symbols.get_symbol(
+            f"{'threadIdx' if owner.endswith('thread_index()') else 'blockIdx'}.{name}", ANYTHING
+        )
     if inner is not None:
-        at = place(state, inner)
+        at = resolve_place(state, inner)
         if isinstance(at, Pointer):
-            return state.access(node, at, Use.READ)
+            return state.record_access(node, at, Use.READ)
         value = state.names.get(at) if isinstance(at, str) else None
-        return state.symbols.fresh(name, ANYTHING if value is None else state.symbols.of(value))
-    return state.symbols.fresh(name, ANYTHING)
+        return state.symbols.create_symbol(name, ANYTHING if value is None else state.symbols.get_varies(value))
+    return state.symbols.create_symbol(name, ANYTHING)
 
 
-def dereference(state: State, node: Node) -> Value:
+def evaluate_dereference(state: State, node: Node) -> Value:
     """`*p` and `&a`."""
     inner = node.child_by_field_name("argument")
     if node.children[0].type == "*":
         found = evaluate(state, inner)
-        return load(state, node, found) if isinstance(found, Pointer) else state.symbols.fresh("at", ANYTHING)
+        return (
+            load_value(state, node, found)
+            if isinstance(found, Pointer)
+            else state.symbols.create_symbol("at", ANYTHING)
+        )
     if inner is None:
-        return state.symbols.fresh("address", ANYTHING)
-    at = place(state, inner)
+        return state.symbols.create_symbol("address", ANYTHING)
+    at = resolve_place(state, inner)
     if isinstance(at, Pointer):
         return at
     if isinstance(at, str) and isinstance(state.names.get(at), Polynomial):
         # A function that gets the address may change it.
-        state.names[at] = state.symbols.fresh(at, ANYTHING)
-    return unknown_pointer("?")
+        state.names[at] = state.symbols.create_symbol(at, ANYTHING)
+    return make_unknown_pointer("?")
 
 
-def cast(state: State, type_text: str, value: Value) -> Value:
+def cast_value(state: State, type_text: str, value: Value) -> Value:
     """A value as another type. Pointers keep where they point to, counted in the new element."""
     if not isinstance(value, Pointer):
         return value
-    plain = plain_type(type_text)
+    plain = strip_qualifiers(type_text)
     if not plain.endswith(("*", "&")):
         return value
     element = plain[:-1].strip()
     if value.offset.terms and element != value.element:
         old, new = TYPE_BYTES.get(value.element), TYPE_BYTES.get(element)
         if old is None or new is None:
-            fixed = not any("#" in one or one.startswith("loop:") for one in value.offset.symbols())
-            if fixed and not state.symbols.of(value):
+            fixed = not any("#" in one or one.startswith("loop:") for one in value.offset.iterate_symbols())
+            if fixed and not state.symbols.get_varies(value):
                 # Where an array begins in memory that several share.
-                offset = state.symbols.made(f"({value.offset})as({element})", UNIFORM)
+                offset = state.symbols.get_derived_symbol(f"({value.offset})as({element})", UNIFORM)
             else:
-                offset = state.symbols.fresh("cast", ANYTHING if state.symbols.of(value) else UNIFORM)
+                offset = state.symbols.create_symbol("cast", ANYTHING if state.symbols.get_varies(value) else UNIFORM)
         else:
-            offset = state.symbols.quotient(value.offset * number(old), number(new))
+            offset = state.symbols.divide(value.offset * make_constant(old), make_constant(new))
         return Pointer(value.base, offset, element)
     return Pointer(value.base, value.offset, element)

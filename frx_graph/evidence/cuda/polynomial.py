@@ -26,17 +26,17 @@ class Polynomial:
     terms: Mapping[Monomial, int]
 
     def __add__(self, other: Polynomial) -> Polynomial:
-        return self._sum(other, 1)
+        return self._add_signed(other, 1)
 
     def __sub__(self, other: Polynomial) -> Polynomial:
-        return self._sum(other, -1)
+        return self._add_signed(other, -1)
 
     def __mul__(self, other: Polynomial) -> Polynomial:
         """The product, of as many terms as both together have; see `fits`."""
         if len(other.terms) == 1:
-            return self._times(*next(iter(other.terms.items())))
+            return self._multiply_term(*next(iter(other.terms.items())))
         if len(self.terms) == 1:
-            return other._times(*next(iter(self.terms.items())))
+            return other._multiply_term(*next(iter(self.terms.items())))
         terms: dict[Monomial, int] = {}
         for left, by in self.terms.items():
             for right, times in other.terms.items():
@@ -44,13 +44,13 @@ class Polynomial:
                 terms[name] = terms.get(name, 0) + by * times
         return Polynomial({name: value for name, value in terms.items() if value})
 
-    def _times(self, name: Monomial, by: int) -> Polynomial:
+    def _multiply_term(self, name: Monomial, by: int) -> Polynomial:
         """The product with one term."""
         if not name:
             return self if by == 1 else Polynomial({own: by * value for own, value in self.terms.items()})
         return Polynomial({tuple(sorted(own + name)): by * value for own, value in self.terms.items()})
 
-    def _sum(self, other: Polynomial, sign: int) -> Polynomial:
+    def _add_signed(self, other: Polynomial, sign: int) -> Polynomial:
         if not other.terms:
             return self
         if not self.terms and sign == 1:
@@ -81,12 +81,12 @@ class Polynomial:
                 return False
         return True
 
-    def symbols(self) -> Iterator[str]:
+    def iterate_symbols(self) -> Iterator[str]:
         """Every name in it, some more than once."""
         for name in self.terms:
             yield from name
 
-    def slope(self, symbol: str) -> Polynomial | None:
+    def compute_slope(self, symbol: str) -> Polynomial | None:
         """Return the growth per step of `symbol`; None if that depends on `symbol` itself."""
         terms: dict[Monomial, int] = {}
         for name, value in self.terms.items():
@@ -112,12 +112,12 @@ ZERO = Polynomial({})
 
 
 @functools.lru_cache(maxsize=4096)
-def number(value: int) -> Polynomial:
+def make_constant(value: int) -> Polynomial:
     """A constant."""
     return Polynomial({(): value} if value else {})
 
 
 @functools.lru_cache(maxsize=4096)
-def named(symbol: str) -> Polynomial:
+def make_symbol(symbol: str) -> Polynomial:
     """A symbol, once."""
     return Polynomial({(symbol,): 1})

@@ -6,7 +6,7 @@ import enum
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from frx_graph.evidence.cuda.concrete import Chosen, Made, Several, Test, Turns
+from frx_graph.evidence.cuda.concrete import LoopValues, SymbolChoice, SymbolOperation, Test, TestGroup
 from frx_graph.evidence.cuda.polynomial import Polynomial
 from frx_graph.evidence.cuda.record import record
 
@@ -90,7 +90,7 @@ class Condition:
     """It holds for all threads of a block that is so wide in x; None where that is not known."""
     varies: frozenset[str]
     """What it depends on: x, y, z, block, lane, data."""
-    tests: Test | Several | None = field(default=None, repr=False, compare=False)
+    tests: Test | TestGroup | None = field(default=None, repr=False, compare=False)
     """It as it was read, to ask it of one thread."""
 
 
@@ -248,9 +248,9 @@ class Kernel:
     read: frozenset[str]
     complete: bool
     """False where the parser met something in it that it does not know."""
-    made: Mapping[str, Made | Chosen] = field(default_factory=dict, repr=False, compare=False)
+    made: Mapping[str, SymbolOperation | SymbolChoice] = field(default_factory=dict, repr=False, compare=False)
     """What symbols of its numbers are short for."""
-    turns: Mapping[str, Turns] = field(default_factory=dict, repr=False, compare=False)
+    turns: Mapping[str, LoopValues] = field(default_factory=dict, repr=False, compare=False)
     """What symbols are worth that a loop changes."""
 
     accesses: tuple[Access, ...] = field(init=False, repr=False, compare=False)
@@ -303,7 +303,7 @@ class Launch:
         return self.kernel.split("<", 1)[0].rsplit("::", 1)[-1].strip()
 
 
-def launches_by_name(launches: Iterable[Launch]) -> Mapping[str, tuple[Launch, ...]]:
+def group_launches(launches: Iterable[Launch]) -> Mapping[str, tuple[Launch, ...]]:
     """By the name of the kernel that they launch."""
     found: dict[str, list[Launch]] = {}
     for launch in launches:
@@ -336,4 +336,4 @@ class CudaSource:
     launches_by_name: Mapping[str, tuple[Launch, ...]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "launches_by_name", launches_by_name(self.launches))
+        object.__setattr__(self, "launches_by_name", group_launches(self.launches))

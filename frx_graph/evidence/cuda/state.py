@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from tree_sitter import Node
 
 from frx_graph.evidence.cuda.assignments import Change, Changes
-from frx_graph.evidence.cuda.banks import turns_by_pitch, turns_thread_by_thread
+from frx_graph.evidence.cuda.banks import estimate_pitched_turns, simulate_bank_turns
 from frx_graph.evidence.cuda.constants import TYPE_BYTES
 from frx_graph.evidence.cuda.polynomial import Polynomial
 from frx_graph.evidence.cuda.source import Access, Array, Condition, Event, Space, Step, Stride, StrideKind, Use
-from frx_graph.evidence.cuda.syntax import line_of, said
-from frx_graph.evidence.cuda.values import ANYTHING, UNIFORM, Pointer, Symbols, Value, bank_turns
+from frx_graph.evidence.cuda.syntax import get_line, get_text
+from frx_graph.evidence.cuda.values import ANYTHING, UNIFORM, Pointer, Symbols, Value, count_bank_turns
 
 DEEPEST = 60
 """Expressions and statements within each other; real kernels nest a tenth as deep. Below that nothing is known."""
@@ -84,54 +84,54 @@ class State:
     depth: int = 0
     made: int = 0
 
-    def step(self, node: Node) -> Step:
+    def make_step(self, node: Node) -> Step:
         """Return the place of the next event."""
         through = self.through[-1] if self.through else None
-        return Step(len(self.events), line_of(node), self.conditions, self.loops, self.arms, through)
+        return Step(len(self.events), get_line(node), self.conditions, self.loops, self.arms, through)
 
-    def add(self, event: Event) -> None:
+    def add_event(self, event: Event) -> None:
         """Keeps an event, as long as there are not too many."""
         if len(self.events) < MOST_EVENTS:
             self.events.append(event)
         else:
             self.complete = False
 
-    def require(self, condition: Condition) -> None:
+    def require_condition(self, condition: Condition) -> None:
         """From here on it holds."""
         if len(self.conditions) < MOST_CONDITIONS:
             self.conditions += (condition,)
         else:
             self.complete = False
 
-    def changes(self, loop: Node) -> Mapping[str, list[Change]]:
+    def find_loop_changes(self, loop: Node) -> Mapping[str, list[Change]]:
         """Return the changes in a loop of this function, by name."""
         start = self.body.start_byte
         if start not in self.searched:
             self.searched[start] = Changes(self.text, self.body)
-        return self.searched[start].of(loop)
+        return self.searched[start].find_in_loop(loop)
 
-    def number(self) -> int:
+    def take_number(self) -> int:
         """One that no branch and no loop has yet."""
         self.made += 1
         return self.made
 
-    def access(self, node: Node, at: Pointer, use: Use) -> Polynomial:
+    def record_access(self, node: Node, at: Pointer, use: Use) -> Polynomial:
         """One element is used: what it holds is a symbol that nothing is known of, except what it was loaded from."""
         base = at.base
         if base.space is Space.LOCAL:
-            value = self.symbols.fresh(base.name, ANYTHING)
+            value = self.symbols.create_symbol(base.name, ANYTHING)
             if base.name in self.kept:
                 ((symbol,),) = value.terms
                 self.symbols.loaded[symbol] = self.kept[base.name]
             return value
-        varies, stride = self.symbols.across_warp(at.offset)
+        varies, stride = self.symbols.describe_offset(at.offset)
         size = TYPE_BYTES.get(at.element)
-        turns = self._bank_turns(at, size) if base.space is Space.SHARED else None
+        turns = self._estimate_bank_turns(at, size) if base.space is Space.SHARED else None
         if base.space is Space.UNKNOWN:
             stride = _NOT_KNOWN
-        step, text = self.step(node), said(self.text, node)[:_TEXT]
+        step, text = self.make_step(node), get_text(self.text, node)[:_TEXT]
         # By position: one in three events is an access, and names take as long again.
-        self.add(
+        self.add_event(
             Access(
                 step,
                 base.name,
@@ -147,35 +147,35 @@ class State:
                 base.volatile,
             )
         )
-        value = self.symbols.fresh(base.name, varies | _LOADED)
+        value = self.symbols.create_symbol(base.name, varies | _LOADED)
         if use is Use.READ:
             ((symbol,),) = value.terms
             self.symbols.loaded[symbol] = step.order
         return value
 
-    def _bank_turns(self, at: Pointer, size: int | None) -> int | None:
+    def _estimate_bank_turns(self, at: Pointer, size: int | None) -> int | None:
         """Return the turns of an access; for an unknown element type, the fewest over the sizes that it may have."""
         sizes: tuple[int | None, ...] = (size,)
         if size is None and at.element.isidentifier():
             sizes = (4, 8) if at.element in self.generic else (2, 4, 8, 16)
-        turns = [self._turns(at, one) for one in sizes]
+        turns = [self._count_turns(at, one) for one in sizes]
         known = [one for one in turns if one is not None]
         return min(known) if len(known) == len(turns) else None
 
-    def _turns(self, at: Pointer, size: int | None) -> int | None:
+    def _count_turns(self, at: Pointer, size: int | None) -> int | None:
         plane, width = self.plane, self.width
-        turns = bank_turns(self.symbols, at.offset, size, plane=plane, width=width)
+        turns = count_bank_turns(self.symbols, at.offset, size, plane=plane, width=width)
         if turns is not None or size is None:
             return turns
         pitch = self.pitches.get(at.base.name, frozenset())
         if any(pitch.intersection(name) for name in at.offset.terms):
-            return turns_by_pitch(self.symbols, at.offset, size, pitch, plane=plane)
-        return turns_thread_by_thread(self.symbols, at.offset, size, self.conditions, plane=plane, width=width)
+            return estimate_pitched_turns(self.symbols, at.offset, size, pitch, plane=plane)
+        return simulate_bank_turns(self.symbols, at.offset, size, self.conditions, plane=plane, width=width)
 
-    def keep(self, array: str, value: Value) -> None:
+    def note_source(self, array: str, value: Value) -> None:
         """Notes from which read the elements of a local array come."""
         if isinstance(value, Polynomial) and len(value.terms) == 1:
-            for symbol in value.symbols():
+            for symbol in value.iterate_symbols():
                 if symbol in self.symbols.loaded:
                     self.kept[array] = self.symbols.loaded[symbol]
 
@@ -183,24 +183,24 @@ class State:
 def evaluate(state: State, node: Node | None) -> Value:
     """The value; what nothing is known of is a new symbol that may vary with anything."""
     if node is None:
-        return state.symbols.fresh("none", ANYTHING)
+        return state.symbols.create_symbol("none", ANYTHING)
     if state.depth >= DEEPEST:
-        return state.symbols.fresh("deep", ANYTHING)
+        return state.symbols.create_symbol("deep", ANYTHING)
     state.depth += 1
     kind = node.type
     evaluator = state.evaluators.get(kind)
-    value = evaluator(state, node) if evaluator is not None else _of_parts(state, node, kind)
+    value = evaluator(state, node) if evaluator is not None else _evaluate_parts(state, node, kind)
     state.depth -= 1
     return value
 
 
-def number_of(state: State, value: Value) -> Polynomial:
+def convert_to_number(state: State, value: Value) -> Polynomial:
     """The value as a number; of a pointer or a group one that nothing is known of."""
-    return value if isinstance(value, Polynomial) else state.symbols.fresh("address", ANYTHING)
+    return value if isinstance(value, Polynomial) else state.symbols.create_symbol("address", ANYTHING)
 
 
-def _of_parts(state: State, node: Node, kind: str) -> Value:
+def _evaluate_parts(state: State, node: Node, kind: str) -> Value:
     varies = UNIFORM
     for child in node.named_children:
-        varies |= state.symbols.of(evaluate(state, child))
-    return state.symbols.fresh(kind, varies)
+        varies |= state.symbols.get_varies(evaluate(state, child))
+    return state.symbols.create_symbol(kind, varies)

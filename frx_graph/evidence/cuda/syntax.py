@@ -42,11 +42,11 @@ class Tree:
 
 def parse_tree(content: bytes) -> Tree:
     """The tree of a file; errors in it are nodes."""
-    text, bounds = _without_attributes(content)
-    return Tree(text, Parser(cuda_language()).parse(text).root_node, bounds)
+    text, bounds = _clear_attributes(content)
+    return Tree(text, Parser(load_cuda_language()).parse(text).root_node, bounds)
 
 
-def coverage(tree: Tree) -> Coverage:
+def measure_coverage(tree: Tree) -> Coverage:
     """Count the bytes in nodes that the grammar does not know; a missing token counts as one."""
     unparsed = 0
     waiting = [tree.root] if tree.root.has_error else []
@@ -70,7 +70,7 @@ def walk(node: Node) -> Iterator[Node]:
         waiting.extend(reversed(current.children))
 
 
-def around(root: Node, ranges: Iterable[tuple[int, int]]) -> Iterator[list[Node]]:
+def find_enclosing_nodes(root: Node, ranges: Iterable[tuple[int, int]]) -> Iterator[list[Node]]:
     """Yield, for each range of bytes in the file's order, the smallest node that holds it and that node's ancestors.
 
     The children of a node are visited once. Looking each range up by itself would visit those of the root for every
@@ -96,12 +96,12 @@ def around(root: Node, ranges: Iterable[tuple[int, int]]) -> Iterator[list[Node]
         yield path[: -_MOST_AROUND - 1 : -1]
 
 
-def nearest(nodes: Iterable[Node], *types: str) -> Node | None:
+def find_nearest(nodes: Iterable[Node], *types: str) -> Node | None:
     """The first of one of `types`."""
     return next((node for node in nodes if node.type in types), None)
 
 
-def function_declarator(definition: Node) -> Node | None:
+def find_function_declarator(definition: Node) -> Node | None:
     """Return the node with a function's name and parameters."""
     node = definition.child_by_field_name("declarator")
     while node is not None and node.type != "function_declarator":
@@ -109,40 +109,40 @@ def function_declarator(definition: Node) -> Node | None:
     return node
 
 
-def said(text: bytes, node: Node | None) -> str:
+def get_text(text: bytes, node: Node | None) -> str:
     """Return the text of a node, on one line."""
     if node is None:
         return ""
     # `node.text` takes three times as long.
-    return on_one_line(text[node.start_byte : node.end_byte])
+    return join_lines(text[node.start_byte : node.end_byte])
 
 
-def on_one_line(text: bytes) -> str:
+def join_lines(text: bytes) -> str:
     """A piece of a file, with each run of blanks as one."""
     found = text.decode("utf-8", "replace")
     # Most are a name.
     return found if found.isidentifier() else " ".join(found.split())
 
 
-def line_of(node: Node) -> int:
+def get_line(node: Node) -> int:
     """From 1."""
     return node.start_point[0] + 1
 
 
 @functools.cache
-def cuda_language() -> Language:
+def load_cuda_language() -> Language:
     """The grammar of CUDA."""
     return Language(tree_sitter_cuda.language())
 
 
-def _without_attributes(content: bytes) -> tuple[bytes, dict[int, str]]:
+def _clear_attributes(content: bytes) -> tuple[bytes, dict[int, str]]:
     pieces, bounds, done = [], {}, 0
     for found in _ATTRIBUTE.finditer(content):
         if found.start() < done:
             continue
         end = found.end()
         if found[0].endswith(b"("):
-            close = _closing(content, end)
+            close = _find_closing(content, end)
             if close is None:
                 continue
             if found["bounds"]:
@@ -154,7 +154,7 @@ def _without_attributes(content: bytes) -> tuple[bytes, dict[int, str]]:
     return b"".join([*pieces, content[done:]]), bounds
 
 
-def _closing(content: bytes, start: int) -> int | None:
+def _find_closing(content: bytes, start: int) -> int | None:
     depth = 1
     for found in _PARENTHESIS.finditer(content, start, start + _MOST_ATTRIBUTE):
         depth += 1 if found[0] == b"(" else -1

@@ -13,8 +13,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from frx_graph.evidence.cuda.concrete import Chosen, Made, Several, Test, Turns
-from frx_graph.evidence.cuda.polynomial import MOST_TERMS, ZERO, Polynomial, named, number
+from frx_graph.evidence.cuda.concrete import LoopValues, SymbolChoice, SymbolOperation, Test, TestGroup
+from frx_graph.evidence.cuda.polynomial import MOST_TERMS, ZERO, Polynomial, make_constant, make_symbol
 from frx_graph.evidence.cuda.record import record
 from frx_graph.evidence.cuda.source import Space, Stride, StrideKind
 
@@ -81,15 +81,15 @@ class Symbols:
     """Those that a launch passes: parameters of the kernel."""
     remainders: set[str] = field(default_factory=set)
     """Symbols that are quotients, or single bits."""
-    parts: dict[str, Made | Chosen] = field(default_factory=dict)
+    parts: dict[str, SymbolOperation | SymbolChoice] = field(default_factory=dict)
     """What symbols are short for."""
-    turns: dict[str, Turns] = field(default_factory=dict)
+    turns: dict[str, LoopValues] = field(default_factory=dict)
     """What symbols are worth that a loop changes."""
     _made: int = 0
     _across: dict[int, tuple[Polynomial, tuple[Varies, Stride]]] = field(default_factory=dict)
     """By identity of the offset, which is held so that no other has it."""
 
-    def of(self, value: Value) -> Varies:
+    def get_varies(self, value: Value) -> Varies:
         """Return what a value varies with; a pointer counts as its offset."""
         if isinstance(value, Group):
             return UNIFORM
@@ -101,55 +101,57 @@ class Symbols:
                     varies = varies | known[symbol] if varies else known[symbol]
         return varies
 
-    def fresh(self, hint: str, varies: Varies) -> Polynomial:
+    def create_symbol(self, hint: str, varies: Varies) -> Polynomial:
         """A symbol that nothing else is."""
         self._made += 1
         name = f"{hint}#{self._made}"
         self.varies[name] = varies
         return Polynomial({(name,): 1})
 
-    def turning(self, hint: str, varies: Varies, first: Polynomial) -> Polynomial:
+    def create_loop_symbol(self, hint: str, varies: Varies, first: Polynomial) -> Polynomial:
         """A symbol that nothing else is, of what a loop changes; `first` is its worth in the first turn."""
-        value = self.fresh(hint, varies)
-        self.turns[next(value.symbols())] = Turns(first, None)
+        value = self.create_symbol(hint, varies)
+        self.turns[next(value.iterate_symbols())] = LoopValues(first, None)
         return value
 
-    def turned(self, head: Value, value: Value) -> None:
+    def note_next_value(self, head: Value, value: Value) -> None:
         """Notes what has become of a value, if it is such a symbol, when the turn ends."""
         if isinstance(head, Polynomial) and isinstance(value, Polynomial) and len(head.terms) == 1:
             (name,) = head.terms
             if len(name) == 1 and name[0] in self.turns and head.terms[name] == 1:
-                self.turns[name[0]] = Turns(self.turns[name[0]].first, value)
+                self.turns[name[0]] = LoopValues(self.turns[name[0]].first, value)
 
-    def kept(self, value: Polynomial) -> Polynomial:
+    def limit_size(self, value: Polynomial) -> Polynomial:
         """The value, or a symbol for one that is too large to go on with."""
-        return value if value.fits else self.fresh("long", self.of(value))
+        return value if value.fits else self.create_symbol("long", self.get_varies(value))
 
-    def same(self, name: str, varies: Varies, *, remainder: bool = False) -> Polynomial:
+    def get_symbol(self, name: str, varies: Varies, *, remainder: bool = False) -> Polynomial:
         """The symbol of this name, made if it is not there yet."""
         self.varies.setdefault(name, varies)
         if remainder:
             self.remainders.add(name)
-        return named(name)
+        return make_symbol(name)
 
-    def made(self, name: str, varies: Varies, *, remainder: bool = False, of: Made | None = None) -> Polynomial:
+    def get_derived_symbol(
+        self, name: str, varies: Varies, *, remainder: bool = False, of: SymbolOperation | None = None
+    ) -> Polynomial:
         """The symbol of what a value was made of, which the same value elsewhere is too; of one with too long a name,
         one that nothing else is."""
         if len(name) > _LONGEST_NAME:
-            return self.fresh("long", varies)
+            return self.create_symbol("long", varies)
         if of is not None:
             self.parts[name] = of
-        return self.same(name, varies, remainder=remainder)
+        return self.get_symbol(name, varies, remainder=remainder)
 
-    def lane_slope(self, value: Polynomial) -> Polynomial | None:
+    def compute_lane_slope(self, value: Polynomial) -> Polynomial | None:
         """Return the growth from a thread to the next one in a warp; None if unknown."""
         for name in value.terms:
             for symbol in name:
                 if symbol != THREAD_X and "lane" in self.varies[symbol]:
                     return None
-        return value.slope(THREAD_X)
+        return value.compute_slope(THREAD_X)
 
-    def quotient(self, value: Polynomial, by: Polynomial) -> Polynomial:
+    def divide(self, value: Polynomial, by: Polynomial) -> Polynomial:
         """`value / by`, as a symbol that the same quotient elsewhere is too."""
         divisor = by.constant
         if divisor is not None and divisor != 0:
@@ -157,25 +159,27 @@ class Symbols:
                 return Polynomial({name: times // divisor for name, times in value.terms.items()})
             if divisor == 1:
                 return value
-        varies = self.of(value) | self.of(by)
-        slope = self.lane_slope(value)
-        if _by_warps(value, slope, divisor) or (slope == ZERO and "lane" not in self.of(by)):
+        varies = self.get_varies(value) | self.get_varies(by)
+        slope = self.compute_lane_slope(value)
+        if _is_uniform_in_warp(value, slope, divisor) or (slope == ZERO and "lane" not in self.get_varies(by)):
             varies -= {"lane"}
         # By whole warps, or by a parameter, it may be the same throughout a warp.
-        turns = any(symbol.startswith("loop:") for symbol in by.symbols())
+        turns = any(symbol.startswith("loop:") for symbol in by.iterate_symbols())
         remainder = turns if divisor is None else divisor % WARP != 0
-        return self.made(f"({value})/({by})", varies, remainder=remainder, of=Made("/", value, by))
+        return self.get_derived_symbol(
+            f"({value})/({by})", varies, remainder=remainder, of=SymbolOperation("/", value, by)
+        )
 
-    def across_warp(self, offset: Polynomial) -> tuple[Varies, Stride]:
+    def describe_offset(self, offset: Polynomial) -> tuple[Varies, Stride]:
         """Return what an offset varies with, and its stride. Several arrays often share one offset."""
         known = self._across.get(id(offset))
         if known is None:
-            known = self._across[id(offset)] = offset, (self.of(offset), self.stride(offset))
+            known = self._across[id(offset)] = offset, (self.get_varies(offset), self.compute_stride(offset))
         return known[1]
 
-    def stride(self, offset: Polynomial) -> Stride:
+    def compute_stride(self, offset: Polynomial) -> Stride:
         """Return the distance between neighbouring threads."""
-        slope = self.lane_slope(offset)
+        slope = self.compute_lane_slope(offset)
         if slope is None:
             return Stride(StrideKind.UNKNOWN, None, None)
         constant = slope.constant
@@ -189,48 +193,55 @@ class Symbols:
         kind = StrideKind.COALESCED if abs(constant) == 1 else StrideKind.STRIDED
         return Stride(kind, constant, str(constant), abs(constant))
 
-    def join(self, one: Value, other: Value, decides: Varies, tests: Test | Several | None = None) -> Value:
+    def join_values(self, one: Value, other: Value, decides: Varies, tests: Test | TestGroup | None = None) -> Value:
         """Either of two; `decides` is what it depends on which. If `tests` are known it is the one where they hold."""
         if one == other:
             return one
         if isinstance(one, Pointer) and isinstance(other, Pointer) and one.base == other.base:
             if one.element == other.element and one.inner == other.inner:
-                offset = self.join(one.offset, other.offset, decides, tests)
+                offset = self.join_values(one.offset, other.offset, decides, tests)
                 assert isinstance(offset, Polynomial)
                 return replace(one, offset=offset)
-            return unknown_pointer(one.element)
+            return make_unknown_pointer(one.element)
         if not isinstance(one, Polynomial) or not isinstance(other, Polynomial):
-            return self.fresh("either", ANYTHING)
-        varies = self.of(one) | self.of(other) | decides
-        slope = self.lane_slope(one)
-        if slope is not None and slope == self.lane_slope(other) and "lane" not in decides and "data" not in decides:
+            return self.create_symbol("either", ANYTHING)
+        varies = self.get_varies(one) | self.get_varies(other) | decides
+        slope = self.compute_lane_slope(one)
+        if (
+            slope is not None
+            and slope == self.compute_lane_slope(other)
+            and "lane" not in decides
+            and "data" not in decides
+        ):
             # Threads of a warp have it the same way, whichever it is.
-            along = slope * named(THREAD_X)
-            return along + self._either(one - along, other - along, varies - {"lane"}, tests)
-        return self._either(one, other, varies | {"lane"} if varies & {"x", "data"} else varies, tests)
+            along = slope * make_symbol(THREAD_X)
+            return along + self._create_choice(one - along, other - along, varies - {"lane"}, tests)
+        return self._create_choice(one, other, varies | {"lane"} if varies & {"x", "data"} else varies, tests)
 
-    def _either(self, one: Polynomial, other: Polynomial, varies: Varies, tests: Test | Several | None) -> Polynomial:
-        found = self.fresh("either", varies)
+    def _create_choice(
+        self, one: Polynomial, other: Polynomial, varies: Varies, tests: Test | TestGroup | None
+    ) -> Polynomial:
+        found = self.create_symbol("either", varies)
         if tests is not None:
             ((symbol,),) = found.terms
-            self.parts[symbol] = Chosen(tests, one, other)
+            self.parts[symbol] = SymbolChoice(tests, one, other)
         return found
 
-    def smaller(self, hint: str, difference: Polynomial, one: Polynomial, other: Polynomial) -> Polynomial:
+    def create_minimum(self, hint: str, difference: Polynomial, one: Polynomial, other: Polynomial) -> Polynomial:
         """`one` where the difference is negative, `other` where it is not."""
-        varies = self.of(one) | self.of(other)
-        found, tests = self.fresh(hint, varies), self.tried(Test("<", difference), varies)
+        varies = self.get_varies(one) | self.get_varies(other)
+        found, tests = self.create_symbol(hint, varies), self.filter_tests(Test("<", difference), varies)
         if tests is not None:
             ((symbol,),) = found.terms
-            self.parts[symbol] = Chosen(tests, one, other)
+            self.parts[symbol] = SymbolChoice(tests, one, other)
         return found
 
-    def tried(self, tests: Test | Several, varies: Varies) -> Test | Several | None:
+    def filter_tests(self, tests: Test | TestGroup, varies: Varies) -> Test | TestGroup | None:
         """Tests that can be asked of one thread; of what the launch or the data alone decide nothing is known."""
         return tests if "data" not in varies and varies & _PLACE else None
 
 
-def _by_warps(value: Polynomial, slope: Polynomial | None, divisor: int | None) -> bool:
+def _is_uniform_in_warp(value: Polynomial, slope: Polynomial | None, divisor: int | None) -> bool:
     """True if the quotient is the same throughout a warp: neighbours count on by one from a multiple of 32, as they do
     from the start of a block."""
     if slope is None or slope.constant != 1 or divisor is None or divisor % WARP:
@@ -239,12 +250,12 @@ def _by_warps(value: Polynomial, slope: Polynomial | None, divisor: int | None) 
     return all(times % WARP == 0 or any(part.startswith(_OF_BLOCKS) for part in name) for name, times in rest)
 
 
-def unknown_pointer(element: str) -> Pointer:
+def make_unknown_pointer(element: str) -> Pointer:
     """To nothing that is known."""
     return Pointer(Base("?", Space.UNKNOWN), ZERO, element)
 
 
-def bank_turns(
+def count_bank_turns(
     symbols: Symbols, offset: Polynomial, element_bytes: int | None, *, plane: bool, width: int | None = None
 ) -> int | None:
     """Return how many turns a warp's access of shared memory takes; 1 without a conflict, None if unknown.
@@ -260,7 +271,7 @@ def bank_turns(
     """
     if element_bytes is None or element_bytes not in (1, 2, 4, 8, 16):
         return None
-    stride = symbols.stride(offset)
+    stride = symbols.compute_stride(offset)
     step = stride.elements
     if step is None:
         # `2*s` may be any multiple of 2; of an odd one the same banks are taken.
@@ -268,26 +279,26 @@ def bank_turns(
             return None
         step = stride.factor
     if not plane:
-        return _turns(step, 0, WARP, element_bytes)
-    down = offset.slope("threadIdx.y")
-    rows = None if down is None or "y" in symbols.of(down) else down.constant
+        return _count_strided_turns(step, 0, WARP, element_bytes)
+    down = offset.compute_slope("threadIdx.y")
+    rows = None if down is None or "y" in symbols.get_varies(down) else down.constant
     if rows is None:
         return None if step not in (0, 1) else 1
-    return agreed([_turns(step, rows, one, element_bytes) for one in widths(width)])
+    return pick_agreed_turns([_count_strided_turns(step, rows, one, element_bytes) for one in list_warp_widths(width)])
 
 
-def widths(known: int | None) -> Sequence[int]:
+def list_warp_widths(known: int | None) -> Sequence[int]:
     """Return the widths in x that a warp may have in its block."""
     return (4, 8, 16, WARP) if known is None else (min(known, WARP),)
 
 
-def agreed(turns: Sequence[int]) -> int | None:
+def pick_agreed_turns(turns: Sequence[int]) -> int | None:
     """Those of the widest warp, if there is a conflict in all or in none."""
     return turns[-1] if min(turns) > 1 or max(turns) == 1 else None
 
 
 @functools.lru_cache(maxsize=1024)
-def _turns(step: int, rows: int, width: int, element_bytes: int) -> int:
+def _count_strided_turns(step: int, rows: int, width: int, element_bytes: int) -> int:
     """Return the turns of a warp `width` threads wide, with elements `step` apart along x and `rows` along y."""
     words: dict[int, set[int]] = {}
     for lane in range(min(WARP, WARP * 4 // element_bytes)):
@@ -301,7 +312,7 @@ _MOST_PRODUCTS = 10 * MOST_TERMS
 """Of terms, when two numbers are multiplied: so many do not cancel down to what can be gone on with."""
 
 
-def arithmetic(symbols: Symbols, sign: str, one: Polynomial, other: Polynomial) -> Polynomial:
+def apply_operator(symbols: Symbols, sign: str, one: Polynomial, other: Polynomial) -> Polynomial:
     """`one sign other`."""
     if sign == "+":
         return one + other
@@ -309,39 +320,41 @@ def arithmetic(symbols: Symbols, sign: str, one: Polynomial, other: Polynomial) 
         return one - other
     if sign == "*":
         if len(one.terms) * len(other.terms) > _MOST_PRODUCTS:
-            return symbols.fresh("long", symbols.of(one) | symbols.of(other))
+            return symbols.create_symbol("long", symbols.get_varies(one) | symbols.get_varies(other))
         return one * other
     by = other.constant
     if sign in ("/", "%"):
-        return divided(symbols, sign, one, other)
+        return divide_numbers(symbols, sign, one, other)
     if sign == "<<" and by is not None and 0 <= by < 64:
-        return one * number(1 << by)
+        return one * make_constant(1 << by)
     if sign == ">>" and by is not None and 0 <= by < 64:
-        return divided(symbols, "/", one, number(1 << by))
+        return divide_numbers(symbols, "/", one, make_constant(1 << by))
     if sign == "&":
         mask = by if by is not None else one.constant
         value = one if by is not None else other
         # A mask of the lowest bits is a remainder.
         if mask is not None and mask > 0 and mask & (mask + 1) == 0:
-            return divided(symbols, "%", value, number(mask + 1))
+            return divide_numbers(symbols, "%", value, make_constant(mask + 1))
     if sign == "|" and by == 0:
         return one
-    varies = symbols.of(one) | symbols.of(other)
-    return symbols.made(f"({one} {sign} {other})", varies, remainder=sign == "&", of=Made(sign, one, other))
+    varies = symbols.get_varies(one) | symbols.get_varies(other)
+    return symbols.get_derived_symbol(
+        f"({one} {sign} {other})", varies, remainder=sign == "&", of=SymbolOperation(sign, one, other)
+    )
 
 
-def divided(symbols: Symbols, sign: str, one: Polynomial, other: Polynomial) -> Polynomial:
+def divide_numbers(symbols: Symbols, sign: str, one: Polynomial, other: Polynomial) -> Polynomial:
     """`one / other` or `one % other`."""
     one_value, by = one.constant, other.constant
     if one_value is not None and by is not None and by > 0 and one_value >= 0:
-        return number(one_value // by if sign == "/" else one_value % by)
+        return make_constant(one_value // by if sign == "/" else one_value % by)
     if by == 0 or not other.terms:
-        return symbols.fresh("division", ANYTHING)
-    quotient = symbols.quotient(one, other)
+        return symbols.create_symbol("division", ANYTHING)
+    quotient = symbols.divide(one, other)
     return quotient if sign == "/" else one - other * quotient
 
 
-def scaled(index: Polynomial, inner: tuple[Polynomial, ...]) -> Polynomial:
+def scale_index(index: Polynomial, inner: tuple[Polynomial, ...]) -> Polynomial:
     """An index in elements: each step of it passes over all that the `inner` dimensions hold."""
     for size in inner:
         index = index * size

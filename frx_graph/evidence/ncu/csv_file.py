@@ -17,10 +17,10 @@ from pathlib import Path
 
 from frx_graph.errors import EvidenceError
 from frx_graph.evidence.ncu.launch import Dimensions, Form, KernelLaunch, NcuExport, NcuRule
-from frx_graph.evidence.ncu.metrics import Read, known_metric
-from frx_graph.evidence.ncu.nvtx import nvtx_columns, range_names
-from frx_graph.evidence.number_format import is_missing, parse_number, told_format
-from frx_graph.evidence.text_lines import TextLines, text_lines
+from frx_graph.evidence.ncu.metrics import ScaledMetric, resolve_metric
+from frx_graph.evidence.ncu.nvtx import find_nvtx_columns, parse_range_names
+from frx_graph.evidence.number_format import detect_common_format, is_missing, parse_number
+from frx_graph.evidence.text_lines import TextLines, open_text_lines
 
 EXPECTED = "an Nsight Compute CSV export"
 _EXPORT_HINT = "write one with `ncu --csv --page raw` or `ncu -i report.ncu-rep --csv`"
@@ -41,13 +41,13 @@ _IDENTITY = (_ID, _PROCESS, _KERNEL, "Device", "CC", "Grid Size", "Block Size")
 def read_ncu_csv(path: Path, on_launch: Callable[[KernelLaunch], None]) -> NcuExport:
     """Call `on_launch` with each launch, in the file's order. Raises `EvidenceError` for what is no such export, or a
     damaged one, with the line."""
-    with text_lines(path, EXPECTED) as lines:
-        table = _Table(path, lines)
-        written = told_format(table.values())
-    with text_lines(path, EXPECTED) as lines:
-        table = _Table(path, lines)
+    with open_text_lines(path, EXPECTED) as lines:
+        table = _CsvTable(path, lines)
+        written = detect_common_format(table.iterate_values())
+    with open_text_lines(path, EXPECTED) as lines:
+        table = _CsvTable(path, lines)
         export = NcuExport(str(path), table.form, written)
-        for launch in table.launches(export):
+        for launch in table.read_launches(export):
             export.launches += 1
             on_launch(launch)
         export.foreign_lines = table.foreign_lines
@@ -56,7 +56,7 @@ def read_ncu_csv(path: Path, on_launch: Callable[[KernelLaunch], None]) -> NcuEx
     return export
 
 
-class _Table:
+class _CsvTable:
     """The rows below the header, as the cells of each."""
 
     def __init__(self, path: Path, lines: TextLines) -> None:
@@ -73,42 +73,42 @@ class _Table:
             missing = ", ".join(sorted({_UNIT, _VALUE} - self.columns.keys()))
             raise EvidenceError(f"{path}: line {self.line}: a table of metrics without the column {missing}")
 
-    def values(self) -> Iterator[str]:
+    def iterate_values(self) -> Iterator[str]:
         """All cells that may be numbers."""
         if self.form is Form.LONG:
             column = self.columns[_VALUE]
-            yield from (row[column] for row in self.rows())
+            yield from (row[column] for row in self.iterate_rows())
             return
-        metrics = self._metric_columns()
-        for row in self.rows():
+        metrics = self._find_metric_columns()
+        for row in self.iterate_rows():
             yield from (row[column] for column in metrics)
 
-    def launches(self, export: NcuExport) -> Iterator[KernelLaunch]:
+    def read_launches(self, export: NcuExport) -> Iterator[KernelLaunch]:
         """Each launch with its metrics; what of them cannot be read is noted in `export`."""
-        reader = _Reader(self, export)
-        return reader.long() if self.form is Form.LONG else reader.wide(self._metric_columns())
+        reader = _LaunchReader(self, export)
+        return reader.read_long() if self.form is Form.LONG else reader.read_wide(self._find_metric_columns())
 
-    def rows(self) -> Iterator[list[str]]:
+    def iterate_rows(self) -> Iterator[list[str]]:
         """The cells of each row of a launch, and, of a wide table, of the row of units."""
-        least = self._least_columns()
-        for lines in self._row_lines():
-            for row in self._parsed(lines):
+        least = self._count_least_columns()
+        for lines in self._iterate_row_lines():
+            for row in self._parse_row(lines):
                 if len(row) < least:
                     self._check_foreign(row)
                     self.foreign_lines += 1
                 elif row[self.columns[_KERNEL]] == _KERNEL:
-                    raise self.damaged("a second table begins, expected one export a file")
+                    raise self.make_error("a second table begins, expected one export a file")
                 else:
                     yield row
 
-    def _least_columns(self) -> int:
+    def _count_least_columns(self) -> int:
         """Return the fewest columns of a row that can be read. Rows of rules are longer."""
         if self.form is Form.WIDE:
             return len(self.header)
         read = (_ID, _PROCESS, _KERNEL, _METRIC, _UNIT, _VALUE)
         return 1 + max(self.columns[name] for name in read if name in self.columns)
 
-    def damaged(self, what: str) -> EvidenceError:
+    def make_error(self, what: str) -> EvidenceError:
         """The error that the row that was given last is `what`."""
         return EvidenceError(f"{self.path}: line {self.line}: {what}", "export it again")
 
@@ -126,7 +126,7 @@ class _Table:
         what = f"no row with the columns {_ID} and {_KERNEL} in {self._lines.number:,} lines, expected {EXPECTED}"
         raise EvidenceError(f"{self.path}: {what}", _EXPORT_HINT)
 
-    def _row_lines(self) -> Iterator[list[str]]:
+    def _iterate_row_lines(self) -> Iterator[list[str]]:
         """The lines of each row of the table, without those between them: a row begins with the launch's number."""
         first = self.columns[_ID] == 0
         # The row of units has no number; an editor that saved the file may have left quotation marks out.
@@ -136,9 +136,9 @@ class _Table:
                 self.foreign_lines += bool(line.strip())
                 continue
             self.line = self._lines.number
-            yield [line, *self._rest_of_row()] if line.count('"') % 2 else [line]
+            yield [line, *self._read_row_rest()] if line.count('"') % 2 else [line]
 
-    def _parsed(self, lines: list[str]) -> list[list[str]]:
+    def _parse_row(self, lines: list[str]) -> list[list[str]]:
         # Nsight Compute writes all cells in quotation marks, and mostly there are no others: `csv` takes twice as long
         # for these.
         line, columns = lines[0].rstrip("\r\n"), len(self.header)
@@ -149,9 +149,9 @@ class _Table:
         try:
             return list(csv.reader(lines, strict=True))
         except csv.Error as error:
-            raise self.damaged(f"no row of a table: {error}") from None
+            raise self.make_error(f"no row of a table: {error}") from None
 
-    def _rest_of_row(self) -> Iterator[str]:
+    def _read_row_rest(self) -> Iterator[str]:
         left = _LONGEST_ROW
         for line in self._lines:
             yield line
@@ -160,23 +160,23 @@ class _Table:
                 return
             if self._lines.number - self.line > _LONGEST_ROW_LINES or left < 0:
                 break
-        raise self.damaged("a quotation mark that is not closed")
+        raise self.make_error("a quotation mark that is not closed")
 
     def _check_foreign(self, row: Sequence[str]) -> None:
         """Raises `EvidenceError` for the beginning of a row, with which the file ends."""
         if self.columns[_ID] == 0 and row and row[0].isdigit() and len(row) > 1:
-            raise self.damaged(f"a row of {len(row)} columns, expected {len(self.header)}")
+            raise self.make_error(f"a row of {len(row)} columns, expected {len(self.header)}")
 
-    def _metric_columns(self) -> tuple[int, ...]:
-        return tuple(index for index, name in enumerate(self.header) if index >= self._identity_ends())
+    def _find_metric_columns(self) -> tuple[int, ...]:
+        return tuple(index for index, name in enumerate(self.header) if index >= self._find_identity_end())
 
-    def _identity_ends(self) -> int:
+    def _find_identity_end(self) -> int:
         known = ("CC", "Device", "Grid Size", "Block Size", "Stream", "Context", _KERNEL)
         return max((self.columns[name] + 1 for name in known if name in self.columns), default=0)
 
 
 @dataclass(slots=True)
-class _Seen:
+class _PartialLaunch:
     """The parts of a launch read so far, from its first row on."""
 
     row: Sequence[str]
@@ -187,58 +187,58 @@ class _Seen:
     device_name: str = ""
 
 
-class _Reader:
-    def __init__(self, table: _Table, export: NcuExport) -> None:
+class _LaunchReader:
+    def __init__(self, table: _CsvTable, export: NcuExport) -> None:
         self._table = table
         self._export = export
-        self._known: dict[tuple[str, str], Read | None] = {}
+        self._known: dict[tuple[str, str], ScaledMetric | None] = {}
         self._identity = tuple(table.columns.get(name, _NO_COLUMN) for name in _IDENTITY)
-        self._ranges = nvtx_columns(table.header)
+        self._ranges = find_nvtx_columns(table.header)
 
-    def long(self) -> Iterator[KernelLaunch]:
+    def read_long(self) -> Iterator[KernelLaunch]:
         """Launches of a table whose rows are metrics, those of one launch together."""
         columns = self._table.columns
         number, process, kernel = columns[_ID], columns.get(_PROCESS), columns[_KERNEL]
         name, unit, value = columns[_METRIC], columns[_UNIT], columns[_VALUE]
         rule = columns.get(_RULE, _NO_COLUMN)
         current: tuple[str, str, str] | None = None
-        seen = _Seen([], 0)
-        for row in self._table.rows():
+        seen = _PartialLaunch([], 0)
+        for row in self._table.iterate_rows():
             key = (row[number], "" if process is None else row[process], row[kernel])
             if key != current:
                 if current is not None:
-                    yield self._launch(seen)
-                current, seen = key, _Seen(row, self._table.line)
+                    yield self._build_launch(seen)
+                current, seen = key, _PartialLaunch(row, self._table.line)
             if row[name] == DEVICE_NAME:
                 seen.device_name = row[value].strip()
             elif row[name]:
-                read = self._read(row[name], row[unit])
+                read = self._resolve_metric(row[name], row[unit])
                 if read is not None:
-                    self._note(row[name], read, row[value], seen)
+                    self._note_value(row[name], read, row[value], seen)
             elif 0 <= rule < len(row) and row[rule]:
-                seen.rules.append(self._rule(row))
+                seen.rules.append(self._parse_rule(row))
         if current is not None:
-            yield self._launch(seen)
+            yield self._build_launch(seen)
 
-    def wide(self, columns: Sequence[int]) -> Iterator[KernelLaunch]:
+    def read_wide(self, columns: Sequence[int]) -> Iterator[KernelLaunch]:
         """Launches of a table whose rows are launches."""
         number, header = self._table.columns[_ID], self._table.header
         device = self._table.columns.get(DEVICE_NAME)
-        used: Sequence[tuple[int, str, Read]] | None = None
-        for row in self._table.rows():
+        used: Sequence[tuple[int, str, ScaledMetric]] | None = None
+        for row in self._table.iterate_rows():
             of_launch = bool(row[number].strip())
             if used is None:
                 units = {} if of_launch else dict(enumerate(row))
-                read = ((column, self._read(header[column], units.get(column, ""))) for column in columns)
+                read = ((column, self._resolve_metric(header[column], units.get(column, ""))) for column in columns)
                 used = [(column, header[column], metric) for column, metric in read if metric is not None]
             if not of_launch:
                 continue
-            seen = _Seen(row, self._table.line, device_name="" if device is None else row[device].strip())
+            seen = _PartialLaunch(row, self._table.line, device_name="" if device is None else row[device].strip())
             for column, name, metric in used:
-                self._note(name, metric, row[column], seen)
-            yield self._launch(seen)
+                self._note_value(name, metric, row[column], seen)
+            yield self._build_launch(seen)
 
-    def _note(self, name: str, read: Read, text: str, seen: _Seen) -> None:
+    def _note_value(self, name: str, read: ScaledMetric, text: str, seen: _PartialLaunch) -> None:
         if read.name in seen.values:
             return
         try:
@@ -250,35 +250,42 @@ class _Reader:
             if instances is None:
                 self._export.note_value(f"{name}: {text!r}", self._table.line)
             else:
-                self._note(name, read, instances[1], seen)
+                self._note_value(name, read, instances[1], seen)
             return
         seen.values[read.name] = number * read.factor
         seen.names[read.name] = name
 
-    def _read(self, name: str, unit: str) -> Read | None:
+    def _resolve_metric(self, name: str, unit: str) -> ScaledMetric | None:
         key = (name, unit)
         if key not in self._known:
             try:
-                self._known[key] = known_metric(name, unit)
+                self._known[key] = resolve_metric(name, unit)
             except ValueError as error:
                 self._known[key] = None
                 self._export.note_unit(str(error), self._table.line)
         return self._known[key]
 
-    def _rule(self, row: Sequence[str]) -> NcuRule:
-        def cell(name: str) -> str:
+    def _parse_rule(self, row: Sequence[str]) -> NcuRule:
+        def get_cell(name: str) -> str:
             """Return the cell of a column; empty if the table, or this row of it, has none."""
             column = self._table.columns.get(name, _NO_COLUMN)
             return row[column].strip() if 0 <= column < len(row) else ""
 
         try:
-            speedup = parse_number(cell("Estimated Speedup"), self._export.number_format)
+            speedup = parse_number(get_cell("Estimated Speedup"), self._export.number_format)
         except ValueError:
             speedup = None
-        kind = cell("Estimated Speedup Type").lower()
-        return NcuRule(cell(_RULE), cell("Rule Type"), cell("Rule Description"), speedup, cell("Section Name"), kind)
+        kind = get_cell("Estimated Speedup Type").lower()
+        return NcuRule(
+            get_cell(_RULE),
+            get_cell("Rule Type"),
+            get_cell("Rule Description"),
+            speedup,
+            get_cell("Section Name"),
+            kind,
+        )
 
-    def _launch(self, seen: _Seen) -> KernelLaunch:
+    def _build_launch(self, seen: _PartialLaunch) -> KernelLaunch:
         row = seen.row
         cells = [row[column].strip() if 0 <= column < len(row) else "" for column in self._identity]
         number, process, kernel, device, capability, grid, block = cells
@@ -288,19 +295,21 @@ class _Reader:
             kernel=kernel,
             device=device,
             compute_capability=capability,
-            grid=_dimensions(grid),
-            block=_dimensions(block),
+            grid=_parse_dimensions(grid),
+            block=_parse_dimensions(block),
             source=self._export.source,
             line=seen.line,
             values=seen.values,
             names=seen.names,
             rules=tuple(seen.rules),
             device_name=seen.device_name,
-            ranges=tuple(name for column in self._ranges if column < len(row) for name in range_names(row[column])),
+            ranges=tuple(
+                name for column in self._ranges if column < len(row) for name in parse_range_names(row[column])
+            ),
         )
 
 
 @functools.lru_cache(maxsize=1024)
-def _dimensions(text: str) -> Dimensions | None:
+def _parse_dimensions(text: str) -> Dimensions | None:
     found = _DIMENSIONS.fullmatch(text)
     return None if found is None else (int(found[1]), int(found[2]), int(found[3]))

@@ -57,7 +57,7 @@ class KernelLaunch:
         """Product of the grid's dimensions."""
         return None if self.grid is None else self.grid[0] * self.grid[1] * self.grid[2]
 
-    def measurements(self) -> Iterator[Measurement]:
+    def list_measurements(self) -> Iterator[Measurement]:
         """Yield each value as a separate fact."""
         for name, value in self.values.items():
             metric = BY_NAME.get(name)

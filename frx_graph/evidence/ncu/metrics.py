@@ -43,15 +43,15 @@ class Metric:
     fold: Fold = Fold.MEAN
 
 
-def _of_peak(name: str, *counters: str, labels: tuple[str, ...] = ()) -> Metric:
+def _define_peak_share(name: str, *counters: str, labels: tuple[str, ...] = ()) -> Metric:
     return Metric(name, PERCENT, counters, labels)
 
 
-def _total(name: str, *counters: str, unit: str = COUNT) -> Metric:
+def _define_total(name: str, *counters: str, unit: str = COUNT) -> Metric:
     return Metric(name, unit, counters, fold=Fold.SUM)
 
 
-def _launch(name: str, counter: str, label: str, unit: str = COUNT) -> Metric:
+def _define_launch_property(name: str, counter: str, label: str, unit: str = COUNT) -> Metric:
     return Metric(name, unit, (counter,), (label,), Fold.FIRST)
 
 
@@ -65,37 +65,37 @@ METRICS: tuple[Metric, ...] = (
     ),
     Metric("dram_frequency", "hz", ("dram__cycles_elapsed.avg.per_second",), ("DRAM Frequency",)),
     # Speed of Light
-    _of_peak(
+    _define_peak_share(
         "compute_throughput",
         "sm__throughput.avg.pct_of_peak_sustained_elapsed",
         labels=("Compute (SM) Throughput", "Compute (SM) [%]", "SM [%]", "SOL SM"),
     ),
-    _of_peak(
+    _define_peak_share(
         "memory_throughput",
         "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed",
         labels=("Memory Throughput", "Memory [%]", "SOL Memory"),
     ),
-    _of_peak(
+    _define_peak_share(
         "dram_throughput",
         "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed",
         "dram__throughput.avg.pct_of_peak_sustained_elapsed",
         labels=("DRAM Throughput", "SOL DRAM"),
     ),
-    _of_peak(
+    _define_peak_share(
         "l1_throughput",
         "l1tex__throughput.avg.pct_of_peak_sustained_active",
         labels=("L1/TEX Cache Throughput", "SOL L1/TEX Cache"),
     ),
-    _of_peak(
+    _define_peak_share(
         "l2_throughput",
         "lts__throughput.avg.pct_of_peak_sustained_elapsed",
         labels=("L2 Cache Throughput", "SOL L2 Cache"),
     ),
     # Memory
     Metric("dram_bandwidth", "byte/s", ("dram__bytes.sum.per_second",), ("Memory Throughput", "DRAM Bandwidth")),
-    _total("dram_bytes", "dram__bytes.sum", unit="byte"),
-    _total("dram_bytes_read", "dram__bytes_read.sum", "dram__bytes_op_read.sum", unit="byte"),
-    _total("dram_bytes_written", "dram__bytes_write.sum", "dram__bytes_op_write.sum", unit="byte"),
+    _define_total("dram_bytes", "dram__bytes.sum", unit="byte"),
+    _define_total("dram_bytes_read", "dram__bytes_read.sum", "dram__bytes_op_read.sum", unit="byte"),
+    _define_total("dram_bytes_written", "dram__bytes_write.sum", "dram__bytes_op_write.sum", unit="byte"),
     Metric("l1_hit_rate", PERCENT, ("l1tex__t_sector_hit_rate.pct",), ("L1/TEX Hit Rate", "L1 Hit Rate")),
     Metric("l2_hit_rate", PERCENT, ("lts__t_sector_hit_rate.pct",), ("L2 Hit Rate",)),
     *(
@@ -109,20 +109,20 @@ METRICS: tuple[Metric, ...] = (
         )
         for what, op in (("load", "ld"), ("store", "st"))
     ),
-    _total("load_sectors", "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"),
-    _total("load_requests", "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum"),
-    _total("store_sectors", "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum"),
-    _total("store_requests", "l1tex__t_requests_pipe_lsu_mem_global_op_st.sum"),
-    _total("local_load_sectors", "l1tex__t_sectors_pipe_lsu_mem_local_op_ld.sum"),
-    _total("local_store_sectors", "l1tex__t_sectors_pipe_lsu_mem_local_op_st.sum"),
-    _total("shared_wavefronts", "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum"),
-    _total("shared_bank_conflicts", "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum"),
+    _define_total("load_sectors", "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"),
+    _define_total("load_requests", "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum"),
+    _define_total("store_sectors", "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum"),
+    _define_total("store_requests", "l1tex__t_requests_pipe_lsu_mem_global_op_st.sum"),
+    _define_total("local_load_sectors", "l1tex__t_sectors_pipe_lsu_mem_local_op_ld.sum"),
+    _define_total("local_store_sectors", "l1tex__t_sectors_pipe_lsu_mem_local_op_st.sum"),
+    _define_total("shared_wavefronts", "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum"),
+    _define_total("shared_bank_conflicts", "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum"),
     *(
-        _total(f"shared_{what}_bank_conflicts", f"l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_{op}.sum")
+        _define_total(f"shared_{what}_bank_conflicts", f"l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_{op}.sum")
         for what, op in (("load", "ld"), ("store", "st"))
     ),
     # Issue
-    _of_peak(
+    _define_peak_share(
         "issue_slots_busy",
         "sm__issue_active.avg.pct_of_peak_sustained_active",
         "sm__inst_issued.avg.pct_of_peak_sustained_active",
@@ -131,37 +131,47 @@ METRICS: tuple[Metric, ...] = (
     ),
     Metric("eligible_warps", COUNT, ("smsp__warps_eligible.avg.per_cycle_active",), ("Eligible Warps Per Scheduler",)),
     Metric("active_warps", COUNT, ("smsp__warps_active.avg.per_cycle_active",), ("Active Warps Per Scheduler",)),
-    _of_peak("no_eligible", "smsp__issue_inst0.avg.pct_of_peak_sustained_active", labels=("No Eligible",)),
+    _define_peak_share("no_eligible", "smsp__issue_inst0.avg.pct_of_peak_sustained_active", labels=("No Eligible",)),
     Metric("threads_per_instruction", COUNT, ("smsp__thread_inst_executed_per_inst_executed.ratio",)),
-    _of_peak("scheduler_active", "smsp__warps_active.avg.pct_of_peak_sustained_active"),
+    _define_peak_share("scheduler_active", "smsp__warps_active.avg.pct_of_peak_sustained_active"),
     # Occupancy
-    _of_peak(
+    _define_peak_share(
         "achieved_occupancy",
         "sm__warps_active.avg.pct_of_peak_sustained_active",
         "achieved_occupancy.pct",
         labels=("Achieved Occupancy",),
     ),
-    _of_peak("theoretical_occupancy", "sm__maximum_warps_per_active_cycle_pct", labels=("Theoretical Occupancy",)),
-    _launch("block_limit_registers", "launch__occupancy_limit_registers", "Block Limit Registers", COUNT),
-    _launch("block_limit_shared_memory", "launch__occupancy_limit_shared_mem", "Block Limit Shared Mem"),
-    _launch("block_limit_warps", "launch__occupancy_limit_warps", "Block Limit Warps"),
-    _launch("block_limit_blocks", "launch__occupancy_limit_blocks", "Block Limit SM"),
-    _launch("block_limit_barriers", "launch__occupancy_limit_barriers", "Block Limit Barriers"),
+    _define_peak_share(
+        "theoretical_occupancy", "sm__maximum_warps_per_active_cycle_pct", labels=("Theoretical Occupancy",)
+    ),
+    _define_launch_property(
+        "block_limit_registers", "launch__occupancy_limit_registers", "Block Limit Registers", COUNT
+    ),
+    _define_launch_property(
+        "block_limit_shared_memory", "launch__occupancy_limit_shared_mem", "Block Limit Shared Mem"
+    ),
+    _define_launch_property("block_limit_warps", "launch__occupancy_limit_warps", "Block Limit Warps"),
+    _define_launch_property("block_limit_blocks", "launch__occupancy_limit_blocks", "Block Limit SM"),
+    _define_launch_property("block_limit_barriers", "launch__occupancy_limit_barriers", "Block Limit Barriers"),
     # Launch
-    _launch("registers_per_thread", "launch__registers_per_thread", "Registers Per Thread"),
-    _launch("waves", "launch__waves_per_multiprocessor", "Waves Per SM"),
-    _launch("sm_count", "launch__sm_count", "# SMs"),
-    _launch("static_shared_memory", "launch__shared_mem_per_block_static", "Static Shared Memory Per Block", "byte"),
-    _launch("dynamic_shared_memory", "launch__shared_mem_per_block_dynamic", "Dynamic Shared Memory Per Block", "byte"),
+    _define_launch_property("registers_per_thread", "launch__registers_per_thread", "Registers Per Thread"),
+    _define_launch_property("waves", "launch__waves_per_multiprocessor", "Waves Per SM"),
+    _define_launch_property("sm_count", "launch__sm_count", "# SMs"),
+    _define_launch_property(
+        "static_shared_memory", "launch__shared_mem_per_block_static", "Static Shared Memory Per Block", "byte"
+    ),
+    _define_launch_property(
+        "dynamic_shared_memory", "launch__shared_mem_per_block_dynamic", "Dynamic Shared Memory Per Block", "byte"
+    ),
     # Arithmetic
-    _of_peak(
+    _define_peak_share(
         "tensor_pipe",
         "sm__inst_executed_pipe_tensor.avg.pct_of_peak_sustained_active",
         "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active",
         "sm__inst_executed_pipe_tensor_op_hmma.avg.pct_of_peak_sustained_active",
         "sm__pipe_tensor_op_hmma_cycles_active.avg.pct_of_peak_sustained_active",
     ),
-    _total(
+    _define_total(
         "tensor_instructions",
         "sm__inst_executed_pipe_tensor.sum",
         "sm__inst_executed_pipe_tensor_op_hmma.sum",
@@ -169,13 +179,13 @@ METRICS: tuple[Metric, ...] = (
     ),
     # Operations, a fused multiply-add being two: a product of 4864 x 1024 x 128 counts 2 x 4864 x 1024 x 128 of them.
     *(
-        _total(f"tensor_{operands}_operations", f"sm__ops_path_tensor_src_{operands}_dst_fp32.sum")
+        _define_total(f"tensor_{operands}_operations", f"sm__ops_path_tensor_src_{operands}_dst_fp32.sum")
         for operands in ("fp16", "bf16", "tf32")
     ),
-    _total("fp32_add", "smsp__sass_thread_inst_executed_op_fadd_pred_on.sum"),
-    _total("fp32_mul", "smsp__sass_thread_inst_executed_op_fmul_pred_on.sum"),
-    _total("fp32_fma", "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum"),
-    _total("fp64_instructions", "smsp__sass_thread_inst_executed_op_dfma_pred_on.sum"),
+    _define_total("fp32_add", "smsp__sass_thread_inst_executed_op_fadd_pred_on.sum"),
+    _define_total("fp32_mul", "smsp__sass_thread_inst_executed_op_fmul_pred_on.sum"),
+    _define_total("fp32_fma", "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum"),
+    _define_total("fp64_instructions", "smsp__sass_thread_inst_executed_op_dfma_pred_on.sum"),
     Metric(
         "fp32_peak_fma_per_cycle",
         COUNT,
@@ -207,35 +217,35 @@ _STALLS = tuple(
 """How long warps waited for what: cycles an instruction, a share of the time that they were resident, or samples."""
 
 
-def stall(kind: str, reason: str) -> str:
+def format_stall_name(kind: str, reason: str) -> str:
     """The name of a metric of warp stalls: `stall_share.long_scoreboard`."""
     return f"{kind}.{reason}"
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class ScaledMetric:
     """A metric, and the `factor` that converts a value to its unit."""
 
     name: str
     factor: float
 
 
-def known_metric(name: str, unit: str) -> Read | None:
+def resolve_metric(name: str, unit: str) -> ScaledMetric | None:
     """The metric that an export calls `name`, measured in `unit`; None for one that is not used here. Raises
     `ValueError` for one that is, but in a unit in which it cannot be."""
-    wanted = _candidates(name)
+    wanted = _find_candidates(name)
     if not wanted:
         return None
     found = parse_unit(unit)
     if found is None:
         raise ValueError(f"{name} in {unit!r}")
     for metric in wanted:
-        if (factor := _factor(found, metric.unit)) is not None:
-            return Read(metric.name, factor)
+        if (factor := _get_factor(found, metric.unit)) is not None:
+            return ScaledMetric(metric.name, factor)
     raise ValueError(f"{name} in {unit!r}")
 
 
-def _factor(unit: Unit, wanted: str) -> float | None:
+def _get_factor(unit: Unit, wanted: str) -> float | None:
     if wanted == COUNT:
         # Which things are counted varies with the version: registers per thread are `register/thread` or nothing.
         return None if unit.name in _QUANTITIES else unit.factor
@@ -244,18 +254,18 @@ def _factor(unit: Unit, wanted: str) -> float | None:
     return unit.factor if unit.name == wanted else None
 
 
-def _candidates(name: str) -> tuple[Metric, ...]:
-    return _BY_EXPORTED_NAME.get(name.lower()) or tuple(_stall_metric(name))
+def _find_candidates(name: str) -> tuple[Metric, ...]:
+    return _BY_EXPORTED_NAME.get(name.lower()) or tuple(_match_stall_metric(name))
 
 
-def _stall_metric(name: str) -> Iterator[Metric]:
+def _match_stall_metric(name: str) -> Iterator[Metric]:
     for pattern, kind in _STALLS:
         # What is stalled while something else is issued is counted by itself, and in the whole.
         if (found := pattern.fullmatch(name)) and not found[1].endswith("_not_issued"):
-            yield Metric(stall(kind, found[1]), PERCENT if kind == "stall_share" else COUNT)
+            yield Metric(format_stall_name(kind, found[1]), PERCENT if kind == "stall_share" else COUNT)
 
 
-def _by_exported_name() -> Mapping[str, tuple[Metric, ...]]:
+def _index_metrics() -> Mapping[str, tuple[Metric, ...]]:
     found: dict[str, tuple[Metric, ...]] = {}
     for metric in METRICS:
         for name in (*metric.counters, *metric.labels):
@@ -263,4 +273,4 @@ def _by_exported_name() -> Mapping[str, tuple[Metric, ...]]:
     return MappingProxyType(found)
 
 
-_BY_EXPORTED_NAME = _by_exported_name()
+_BY_EXPORTED_NAME = _index_metrics()

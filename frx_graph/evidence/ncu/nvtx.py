@@ -17,7 +17,7 @@ _FIELDS_BEHIND = 6
 _DEEPEST = 256
 
 
-def nvtx_columns(header: Sequence[str]) -> tuple[int, ...]:
+def find_nvtx_columns(header: Sequence[str]) -> tuple[int, ...]:
     """The columns of ranges: those that threads push and pop first, then those that are started and stopped."""
     return tuple(
         index for mark in _COLUMNS for index, name in enumerate(header) if mark in name and name.endswith(":Msg")
@@ -25,7 +25,7 @@ def nvtx_columns(header: Sequence[str]) -> tuple[int, ...]:
 
 
 @functools.lru_cache(maxsize=4096)
-def range_names(cell: str) -> tuple[str, ...]:
+def parse_range_names(cell: str) -> tuple[str, ...]:
     """The names of the ranges in a cell, the outermost first; what is no range is left out."""
     names = []
     for text in _RANGE.findall(cell)[:_DEEPEST]:

@@ -97,7 +97,7 @@ PRESETS = MappingProxyType(
 )
 
 
-def preset_named(name: str) -> Preset:
+def get_preset(name: str) -> Preset:
     """Raises `OptionError`, with the name that may have been meant, where there is none."""
     if name in PRESETS:
         return PRESETS[name]
@@ -105,7 +105,7 @@ def preset_named(name: str) -> Preset:
     raise OptionError(f"no preset {name!r}", f"did you mean {near[0]}?" if near else f"one of {', '.join(PRESETS)}")
 
 
-def ncu_arguments(
+def build_ncu_arguments(
     preset: Preset,
     command: Sequence[str],
     *,
@@ -127,6 +127,6 @@ def ncu_arguments(
     return [*arguments, "--log-file", output, *command]
 
 
-def shell_line(arguments: Sequence[str]) -> str:
+def format_shell_line(arguments: Sequence[str]) -> str:
     """Return the arguments as a line for a shell."""
     return shlex.join(arguments)

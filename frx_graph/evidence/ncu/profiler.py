@@ -110,7 +110,7 @@ def read_log(path: Path) -> NcuLog:
     )
 
 
-def trouble(log: NcuLog, exit_code: int, kernel: str | None) -> EvidenceError | None:
+def explain_failure(log: NcuLog, exit_code: int, kernel: str | None) -> EvidenceError | None:
     """Why ncu, which has returned `exit_code`, has measured nothing, or not all; `kernel` is the filter that it was
     given. None where all is well."""
     said = " ".join(log.errors)
@@ -137,13 +137,13 @@ def trouble(log: NcuLog, exit_code: int, kernel: str | None) -> EvidenceError | 
     if log.errors:
         return EvidenceError(f"ncu: {'; '.join(log.errors[:3])}")
     if log.nothing_profiled or (not log.table and exit_code == 0):
-        return _nothing_profiled(log, kernel)
+        return _explain_nothing_profiled(log, kernel)
     if exit_code < 0:
         return EvidenceError(f"ncu was ended by signal {-exit_code}")
     return EvidenceError(f"ncu ended with exit code {exit_code}, and does not say why") if exit_code else None
 
 
-def _nothing_profiled(log: NcuLog, kernel: str | None) -> EvidenceError:
+def _explain_nothing_profiled(log: NcuLog, kernel: str | None) -> EvidenceError:
     if log.available:
         names = ", ".join(log.available[:5]) + (", ..." if len(log.available) > 5 else "")
         by = "these options leave nothing" if kernel is None else f"--kernel-name {kernel} matches none"

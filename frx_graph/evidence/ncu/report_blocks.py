@@ -29,13 +29,15 @@ def count_results(path: Path) -> int:
             size = path.stat().st_size
             if file.read(len(MAGIC)) != MAGIC:
                 raise EvidenceError(f"{path}: is no Nsight Compute report")
-            _header(file, path, size)
+            _read_header(file, path, size)
             results = 0
             while (place := file.tell()) < size:
-                fields = dict(_integers(_header(file, path, size), path, place))
+                fields = dict(_parse_integers(_read_header(file, path, size), path, place))
                 end = file.tell() + fields.get(_PAYLOAD_SIZE, 0)
                 if end > size:
-                    raise _damaged(path, place, f"a block that ends at byte {end:,}, and the file at {size:,}")
+                    raise _make_damage_error(
+                        path, place, f"a block that ends at byte {end:,}, and the file at {size:,}"
+                    )
                 results += fields.get(_RESULTS, 0)
                 file.seek(end)
     except OSError as error:
@@ -43,30 +45,30 @@ def count_results(path: Path) -> int:
     return results
 
 
-def _damaged(path: Path, place: int, what: str) -> EvidenceError:
+def _make_damage_error(path: Path, place: int, what: str) -> EvidenceError:
     return EvidenceError(f"{path}: byte {place:,}: {what}", "it is damaged or not complete: copy it again")
 
 
-def _header(file: BinaryIO, path: Path, size: int) -> bytes:
+def _read_header(file: BinaryIO, path: Path, size: int) -> bytes:
     place = file.tell()
     length = int.from_bytes(file.read(4), "little")
     if not 0 < length <= min(_LONGEST_HEADER, size - file.tell()):
-        raise _damaged(path, place, f"a header of {length:,} bytes, in a file of {size:,}")
+        raise _make_damage_error(path, place, f"a header of {length:,} bytes, in a file of {size:,}")
     return file.read(length)
 
 
-def _integers(header: bytes, path: Path, place: int) -> Iterator[tuple[int, int]]:
+def _parse_integers(header: bytes, path: Path, place: int) -> Iterator[tuple[int, int]]:
     """Number and value of each integer field; the others are passed over."""
     position = 0
     try:
         while position < len(header):
-            key, position = _varint(header, position)
+            key, position = _parse_varint(header, position)
             wire = key & 7
             if wire == _WIRE_VARINT:
-                value, position = _varint(header, position)
+                value, position = _parse_varint(header, position)
                 yield key >> 3, value
             elif wire == _WIRE_BYTES:
-                length, position = _varint(header, position)
+                length, position = _parse_varint(header, position)
                 position += length
             elif wire in (_WIRE_8, _WIRE_4):
                 position += 8 if wire == _WIRE_8 else 4
@@ -75,10 +77,10 @@ def _integers(header: bytes, path: Path, place: int) -> Iterator[tuple[int, int]
         if position > len(header):
             raise IndexError
     except IndexError:
-        raise _damaged(path, place, "no header of a block") from None
+        raise _make_damage_error(path, place, "no header of a block") from None
 
 
-def _varint(data: bytes, position: int) -> tuple[int, int]:
+def _parse_varint(data: bytes, position: int) -> tuple[int, int]:
     value = shift = 0
     while True:
         byte = data[position]

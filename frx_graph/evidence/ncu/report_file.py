@@ -19,9 +19,9 @@ from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 
 from frx_graph.errors import EvidenceError
 from frx_graph.evidence.ncu.launch import Dimensions, Form, KernelLaunch, NcuExport, NcuRule
-from frx_graph.evidence.ncu.metrics import known_metric
+from frx_graph.evidence.ncu.metrics import resolve_metric
 from frx_graph.evidence.ncu.report_blocks import count_results
-from frx_graph.support.supervisor.run import Ending, run_program
+from frx_graph.support.supervisor.run import RunEnding, run_program
 
 INSTALL_HINT = "pip install 'frx-graph[ncu]', or export it: `ncu -i report.ncu-rep --csv --page raw`"
 _DAMAGED_HINT = "it is damaged: export it where it was made"
@@ -34,11 +34,11 @@ _LINK = re.compile(r"@(section|url|source)?:([^@:]*):([^@]*)@")
 """How messages refer to a section (`@section:Identifier:Name@`) or a page (`@url:Name:address@`)."""
 
 
-class _Model(BaseModel):
+class _StrictModel(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-class _Rule(_Model):
+class _RuleLine(_StrictModel):
     name: str
     section: str
     kind: str
@@ -50,7 +50,7 @@ class _Rule(_Model):
 _Whole = Annotated[int, Field(ge=0)]
 
 
-class _Launch(_Model):
+class _LaunchLine(_StrictModel):
     """A line of the process that reads the report."""
 
     kernel: str
@@ -62,7 +62,7 @@ class _Launch(_Model):
     metric_count: int
     metrics: tuple[tuple[str, str, FiniteFloat], ...]
     ranges: tuple[str, ...]
-    rules: tuple[_Rule, ...]
+    rules: tuple[_RuleLine, ...]
 
 
 def read_ncu_report(path: Path, on_launch: Callable[[KernelLaunch], None]) -> NcuExport:
@@ -75,18 +75,18 @@ def read_ncu_report(path: Path, on_launch: Callable[[KernelLaunch], None]) -> Nc
         raise EvidenceError(f"{path}: a report without a launch", "was a kernel profiled at all?")
     export = NcuExport(str(path), Form.REPORT)
     with tempfile.TemporaryFile(prefix="frx-ncu-") as lines:
-        _run(path, lines)
+        _run_reader(path, lines)
         lines.seek(0)
         while line := lines.readline(_LONGEST_LINE):
             export.launches += 1
-            on_launch(_launch(_parsed(path, line), export))
+            on_launch(_build_launch(_parse_line(path, line), export))
     if export.launches != expected:
         missing = f"{export.launches} of {expected} launches can be read"
         raise EvidenceError(f"{path}: {missing}", _DAMAGED_HINT)
     return export
 
 
-def _run(path: Path, output: BinaryIO) -> None:
+def _run_reader(path: Path, output: BinaryIO) -> None:
     """Write what the report holds to `output`."""
     size = path.stat().st_size
     limit = _SECONDS + size * _SECONDS_PER_BYTE
@@ -94,7 +94,7 @@ def _run(path: Path, output: BinaryIO) -> None:
     # -P: nothing is imported from the working directory.
     command = [sys.executable, "-P", "-m", module, str(path.absolute()), str(_MOST_MEMORY + size * _MEMORY_PER_BYTE)]
     ran = run_program(command, limit_seconds=limit, stdout=output)
-    if ran.ending is Ending.TIMED_OUT:
+    if ran.ending is RunEnding.TIMED_OUT:
         raise EvidenceError(f"{path}: ncu-report took longer than {limit:.0f} s")
     text = ran.errors.decode("utf-8", "replace")
     # It goes on without what it could not parse, and says so here alone.
@@ -103,9 +103,9 @@ def _run(path: Path, output: BinaryIO) -> None:
         raise EvidenceError(f"{path}: ncu-report cannot read it: {last.strip()[:200]}", _DAMAGED_HINT)
 
 
-def _parsed(path: Path, line: bytes) -> _Launch:
+def _parse_line(path: Path, line: bytes) -> _LaunchLine:
     try:
-        launch = _Launch.model_validate_json(line)
+        launch = _LaunchLine.model_validate_json(line)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
@@ -117,12 +117,12 @@ def _parsed(path: Path, line: bytes) -> _Launch:
     return launch
 
 
-def _launch(found: _Launch, export: NcuExport) -> KernelLaunch:
+def _build_launch(found: _LaunchLine, export: NcuExport) -> KernelLaunch:
     values: dict[str, float] = {}
     names: dict[str, str] = {}
     for name, unit, value in found.metrics:
         try:
-            read = known_metric(name, unit)
+            read = resolve_metric(name, unit)
         except ValueError as error:
             export.note_unit(str(error), export.launches)
             continue
@@ -136,29 +136,29 @@ def _launch(found: _Launch, export: NcuExport) -> KernelLaunch:
         kernel=found.kernel,
         device=found.device,
         compute_capability="" if major is None or minor is None else f"{major}.{minor}",
-        grid=_dimensions(found.grid),
-        block=_dimensions(found.block),
+        grid=_complete_dimensions(found.grid),
+        block=_complete_dimensions(found.block),
         source=export.source,
         line=None,
         values=values,
         names=names,
-        rules=tuple(_rule(rule) for rule in found.rules),
+        rules=tuple(_build_rule(rule) for rule in found.rules),
         device_name=found.device_name,
         ranges=found.ranges,
     )
 
 
-def _dimensions(found: tuple[int | None, int | None, int | None]) -> Dimensions | None:
+def _complete_dimensions(found: tuple[int | None, int | None, int | None]) -> Dimensions | None:
     x, y, z = found
     return None if x is None or y is None or z is None else (x, y, z)
 
 
-def _rule(rule: _Rule) -> NcuRule:
+def _build_rule(rule: _RuleLine) -> NcuRule:
     return NcuRule(
-        rule.name, rule.kind, _LINK.sub(_plain, rule.text), rule.speedup_pct, rule.section, rule.speedup_kind
+        rule.name, rule.kind, _LINK.sub(_format_link, rule.text), rule.speedup_pct, rule.section, rule.speedup_kind
     )
 
 
-def _plain(link: re.Match[str]) -> str:
+def _format_link(link: re.Match[str]) -> str:
     """As Nsight Compute's own exports write it."""
     return f"{link[2]} ({link[3]})" if link[1] == "url" else link[3]

@@ -14,8 +14,8 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from frx_graph.evidence.ncu.metrics import known_metric
-from frx_graph.evidence.number_format import can_be_measured
+from frx_graph.evidence.ncu.metrics import resolve_metric
+from frx_graph.evidence.number_format import is_measurable
 from frx_graph.support.supervisor.supervised import limit_resources
 
 DEVICE_NAME = "device__attribute_display_name"
@@ -26,7 +26,7 @@ _SPEEDUPS = {1: "local", 2: "global"}
 _MOST_RANGES = 256
 
 
-def launches(path: str) -> Iterator[dict[str, Any]]:
+def iterate_launches(path: str) -> Iterator[dict[str, Any]]:
     """The launches in the file's order; of their metrics those that are used here, with their units as they stand."""
     import ncu_report
 
@@ -34,31 +34,31 @@ def launches(path: str) -> Iterator[dict[str, Any]]:
     for number in range(context.num_ranges()):
         workloads = context.range_by_idx(number)
         for index in range(workloads.num_actions()):
-            yield _launch(workloads.action_by_idx(index))
+            yield _describe_launch(workloads.action_by_idx(index))
 
 
-def _launch(action: Any) -> dict[str, Any]:
+def _describe_launch(action: Any) -> dict[str, Any]:
     names = sorted(action.metric_names())
 
-    def value(name: str) -> Any:
+    def get_value(name: str) -> Any:
         metric = action.metric_by_name(name) if name in names else None
         return metric.value() if metric is not None and metric.has_value() else None
 
     return {
-        "kernel": _text(action.name(action.NameBase_DEMANGLED) or action.name() or ""),
-        "device": _text(value("launch__device_id") if value("launch__device_id") is not None else ""),
-        "device_name": _text(value(DEVICE_NAME) or ""),
-        "capability": [value(f"device__attribute_compute_capability_{part}") for part in ("major", "minor")],
-        "grid": [value(f"launch__grid_dim_{axis}") for axis in "xyz"],
-        "block": [value(f"launch__block_dim_{axis}") for axis in "xyz"],
+        "kernel": _clean_text(action.name(action.NameBase_DEMANGLED) or action.name() or ""),
+        "device": _clean_text(get_value("launch__device_id") if get_value("launch__device_id") is not None else ""),
+        "device_name": _clean_text(get_value(DEVICE_NAME) or ""),
+        "capability": [get_value(f"device__attribute_compute_capability_{part}") for part in ("major", "minor")],
+        "grid": [get_value(f"launch__grid_dim_{axis}") for axis in "xyz"],
+        "block": [get_value(f"launch__block_dim_{axis}") for axis in "xyz"],
         "metric_count": len(names),
-        "metrics": list(_metrics(action, names)),
-        "ranges": _ranges(action),
-        "rules": [_rule(result) for result in action.rule_results_as_dicts() if _says(result)],
+        "metrics": list(_iterate_metrics(action, names)),
+        "ranges": _list_ranges(action),
+        "rules": [_describe_rule(result) for result in action.rule_results_as_dicts() if _has_message(result)],
     }
 
 
-def _ranges(action: Any) -> list[str]:
+def _list_ranges(action: Any) -> list[str]:
     """Names of the NVTX ranges in which it was launched, in the order of an export: those that threads push and pop,
     the outermost first, then those that are started and stopped."""
     state = action.nvtx_state()
@@ -66,44 +66,44 @@ def _ranges(action: Any) -> list[str]:
     known = [domain for domain in domains if domain is not None]
     pushed = [name for domain in known for name in domain.push_pop_ranges()]
     started = [name for domain in known for name in domain.start_end_ranges()]
-    return [text for name in (*pushed, *started)[:_MOST_RANGES] if (text := _text(name).strip())]
+    return [text for name in (*pushed, *started)[:_MOST_RANGES] if (text := _clean_text(name).strip())]
 
 
-def _metrics(action: Any, names: list[str]) -> Iterator[tuple[str, str, float]]:
+def _iterate_metrics(action: Any, names: list[str]) -> Iterator[tuple[str, str, float]]:
     for name in names:
         metric = action.metric_by_name(name)
         if not _is_used(name, metric.unit()) or not metric.has_value():
             continue
         value = metric.value()
-        if isinstance(value, int | float) and can_be_measured(value):
-            yield name, _text(metric.unit()), float(value)
+        if isinstance(value, int | float) and is_measurable(value):
+            yield name, _clean_text(metric.unit()), float(value)
 
 
 def _is_used(name: str, unit: str) -> bool:
     try:
-        return known_metric(name, unit) is not None
+        return resolve_metric(name, unit) is not None
     except ValueError:
         return True
 
 
-def _says(result: dict[str, Any]) -> bool:
+def _has_message(result: dict[str, Any]) -> bool:
     return bool(result.get("rule_message", {}).get("message"))
 
 
-def _rule(result: dict[str, Any]) -> dict[str, Any]:
+def _describe_rule(result: dict[str, Any]) -> dict[str, Any]:
     message: dict[str, Any] = result["rule_message"]
     estimate: dict[str, Any] = result.get("speedup_estimation") or {}
     return {
-        "name": _text(result.get("rule_identifier", "")),
-        "section": _text(result.get("section_identifier", "")),
+        "name": _clean_text(result.get("rule_identifier", "")),
+        "section": _clean_text(result.get("section_identifier", "")),
         "kind": _KINDS.get(message.get("type", 0), ""),
-        "text": _text(message.get("message", "")),
+        "text": _clean_text(message.get("message", "")),
         "speedup_pct": estimate.get("speedup"),
         "speedup_kind": _SPEEDUPS.get(estimate.get("type", 0), ""),
     }
 
 
-def _text(value: object) -> str:
+def _clean_text(value: object) -> str:
     """Without what is no character, as of bytes that are no UTF-8."""
     return str(value).encode("utf-8", "replace").decode("utf-8")
 
@@ -111,7 +111,7 @@ def _text(value: object) -> str:
 def main(path: str, most_bytes: int) -> None:
     """Write the launches to standard output, in at most so many bytes of memory, and of output."""
     limit_resources({resource.RLIMIT_AS: most_bytes, resource.RLIMIT_FSIZE: most_bytes})
-    for launch in launches(path):
+    for launch in iterate_launches(path):
         print(json.dumps(launch, allow_nan=False))
 
 

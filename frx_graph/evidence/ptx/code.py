@@ -68,7 +68,7 @@ class Code:
 
 
 @dataclass(slots=True)
-class _Scope:
+class _CodeScope:
     """One pair of braces.
 
     A label is known in it and in inner ones; repeated inline assembly uses the same names in separate scopes. `tables`
@@ -77,11 +77,11 @@ class _Scope:
 
     labels: dict[str, int] = field(default_factory=dict)
     tables: dict[str, list[str]] = field(default_factory=dict)
-    waiting: list[_Waiting] = field(default_factory=list)
+    waiting: list[_PendingJump] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
-class _Waiting:
+class _PendingJump:
     place: int
     name: str
     may_pass: bool
@@ -92,22 +92,22 @@ class _Waiting:
 def read_code(body: Iterable[Any]) -> Code:
     """The code of a body as the grammar gives it: runs of statements, as tokens with their line, and bodies within."""
     code = Code()
-    open_bodies: list[tuple[Iterator[Any], _Scope]] = [(iter(body), _Scope())]
+    open_bodies: list[tuple[Iterator[Any], _CodeScope]] = [(iter(body), _CodeScope())]
     while open_bodies:
         items, scope = open_bodies[-1]
         for item in items:
             if isinstance(item, list):
-                open_bodies.append((iter(item), _Scope()))
+                open_bodies.append((iter(item), _CodeScope()))
                 break
             _read_run(item, item.line, scope, code)
         else:
             open_bodies.pop()
-            around = open_bodies[-1][1] if open_bodies else _Scope()
-            _close(scope, around, code)
+            around = open_bodies[-1][1] if open_bodies else _CodeScope()
+            _close_scope(scope, around, code)
     return code
 
 
-def _read_run(run: str, line: int, scope: _Scope, code: Code) -> None:
+def _read_run(run: str, line: int, scope: _CodeScope, code: Code) -> None:
     opcodes, counted, label = code.opcodes, 0, ""
     before: tuple[str, int] | None = None
     for found in STATEMENT.finditer(run):
@@ -121,7 +121,7 @@ def _read_run(run: str, line: int, scope: _Scope, code: Code) -> None:
                     code.ends.append(len(opcodes))
             elif name in ("bra", "brx") and (target := _TARGET.search(found["operands"])):
                 code.branches += guarded and name == "bra"
-                scope.waiting.append(_Waiting(len(opcodes), target[1], guarded, by_table=name == "brx"))
+                scope.waiting.append(_PendingJump(len(opcodes), target[1], guarded, by_table=name == "brx"))
             elif name == "call" and (called := _CALLED.match(found["operands"])):
                 code.calls.add(called[1])
             opcodes.append(opcode)
@@ -141,7 +141,7 @@ def _read_run(run: str, line: int, scope: _Scope, code: Code) -> None:
                 code.declarations.append(declaration)
 
 
-def _close(scope: _Scope, around: _Scope, code: Code) -> None:
+def _close_scope(scope: _CodeScope, around: _CodeScope, code: Code) -> None:
     """Gives the jumps of a scope that has ended their places, or leaves them to the scope `around` it."""
     for jump in scope.waiting:
         known = jump.name in (scope.tables if jump.by_table else scope.labels)
@@ -153,6 +153,6 @@ def _close(scope: _Scope, around: _Scope, code: Code) -> None:
             if name in scope.labels:
                 code.jumps.append(Jump(jump.place, scope.labels[name], jump.may_pass))
             else:
-                around.waiting.append(_Waiting(jump.place, name, jump.may_pass, by_table=False))
+                around.waiting.append(_PendingJump(jump.place, name, jump.may_pass, by_table=False))
         if len(code.jumps) + len(around.waiting) > _MOST_JUMPS:
             raise ValueError(f"more than {_MOST_JUMPS:,} jumps in a function")

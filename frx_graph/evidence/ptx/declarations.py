@@ -22,34 +22,34 @@ _MOST = 1 << 48
 """Bytes or registers: more than any machine can address."""
 
 
-def virtual_registers(declarations: Iterable[str]) -> int:
+def count_virtual_registers(declarations: Iterable[str]) -> int:
     """Count the declared registers of 32 bits: those of 64 bits count as two, predicates not.
 
     Raises `ValueError` for a malformed number.
     """
     return sum(
-        max(1, bits // 32) * _checked(count)
-        for space, bits, count, _ in _declared(declarations)
+        max(1, bits // 32) * _check_count(count)
+        for space, bits, count, _ in _parse_declarations(declarations)
         if space == "reg" and bits > 1
     )
 
 
-def declared_bytes(declarations: Iterable[str], wanted: str) -> int:
+def count_declared_bytes(declarations: Iterable[str], wanted: str) -> int:
     """Count the bytes declared in the space `wanted`, `local` or `shared`.
 
     An array without a size counts as none: the launch sizes it. Raises `ValueError` for a malformed size.
     """
     total = 0
-    for space, bits, count, sizes in _declared(declarations):
+    for space, bits, count, sizes in _parse_declarations(declarations):
         if space != wanted:
             continue
         for size in _SIZE.findall(sizes):
-            count = _checked(count * (_number(size) if size else 0))
+            count = _check_count(count * (_parse_number(size) if size else 0))
         total += count * max(1, bits // 8)
     return total
 
 
-def _declared(declarations: Iterable[str]) -> Iterator[tuple[str, int, int, str]]:
+def _parse_declarations(declarations: Iterable[str]) -> Iterator[tuple[str, int, int, str]]:
     """The space of each name, its bits, how many there are of it, and the sizes of an array as written."""
     for declaration in declarations:
         found = _DECLARATION.match(declaration)
@@ -59,10 +59,10 @@ def _declared(declarations: Iterable[str]) -> Iterator[tuple[str, int, int, str]
         bits = _BITS.search(kind)
         width = 1 if bits is None else int(bits[1]) * (2 if bits[2] else 1)
         for name in _DECLARATOR.finditer(names):
-            yield space, width, int(vector or 1) * (_number(name[1]) if name[1] else 1), name[2] or ""
+            yield space, width, int(vector or 1) * (_parse_number(name[1]) if name[1] else 1), name[2] or ""
 
 
-def _number(text: str) -> int:
+def _parse_number(text: str) -> int:
     found = _NUMBER.fullmatch(text)
     if found is None or len(text) > 20:
         raise ValueError(f"no number: {text[:40]!r}")
@@ -71,7 +71,7 @@ def _number(text: str) -> int:
     return int(digits, 8 if digits[0] == "0" and digits.isdigit() else 0)
 
 
-def _checked(count: int) -> int:
+def _check_count(count: int) -> int:
     if count > _MOST:
         raise ValueError(f"more than {_MOST:,} of something declared at once")
     return count

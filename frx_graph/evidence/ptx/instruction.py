@@ -75,22 +75,22 @@ class Opcode:
 def parse_opcode(text: str) -> Opcode:
     """Classify the opcode `text`; there may be whitespace before its modifiers."""
     words = tuple("".join(text.split()).split("."))
-    kind = _kind(words)
-    return Opcode(words, kind, frozenset(_capabilities(words, kind)))
+    kind = _classify_opcode(words)
+    return Opcode(words, kind, frozenset(_list_capabilities(words, kind)))
 
 
-def _kind(words: tuple[str, ...]) -> Kind:
+def _classify_opcode(words: tuple[str, ...]) -> Kind:
     opcode = words[0]
     if opcode in ("ld", "ldu"):
-        return _of_state(words, _LOADS)
+        return _classify_memory(words, _LOADS)
     if opcode == "st":
-        return _of_state(words, _STORES)
+        return _classify_memory(words, _STORES)
     if opcode in ("atom", "red", "multimem"):
         return Kind.ATOMIC
     if opcode in ("wmma", "mma", "wgmma", "tcgen05", "ldmatrix", "stmatrix"):
-        return _matrix(words)
+        return _classify_matrix(words)
     if opcode == "cp":
-        return _copy(words)
+        return _classify_copy(words)
     if opcode in _TEXTURES:
         return _TEXTURES[opcode]
     if opcode in _SFU:
@@ -108,35 +108,35 @@ def _kind(words: tuple[str, ...]) -> Kind:
     return Kind.OTHER
 
 
-def _spaces(words: tuple[str, ...]) -> list[str]:
+def _list_spaces(words: tuple[str, ...]) -> list[str]:
     """The state spaces that are named: `shared` of `shared::cta`."""
     return [space for word in words if (space := word.partition("::")[0]) in _STATES]
 
 
-def _of_state(words: tuple[str, ...], kinds: tuple[Kind, Kind, Kind]) -> Kind:
-    spaces = _spaces(words)
+def _classify_memory(words: tuple[str, ...], kinds: tuple[Kind, Kind, Kind]) -> Kind:
+    spaces = _list_spaces(words)
     # Without a state space an address is generic: mostly one of global memory that the compiler could not prove to be.
     index = _STATES[spaces[0]] if spaces else 0
     return kinds[index] if index < len(kinds) else Kind.OTHER
 
 
-def _matrix(words: tuple[str, ...]) -> Kind:
+def _classify_matrix(words: tuple[str, ...]) -> Kind:
     opcode, what = words[0], words[1] if len(words) > 1 else ""
     if opcode == "ldmatrix":
         return Kind.SHARED_LOAD
     if opcode == "stmatrix":
         return Kind.SHARED_STORE
     if opcode == "wmma" and what in ("load", "store"):
-        return _of_state(words, _LOADS if what == "load" else _STORES)
+        return _classify_memory(words, _LOADS if what == "load" else _STORES)
     return Kind.TENSOR if opcode == "mma" or what in ("mma", "mma_async") else Kind.OTHER
 
 
-def _copy(words: tuple[str, ...]) -> Kind:
+def _classify_copy(words: tuple[str, ...]) -> Kind:
     if "async" not in words or "prefetch" in words:
         return Kind.OTHER
     if "reduce" in words:
         return Kind.ATOMIC
-    match _spaces(words):
+    match _list_spaces(words):
         case ["shared", "global"]:
             return Kind.GLOBAL_LOAD
         case ["global", "shared"]:
@@ -146,7 +146,7 @@ def _copy(words: tuple[str, ...]) -> Kind:
     return Kind.OTHER
 
 
-def _capabilities(words: tuple[str, ...], kind: Kind) -> Iterator[str]:
+def _list_capabilities(words: tuple[str, ...], kind: Kind) -> Iterator[str]:
     if kind in _CAPABILITIES:
         yield _CAPABILITIES[kind]
     if words[0] in ("wgmma", "tcgen05", "mbarrier"):

@@ -31,7 +31,7 @@ class FlowLoop:
     parent: int | None
 
 
-def flow_loops(length: int, jumps: Sequence[Jump], ends: Sequence[int]) -> tuple[FlowLoop, ...]:
+def find_loops(length: int, jumps: Sequence[Jump], ends: Sequence[int]) -> tuple[FlowLoop, ...]:
     """The loops of a function of `length` instructions, inner ones before those around them. After the instructions at
     the places `ends` the function is left."""
     # Without a jump backwards there is no way round.
@@ -39,9 +39,9 @@ def flow_loops(length: int, jumps: Sequence[Jump], ends: Sequence[int]) -> tuple
         return ()
     splits = {0, *(jump.target for jump in jumps), *(jump.place + 1 for jump in jumps), *(end + 1 for end in ends)}
     starts = sorted(split for split in splits if split < length)
-    after = _successors(length, starts, jumps, ends)
-    preorder, last = _depth_first(after)
-    headers = _innermost_headers(after, preorder, last)
+    after = _find_successors(length, starts, jumps, ends)
+    preorder, last = _number_blocks(after)
+    headers = _find_innermost_headers(after, preorder, last)
     spans: dict[int, list[tuple[int, int]]] = {}
     for block, (begin, end) in enumerate(zip(starts, (*starts[1:], length), strict=True)):
         inside = block if block in headers.loops else headers.of.get(block)
@@ -55,7 +55,7 @@ def flow_loops(length: int, jumps: Sequence[Jump], ends: Sequence[int]) -> tuple
 
 
 @dataclass(frozen=True, slots=True)
-class _Headers:
+class _LoopHeaders:
     """`loops` are the blocks that are headers, inner ones first; `of` has the header of the innermost loop around a
     block, of a header that of the loop around its own."""
 
@@ -63,7 +63,7 @@ class _Headers:
     of: dict[int, int]
 
 
-def _successors(length: int, starts: Sequence[int], jumps: Sequence[Jump], ends: Sequence[int]) -> list[list[int]]:
+def _find_successors(length: int, starts: Sequence[int], jumps: Sequence[Jump], ends: Sequence[int]) -> list[list[int]]:
     def block(place: int) -> int:
         return bisect.bisect_right(starts, place) - 1
 
@@ -78,7 +78,7 @@ def _successors(length: int, starts: Sequence[int], jumps: Sequence[Jump], ends:
     return after
 
 
-def _depth_first(after: Sequence[Sequence[int]]) -> tuple[dict[int, int], dict[int, int]]:
+def _number_blocks(after: Sequence[Sequence[int]]) -> tuple[dict[int, int], dict[int, int]]:
     """The number in preorder of each block that can be reached, and the highest one in the tree below it."""
     preorder, last = {0: 0}, {}
     path: list[tuple[int, Iterator[int]]] = [(0, iter(after[0]))]
@@ -95,17 +95,19 @@ def _depth_first(after: Sequence[Sequence[int]]) -> tuple[dict[int, int], dict[i
     return preorder, last
 
 
-def _innermost_headers(after: Sequence[Sequence[int]], preorder: dict[int, int], last: dict[int, int]) -> _Headers:
+def _find_innermost_headers(
+    after: Sequence[Sequence[int]], preorder: dict[int, int], last: dict[int, int]
+) -> _LoopHeaders:
     before: dict[int, list[int]] = {block: [] for block in preorder}
     back: dict[int, list[int]] = {}
     for block in preorder:
         for one in after[block]:
             goes_back = preorder[one] <= preorder[block] <= last[one]
             (back.setdefault(one, []) if goes_back else before[one]).append(block)
-    found = _Headers({}, {})
+    found = _LoopHeaders({}, {})
     collapsed: dict[int, int] = {}
 
-    def outermost(block: int) -> int:
+    def find_outermost(block: int) -> int:
         """The header of the outermost loop found so far that `block` is in, or itself."""
         top = block
         while top in collapsed:
@@ -116,14 +118,14 @@ def _innermost_headers(after: Sequence[Sequence[int]], preorder: dict[int, int],
 
     for header in sorted(back, key=lambda block: -preorder[block]):
         inside: dict[int, None] = {}
-        waiting = [outermost(block) for block in back[header]]
+        waiting = [find_outermost(block) for block in back[header]]
         while waiting:
             block = waiting.pop()
             if block == header or block in inside:
                 continue
             inside[block] = None
             # What comes into the loop beside its header, from outside of what the header reaches, stays outside.
-            reached = (outermost(one) for one in before[block])
+            reached = (find_outermost(one) for one in before[block])
             waiting.extend(one for one in reached if preorder[header] <= preorder[one] <= last[header])
         found.loops[header] = None
         for block in inside:

@@ -16,11 +16,11 @@ from lark.exceptions import UnexpectedCharacters, UnexpectedEOF, UnexpectedInput
 
 from frx_graph.errors import EvidenceError
 from frx_graph.evidence.ptx.code import DECLARATION, STATEMENTS, Code, read_code
-from frx_graph.evidence.ptx.declarations import declared_bytes, virtual_registers
+from frx_graph.evidence.ptx.declarations import count_declared_bytes, count_virtual_registers
 from frx_graph.evidence.ptx.instruction import Kind, Opcode
-from frx_graph.evidence.ptx.loops import flow_loops
+from frx_graph.evidence.ptx.loops import find_loops
 from frx_graph.evidence.ptx.module import Function, Loop, PtxModule
-from frx_graph.evidence.text_lines import whole_text
+from frx_graph.evidence.text_lines import read_whole_text
 
 EXPECTED = "PTX, as `nvcc -ptx` or `cuobjdump -ptx` writes it"
 MOST_CHARACTERS = 256 << 20
@@ -31,41 +31,43 @@ _COMMENT_OR_STRING = re.compile(
 
 def read_ptx(path: Path) -> PtxModule:
     """The module in the file at `path`. Raises `EvidenceError` for what is no PTX, with the line."""
-    return parse_ptx(whole_text(path, EXPECTED, longest=MOST_CHARACTERS), str(path))
+    return parse_ptx(read_whole_text(path, EXPECTED, longest=MOST_CHARACTERS), str(path))
 
 
 def parse_ptx(text: str, source: str) -> PtxModule:
     """The module in `text`. Raises `EvidenceError`, which names `source` and the line."""
     if ".version" not in text:
         raise EvidenceError(f"{source}: no .version, expected {EXPECTED}")
-    text = _without_comments(only_ptx(text, source) if is_fatbin(text) else text, source)
+    text = _strip_comments(extract_ptx(text, source) if is_fatbin(text) else text, source)
     try:
-        items = _parser().parse(text)
+        items = _build_parser().parse(text)
     except UnexpectedInput as error:
         _refuse(error, text, source)
     except ValueError as error:
         raise EvidenceError(f"{source}: {error}, expected {EXPECTED}") from None
-    return _module(items, source)
+    return _build_module(items, source)
 
 
 @functools.cache
-def _parser() -> Any:
+def _build_parser() -> Any:
     grammar = (resources.files("frx_graph.evidence.ptx") / "grammar.lark").read_text(encoding="utf-8")
     # A declaration that is `.visible` is a longer match than the word alone, and has to be tried first.
     lexical = f"\nDECLARATION.1: /{DECLARATION}/\nSTATEMENTS: /{STATEMENTS}/\n"
-    return Lark(grammar + lexical, parser="lalr", lexer="contextual", transformer=_Build(), maybe_placeholders=False)
+    return Lark(
+        grammar + lexical, parser="lalr", lexer="contextual", transformer=_FunctionBuilder(), maybe_placeholders=False
+    )
 
 
-def _without_comments(text: str, source: str) -> str:
+def _strip_comments(text: str, source: str) -> str:
     """The same lines without comments; strings stay."""
 
-    def blank(found: re.Match[str]) -> str:
+    def strip_comment(found: re.Match[str]) -> str:
         if found[0] == "/*":
             line = text.count("\n", 0, found.start()) + 1
             raise EvidenceError(f"{source}: line {line}: a comment that does not end")
         return found[0] if found[0].startswith('"') else "\n" * found[0].count("\n") or " "
 
-    return _COMMENT_OR_STRING.sub(blank, text)
+    return _COMMENT_OR_STRING.sub(strip_comment, text)
 
 
 def _refuse(error: UnexpectedInput, text: str, source: str) -> NoReturn:
@@ -77,7 +79,7 @@ def _refuse(error: UnexpectedInput, text: str, source: str) -> NoReturn:
     raise EvidenceError(f"{source}: line {error.line}: no PTX statement: {seen!r}") from None
 
 
-class _Build(Transformer[Token, Any]):
+class _FunctionBuilder(Transformer[Token, Any]):
     """Keeps the runs of statements of each body, and makes a `Function` of it."""
 
     def start(self, items: list[Any]) -> list[Any]:
@@ -87,13 +89,13 @@ class _Build(Transformer[Token, Any]):
         return items
 
     def entry(self, items: list[Any]) -> Function | str:
-        return _function(items, entry=True)
+        return _build_function(items, entry=True)
 
     def function(self, items: list[Any]) -> Function | str:
-        return _function(items, entry=False)
+        return _build_function(items, entry=False)
 
 
-def _function(items: Sequence[Any], *, entry: bool) -> Function | str:
+def _build_function(items: Sequence[Any], *, entry: bool) -> Function | str:
     name = next(item for item in items if isinstance(item, Token) and item.type == "NAME")
     body = next((item for item in items if isinstance(item, list)), None)
     if body is None:
@@ -106,34 +108,34 @@ def _function(items: Sequence[Any], *, entry: bool) -> Function | str:
         entry=entry,
         linkage=" ".join(token.removeprefix(".") for token in tokens if token.type == "LINKAGE"),
         line=name.line or 1,
-        mix=_mix(opcodes),
-        virtual_registers=virtual_registers(code.declarations),
-        local_bytes=declared_bytes(code.declarations, "local"),
-        shared_bytes=declared_bytes(code.declarations, "shared"),
+        mix=_count_kinds(opcodes),
+        virtual_registers=count_virtual_registers(code.declarations),
+        local_bytes=count_declared_bytes(code.declarations, "local"),
+        shared_bytes=count_declared_bytes(code.declarations, "shared"),
         branches=code.branches,
-        loops=_loops(code),
+        loops=_summarize_loops(code),
         capabilities=frozenset().union(*(opcode.capabilities for opcode in opcodes)),
         calls=frozenset(code.calls),
         tuning=tuple(" ".join(token.split()) for token in tokens if token.type == "TUNING"),
     )
 
 
-def _mix(opcodes: Mapping[Opcode, int]) -> Counter[Kind]:
+def _count_kinds(opcodes: Mapping[Opcode, int]) -> Counter[Kind]:
     mix: Counter[Kind] = Counter()
     for opcode, count in opcodes.items():
         mix[opcode.kind] += count
     return mix
 
 
-def _loops(code: Code) -> tuple[Loop, ...]:
+def _summarize_loops(code: Code) -> tuple[Loop, ...]:
     """In the order of the file."""
-    found = flow_loops(len(code.opcodes), code.jumps, code.ends)
+    found = find_loops(len(code.opcodes), code.jumps, code.ends)
     mixes: dict[int, Counter[Kind]] = {}
     parents = {loop.parent for loop in found}
     loops = []
     for loop in found:
         mix = mixes.setdefault(loop.header, Counter())
-        mix += _mix(Counter(opcode for begin, end in loop.spans for opcode in code.opcodes[begin:end]))
+        mix += _count_kinds(Counter(opcode for begin, end in loop.spans for opcode in code.opcodes[begin:end]))
         if loop.parent is not None:
             mixes.setdefault(loop.parent, Counter()).update(mix)
         label, line = code.labels[loop.header]
@@ -141,7 +143,7 @@ def _loops(code: Code) -> tuple[Loop, ...]:
     return tuple(loop for _, loop in sorted(loops, key=lambda one: one[0]))
 
 
-def _module(items: Sequence[Any], source: str) -> PtxModule:
+def _build_module(items: Sequence[Any], source: str) -> PtxModule:
     tokens = {item.type: str(item) for item in reversed(items) if isinstance(item, Token)}
     functions = [item for item in items if isinstance(item, Function)]
     # A function may be declared before it is defined.
@@ -151,12 +153,12 @@ def _module(items: Sequence[Any], source: str) -> PtxModule:
         source=source,
         version=tokens.get("VERSION", "").removeprefix(".version").strip(),
         target=tokens.get("TARGET", "").removeprefix(".target").strip(),
-        functions=tuple(_with_called(functions)),
+        functions=tuple(_add_called_capabilities(functions)),
         declared=tuple(name for name in declared if name not in defined),
     )
 
 
-def _with_called(functions: Sequence[Function]) -> Iterator[Function]:
+def _add_called_capabilities(functions: Sequence[Function]) -> Iterator[Function]:
     """Each entry with what functions use that it calls: without optimisation, products of matrices stand in those."""
     named = {function.name: function for function in functions}
     for function in functions:
@@ -183,7 +185,7 @@ def is_fatbin(text: str) -> bool:
     return "Fatbin" in text and _PART.search(text) is not None
 
 
-def fatbin_modules(text: str) -> Iterator[tuple[int, int]]:
+def find_fatbin_modules(text: str) -> Iterator[tuple[int, int]]:
     """Yield the begin and end of the PTX in each part."""
     heads = [found.start() for found in _PART.finditer(text)]
     for begin, end in zip(heads, [*heads[1:], len(text)], strict=True):
@@ -192,13 +194,13 @@ def fatbin_modules(text: str) -> Iterator[tuple[int, int]]:
             yield version.start(), end
 
 
-def only_ptx(text: str, source: str) -> str:
+def extract_ptx(text: str, source: str) -> str:
     """The same lines without those of cuobjdump's own. Raises `EvidenceError`, which names `source`, for PTX of several
     targets: each has the same kernels."""
     kept: list[str] = []
     at = 0
     targets: dict[str, None] = {}
-    for begin, end in fatbin_modules(text):
+    for begin, end in find_fatbin_modules(text):
         targets.update(dict.fromkeys(_TARGET.findall(text, begin, end)))
         kept += ("\n" * text.count("\n", at, begin), text[begin:end])
         at = end

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from frx_graph.errors import EvidenceError
-from frx_graph.support.supervisor.run import Ending, run_program
+from frx_graph.support.supervisor.run import RunEnding, run_program
 
 _LIMIT_SECONDS = 120.0
 _SUBJECT = re.compile(r"(?:Compiling entry function|Function properties for) '?([\w$%]+)'?")
@@ -83,7 +83,7 @@ def _run(arguments: list[str], ptx: Path) -> str:
         ran = run_program(arguments, limit_seconds=_LIMIT_SECONDS)
     except OSError as error:
         raise EvidenceError(f"{arguments[0]} cannot be started: {error.strerror or error}") from None
-    if ran.ending is Ending.TIMED_OUT:
+    if ran.ending is RunEnding.TIMED_OUT:
         raise EvidenceError(f"{ptx}: ptxas took longer than {_LIMIT_SECONDS:.0f} s")
     text = (ran.errors + ran.output).decode(errors="replace")
     if ran.problem is not None:

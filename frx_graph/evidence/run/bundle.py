@@ -20,7 +20,7 @@ from typing import Final
 from frx_graph.errors import EvidenceError
 from frx_graph.evidence.run import bundle_layout
 from frx_graph.evidence.run.bundle_zip import MOST_MEMBERS, BundleZip
-from frx_graph.support.supervisor.process import cleaned_up_when_terminated
+from frx_graph.support.supervisor.process import unwind_on_termination
 
 _TRACE_SUFFIXES: Final = (".json", ".json.gz")
 _ROOT_TRACE: Final = PurePosixPath(bundle_layout.PROFILER_TRACE.name)
@@ -63,11 +63,11 @@ class OpenBundle:
             raise EvidenceError(f"{path}: is no regular file")
         return real
 
-    def inside(self, path: Path) -> str:
+    def get_relative_name(self, path: Path) -> str:
         """Return the name within the bundle of a path that `find` gave."""
         return path.relative_to(self.root).as_posix()
 
-    def traces(self) -> tuple[Path, ...]:
+    def find_traces(self) -> tuple[Path, ...]:
         """Return the traces of torch.profiler, by name; `profiler_trace.json`, which has a special name, first.
 
         Raises `EvidenceError` as `find` does, and for too many traces.
@@ -92,35 +92,38 @@ def open_bundle(path: Path) -> Iterator[OpenBundle]:
     if path.is_dir():
         bundle = OpenBundle(path.resolve().name, path.resolve())
         if not _is_analysable(bundle):
-            raise _no_run(path)
+            raise _explain_no_run(path)
         yield bundle
         return
-    with BundleZip(path) as archive, extracted(archive, _prefix(path, archive.names), path, archive.names) as bundle:
+    with (
+        BundleZip(path) as archive,
+        extract_bundle(archive, _find_prefix(path, archive.names), path, archive.names) as bundle,
+    ):
         yield bundle
 
 
 @contextlib.contextmanager
-def extracted(archive: BundleZip, prefix: PurePosixPath, path: Path, names: Sequence[str]) -> Iterator[OpenBundle]:
+def extract_bundle(archive: BundleZip, prefix: PurePosixPath, path: Path, names: Sequence[str]) -> Iterator[OpenBundle]:
     """Extract the bundle in the folder `prefix` of an archive into a private folder while the block runs.
 
     `names` are its files, among others or not; `path` is the archive's. Raises `EvidenceError` if extraction fails.
     """
-    inside = ((name, _inside(name, prefix)) for name in names)
+    inside = ((name, _get_inner_path(name, prefix)) for name in names)
     wanted = {name: file for name, file in inside if file is not None and (file in _FILES or _is_profile(file))}
-    with cleaned_up_when_terminated(), tempfile.TemporaryDirectory(prefix="frx-bundle-") as folder:
+    with unwind_on_termination(), tempfile.TemporaryDirectory(prefix="frx-bundle-") as folder:
         root = Path(folder).resolve()
         for name, file in wanted.items():
             target = root / file
             target.parent.mkdir(parents=True, exist_ok=True)
-            archive.extract(name, target)
+            archive.extract_member(name, target)
         yield OpenBundle(prefix.name or path.name.removesuffix(".zip"), root)
 
 
 def _is_analysable(bundle: OpenBundle) -> bool:
-    return any(bundle.find(file) for file in _ANALYSABLE) or bool(bundle.traces())
+    return any(bundle.find(file) for file in _ANALYSABLE) or bool(bundle.find_traces())
 
 
-def _no_run(folder: Path) -> EvidenceError:
+def _explain_no_run(folder: Path) -> EvidenceError:
     """Return the error for a folder without a run. It names the latest run if the folder holds runs."""
     with os.scandir(folder) as entries:
         below = [Path(entry.path) for entry in itertools.islice(entries, MOST_MEMBERS) if entry.is_dir()]
@@ -135,7 +138,7 @@ def _no_run(folder: Path) -> EvidenceError:
     return EvidenceError(f"{folder}: is no run, but a folder of runs ({len(runs)})", f"the latest is {latest}")
 
 
-def _prefix(path: Path, names: Sequence[str]) -> PurePosixPath:
+def _find_prefix(path: Path, names: Sequence[str]) -> PurePosixPath:
     """The folder in the archive that holds the files, `.` for its root: where something to analyse is."""
     found = set()
     for name in map(PurePosixPath, names):
@@ -152,7 +155,7 @@ def _prefix(path: Path, names: Sequence[str]) -> PurePosixPath:
     return outermost.pop()
 
 
-def _inside(name: str, prefix: PurePosixPath) -> PurePosixPath | None:
+def _get_inner_path(name: str, prefix: PurePosixPath) -> PurePosixPath | None:
     """Return the path of a member within the bundle; None for a member elsewhere, or for a folder."""
     path = PurePosixPath(name)
     return path.relative_to(prefix) if path != prefix and path.is_relative_to(prefix) else None

@@ -73,18 +73,18 @@ class BundleZip:
         self._path = path
         self._limits = limits
         with contextlib.ExitStack() as opened:
-            file = opened.enter_context(_opened(path))
-            directory_start, entries = self._end_of_directory(file)
+            file = opened.enter_context(_open_archive(path))
+            directory_start, entries = self._find_directory(file)
             try:
                 # It reads the directory, whose size is known by now, and believes no number of entries.
                 archive = opened.enter_context(zipfile.ZipFile(file))
             except _UNREADABLE as error:
-                raise self._damaged(error) from None
+                raise self._make_damage_error(error) from None
             members = archive.infolist()
             if len(members) != entries:
-                raise self._refused(f"its directory has {len(members)} members, and says {entries}")
+                raise self._make_refusal(f"its directory has {len(members)} members, and says {entries}")
             for member in members:
-                self._check(member)
+                self._check_member(member)
             self._check_all(members)
             self._check_places(file, members, directory_start)
             self._archive = archive
@@ -97,23 +97,23 @@ class BundleZip:
     def __exit__(self, *_: object) -> None:
         self._opened.close()
 
-    def size(self, name: str) -> int:
+    def get_size(self, name: str) -> int:
         """Bytes of a member, expanded."""
         return self._archive.getinfo(name).file_size
 
-    def extract(self, name: str, target: Path) -> None:
+    def extract_member(self, name: str, target: Path) -> None:
         """Write the member to `target`, which must not exist. Raises `EvidenceError` for one that is damaged, or cannot
         be written."""
         try:
             with target.open("xb") as file:
-                for chunk in self.chunks(name):
+                for chunk in self.iterate_chunks(name):
                     file.write(chunk)
         except OSError as error:
-            raise self._damaged(error, name) from None
+            raise self._make_damage_error(error, name) from None
 
-    def chunks(self, name: str) -> Iterator[bytes]:
+    def iterate_chunks(self, name: str) -> Iterator[bytes]:
         """The member, part by part. Raises `EvidenceError` for one that is damaged, if only at its end."""
-        expected = self.size(name)
+        expected = self.get_size(name)
         read = 0
         try:
             with self._archive.open(name) as member:
@@ -123,11 +123,11 @@ class BundleZip:
                         break
                     yield chunk
         except _UNREADABLE as error:
-            raise self._damaged(error, name) from None
+            raise self._make_damage_error(error, name) from None
         if read != expected:
-            raise self._refused(f"{name} has not the {expected} bytes that its directory says")
+            raise self._make_refusal(f"{name} has not the {expected} bytes that its directory says")
 
-    def _end_of_directory(self, file: IO[bytes]) -> tuple[int, int]:
+    def _find_directory(self, file: IO[bytes]) -> tuple[int, int]:
         """Return the start of the directory and its declared number of entries.
 
         It is found as `zipfile` finds it: from the end, which a comment may follow.
@@ -140,50 +140,50 @@ class BundleZip:
         if at < 0 or not (end[at:].startswith(b"PK\5\6") and end.endswith(b"\0\0")):
             at = end.rfind(b"PK\5\6")
         if at < 0 or len(end) - at < _END.size:
-            raise self._refused("is no zip archive, or the end of one is missing")
+            raise self._make_refusal("is no zip archive, or the end of one is missing")
         _, disk, other_disk, here, entries, length, offset, comment = _END.unpack_from(end, at)
         if end[max(0, at - _ZIP64_LOCATOR) :].startswith(b"PK\6\7") or 0xFFFFFFFF in (length, offset):
-            raise self._refused("is a zip64 archive, as of more than 2 GiB")
+            raise self._make_refusal("is a zip64 archive, as of more than 2 GiB")
         if disk or other_disk or here != entries:
-            raise self._refused("is one of several parts of an archive")
+            raise self._make_refusal("is one of several parts of an archive")
         most = self._limits.members
         if entries > most or length > most * LONGEST_ENTRY:
-            raise self._refused(f"has {entries} members in {length} bytes, and a bundle has no more than {most}")
+            raise self._make_refusal(f"has {entries} members in {length} bytes, and a bundle has no more than {most}")
         if offset + length != start + at or start + at + _END.size + comment != size:
-            raise self._refused("is damaged: its directory is not where it says")
+            raise self._make_refusal("is damaged: its directory is not where it says")
         return offset, entries
 
-    def _check(self, member: zipfile.ZipInfo) -> None:
+    def _check_member(self, member: zipfile.ZipInfo) -> None:
         """Each by itself."""
         name = member.orig_filename
         parts = name.removesuffix("/").split("/")
         if "\\" in name or not name.isprintable():
-            raise self._refused(f"a member is named {name!r}, with a backslash or a control character")
+            raise self._make_refusal(f"a member is named {name!r}, with a backslash or a control character")
         if name.startswith("/") or _DRIVE.match(name) or any(part in ("", ".", "..") for part in parts):
-            raise self._refused(f"a member, {name!r}, would leave the folder that it is extracted to")
+            raise self._make_refusal(f"a member, {name!r}, would leave the folder that it is extracted to")
         if any(len(part.encode(errors="surrogatepass")) > 255 for part in parts):
-            raise self._refused("a member has a name that no file can have")
+            raise self._make_refusal("a member has a name that no file can have")
         # The upper half is the mode where the archive was made on Unix; elsewhere, or without one, 0.
         if stat.S_IFMT(member.external_attr >> 16) not in (0, stat.S_IFREG, stat.S_IFDIR):
-            raise self._refused(f"{name!r} is a link, or something else that is no file")
+            raise self._make_refusal(f"{name!r} is a link, or something else that is no file")
         if member.flag_bits & _ENCRYPTED:
-            raise self._refused(f"{name!r} is encrypted", "make the archive without a password")
+            raise self._make_refusal(f"{name!r} is encrypted", "make the archive without a password")
         if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            raise self._refused(f"{name!r} is compressed by method {member.compress_type}", "deflate is read")
+            raise self._make_refusal(f"{name!r} is compressed by method {member.compress_type}", "deflate is read")
         expanded, kept = member.file_size, member.compress_size
         if expanded >= SMALLEST_EXPANDED and expanded > MOST_EXPANSION * kept:
-            raise self._refused(f"{name!r} expands {kept} bytes to {expanded}, more than {MOST_EXPANSION} times")
+            raise self._make_refusal(f"{name!r} expands {kept} bytes to {expanded}, more than {MOST_EXPANSION} times")
 
     def _check_all(self, members: list[zipfile.ZipInfo]) -> None:
         names = {member.orig_filename.removesuffix("/") for member in members}
         if len(names) != len(members):
-            raise self._refused("holds two members of one name")
+            raise self._make_refusal("holds two members of one name")
         files = {member.orig_filename for member in members if not member.is_dir()}
         if any(str(parent) in files for name in names for parent in Path(name).parents):
-            raise self._refused("holds a file that is a folder, too")
+            raise self._make_refusal("holds a file that is a folder, too")
         total = sum(member.file_size for member in members)
         if total > self._limits.bytes:
-            raise self._refused(f"expands to {total} bytes, more than {self._limits.bytes >> 30} GiB")
+            raise self._make_refusal(f"expands to {total} bytes, more than {self._limits.bytes >> 30} GiB")
 
     def _check_places(self, file: IO[bytes], members: list[zipfile.ZipInfo], directory_start: int) -> None:
         """No two members have bytes in common, nor has one any with the directory."""
@@ -193,24 +193,24 @@ class BundleZip:
             file.seek(start)
             header = file.read(_LOCAL.size)
             if start < free:
-                raise self._refused("its members overlap")
+                raise self._make_refusal("its members overlap")
             if len(header) < _LOCAL.size or not header.startswith(b"PK\3\4"):
-                raise self._refused(f"is damaged: {member.orig_filename!r} is not where its directory says")
+                raise self._make_refusal(f"is damaged: {member.orig_filename!r} is not where its directory says")
             *_, name, extra = _LOCAL.unpack(header)
             free = start + _LOCAL.size + name + extra + member.compress_size
         if free > directory_start:
-            raise self._refused("its members overlap with its directory")
+            raise self._make_refusal("its members overlap with its directory")
 
-    def _refused(self, why: str, hint: str = "") -> EvidenceError:
+    def _make_refusal(self, why: str, hint: str = "") -> EvidenceError:
         return EvidenceError(f"{self._path}: {why}", hint)
 
-    def _damaged(self, error: BaseException, name: str = "") -> EvidenceError:
+    def _make_damage_error(self, error: BaseException, name: str = "") -> EvidenceError:
         where = f" in {name!r}" if name else ""
         text = (error.strerror if isinstance(error, OSError) else None) or str(error)
-        return self._refused(f"is a damaged zip archive{where}: {text or type(error).__name__}")
+        return self._make_refusal(f"is a damaged zip archive{where}: {text or type(error).__name__}")
 
 
-def _opened(path: Path) -> IO[Any]:
+def _open_archive(path: Path) -> IO[Any]:
     try:
         # Opening a fifo waits for a writer that may never come.
         if path.exists() and not path.is_file():

@@ -44,7 +44,7 @@ _UNITS: Final[Mapping[str, Mapping[str, float]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class _Column:
+class _SampleColumn:
     """Place of a value in a row, and its unit unless the value has one."""
 
     place: int
@@ -61,15 +61,15 @@ def read_device_samples(path: Path) -> tuple[GpuSample, ...]:
         open_evidence(path, "samples as CSV") as raw,
         io.TextIOWrapper(raw, encoding="utf-8-sig", errors="replace", newline="") as file,
     ):
-        rows = _rows(file)
-        columns = _columns(path, next(rows, (1, []))[1])
+        rows = _iterate_rows(file)
+        columns = _find_columns(path, next(rows, (1, []))[1])
         found, unusable = [], 0
         for line, cells in rows:
-            at_ns = _time(cells[columns[_TIME].place]) if columns[_TIME].place < len(cells) else None
+            at_ns = _parse_time(cells[columns[_TIME].place]) if columns[_TIME].place < len(cells) else None
             if at_ns is None:
                 unusable += 1
                 continue
-            found.append(_sample(at_ns, _values(path, line, cells, columns)))
+            found.append(_build_sample(at_ns, _make_value_getter(path, line, cells, columns)))
             if len(found) == MOST_SAMPLES:
                 break
     if unusable and not found:
@@ -77,18 +77,18 @@ def read_device_samples(path: Path) -> tuple[GpuSample, ...]:
     return tuple(found)
 
 
-def _sample(at_ns: int, value: Callable[[str], float | None]) -> GpuSample:
+def _build_sample(at_ns: int, value: Callable[[str], float | None]) -> GpuSample:
     return GpuSample(
         at_ns=at_ns,
-        device=_whole(value("index")),
-        busy_pct=_percent(value("utilization.gpu")),
-        memory_busy_pct=_percent(value("utilization.memory")),
-        memory_used=_whole(value("memory.used")),
-        memory_total=_whole(value("memory.total")),
+        device=_round_value(value("index")),
+        busy_pct=_check_percent(value("utilization.gpu")),
+        memory_busy_pct=_check_percent(value("utilization.memory")),
+        memory_used=_round_value(value("memory.used")),
+        memory_total=_round_value(value("memory.total")),
     )
 
 
-def _rows(file: IO[str]) -> Iterator[tuple[int, list[str]]]:
+def _iterate_rows(file: IO[str]) -> Iterator[tuple[int, list[str]]]:
     """Lines with their numbers, as cells. No value has a line break in it, and one without a comma needs no quotes."""
     number = 0
     while line := file.readline(LONGEST_ROW):
@@ -103,8 +103,8 @@ def _rows(file: IO[str]) -> Iterator[tuple[int, list[str]]]:
             yield number, [cell.strip() for cell in cells]
 
 
-def _columns(path: Path, header: list[str]) -> dict[str, _Column]:
-    columns: dict[str, _Column] = {}
+def _find_columns(path: Path, header: list[str]) -> dict[str, _SampleColumn]:
+    columns: dict[str, _SampleColumn] = {}
     for place, cell in enumerate(header):
         matched = _COLUMN.fullmatch(cell)
         name = matched[1].lower() if matched is not None else ""
@@ -113,14 +113,16 @@ def _columns(path: Path, header: list[str]) -> dict[str, _Column]:
             unit = (matched[2] if matched is not None else None) or next(iter(known), "")
             if known and unit not in known:
                 raise EvidenceError(f"{path}:1: {name} is in {unit!r}, expected {' or '.join(known)}")
-            columns.setdefault(name, _Column(place, unit, known))
+            columns.setdefault(name, _SampleColumn(place, unit, known))
     if _TIME not in columns:
         raise EvidenceError(f"{path}:1: has no column {_TIME}, expected the header of nvidia-smi --format=csv")
     return columns
 
 
-def _values(path: Path, line: int, cells: list[str], columns: Mapping[str, _Column]) -> Callable[[str], float | None]:
-    def value(name: str) -> float | None:
+def _make_value_getter(
+    path: Path, line: int, cells: list[str], columns: Mapping[str, _SampleColumn]
+) -> Callable[[str], float | None]:
+    def get_value(name: str) -> float | None:
         column = columns.get(name)
         matched = _VALUE.fullmatch(cells[column.place]) if column is not None and column.place < len(cells) else None
         if column is None or matched is None:
@@ -131,10 +133,10 @@ def _values(path: Path, line: int, cells: list[str], columns: Mapping[str, _Colu
         number = float(matched[1]) * column.units[unit]
         return number if 0 <= number < _LARGEST else None
 
-    return value
+    return get_value
 
 
-def _time(text: str) -> int | None:
+def _parse_time(text: str) -> int | None:
     try:
         when = datetime.strptime(text, _SMI_TIME) if "/" in text else datetime.fromisoformat(text)
         # Without a zone it is the machine's.
@@ -144,9 +146,9 @@ def _time(text: str) -> int | None:
     return (since.days * 86400 + since.seconds) * 10**9 + since.microseconds * 1000
 
 
-def _percent(value: float | None) -> float | None:
+def _check_percent(value: float | None) -> float | None:
     return value if value is not None and value <= 100 else None
 
 
-def _whole(value: float | None) -> int | None:
+def _round_value(value: float | None) -> int | None:
     return None if value is None else round(value)

@@ -49,11 +49,11 @@ class UnusableEventError(ValueError):
     """The event cannot be placed or measured; the text says why."""
 
 
-class _Fields(BaseModel):
+class _EventFields(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
 
 
-class _Line(_Fields):
+class _EventLine(_EventFields):
     event_type: str
     timestamp_ns: _Time
     pid: _Number | None = None
@@ -62,7 +62,7 @@ class _Line(_Fields):
     payload: dict[str, Any] | None = None
 
 
-class _StepPayload(_Fields):
+class _StepPayload(_EventFields):
     kind: str | None = Field(default=None, alias="step_kind")
     depth: _Number | None = None
 
@@ -74,11 +74,11 @@ class _StepEndPayload(_StepPayload):
     batch_layout: _Number | None = None
 
 
-class _PhasePayload(_Fields):
+class _PhasePayload(_EventFields):
     phase: str = Field(default="unknown", alias="phase_name")
 
 
-class _LoaderPayload(_Fields):
+class _LoaderPayload(_EventFields):
     stage: str | None = None
     workers: _Time | None = Field(default=None, alias="num_workers")
     prefetch_factor: _Time | None = None
@@ -86,11 +86,11 @@ class _LoaderPayload(_Fields):
     batch_size: _Time | None = None
 
 
-class _CopyPayload(_Fields):
+class _CopyPayload(_EventFields):
     direction: str = Field(default="unknown", alias="copy_kind")
 
 
-class _ShapePayload(_Fields):
+class _ShapePayload(_EventFields):
     of: SnapshotOf = SnapshotOf.BATCH
     layout: _Number | None = None
     shapes: dict[str, _Sizes] | None = None
@@ -101,7 +101,7 @@ class _ShapePayload(_Fields):
     model: str | None = Field(default=None, alias="model_name")
 
 
-class _ProfilerPayload(_Fields):
+class _ProfilerPayload(_EventFields):
     trace: str | None = None
     kernels: _Time | None = Field(default=None, alias="kernel_count")
     median_kernel_us: Annotated[_Finite, Field(ge=0)] | None = Field(
@@ -110,7 +110,7 @@ class _ProfilerPayload(_Fields):
     small_kernels: Annotated[_Finite, Field(ge=0, le=1)] | None = Field(default=None, alias="small_kernel_fraction")
 
 
-class _GpuPayload(_Fields):
+class _GpuPayload(_EventFields):
     device: _Time | None = Field(default=None, validation_alias=AliasChoices("gpu_index", "device", "index"))
     busy_pct: _Percent | None = Field(default=None, alias="utilization_gpu_pct")
     memory_busy_pct: _Percent | None = Field(default=None, alias="utilization_mem_pct")
@@ -118,7 +118,7 @@ class _GpuPayload(_Fields):
     memory_total: _Time | None = Field(default=None, alias="memory_total_bytes")
 
 
-class _SystemPayload(_Fields):
+class _SystemPayload(_EventFields):
     torch: str | None = None
     python: str | None = None
     device_name: str | None = None
@@ -127,27 +127,27 @@ class _SystemPayload(_Fields):
     local_rank: _Time | None = None
 
 
-class _WarningPayload(_Fields):
+class _WarningPayload(_EventFields):
     message: str = "something was not recorded"
     dropped: _Time | None = None
     until_ns: _Time | None = None
 
 
-_Model = TypeVar("_Model", bound=_Fields)
+_Model = TypeVar("_Model", bound=_EventFields)
 
 
 def parse_event(fields: object) -> RunEvent | None:
     """The event in a line's JSON value. None: of a type, or a stage of the loader, that is not known. Raises
     `UnusableEventError`."""
-    line = _checked(_Line, fields)
+    line = _validate_lenient(_EventLine, fields)
     try:
         kind = EventType(line.event_type)
     except ValueError:
         return None
-    return _event(kind, line, line.payload or {})
+    return _build_event(kind, line, line.payload or {})
 
 
-def _checked(model: type[_Model], fields: object) -> _Model:
+def _validate_lenient(model: type[_Model], fields: object) -> _Model:
     """`fields` as the model has them, without those that are wrong and may be missing."""
     try:
         return model.model_validate(fields)
@@ -161,14 +161,14 @@ def _checked(model: type[_Model], fields: object) -> _Model:
         return model.model_validate({name: value for name, value in fields.items() if name not in wrong})
 
 
-def _event(kind: EventType, line: _Line, payload: dict[str, Any]) -> RunEvent | None:
+def _build_event(kind: EventType, line: _EventLine, payload: dict[str, Any]) -> RunEvent | None:
     written: Any = {"at_ns": line.timestamp_ns, "process": line.pid, "step": line.step_id}
     match kind:
         case EventType.STEP_START:
-            start = _checked(_StepPayload, payload)
+            start = _validate_lenient(_StepPayload, payload)
             return StepStart(**written, kind=start.kind, depth=start.depth or 0)
         case EventType.STEP_END:
-            end = _checked(_StepEndPayload, payload)
+            end = _validate_lenient(_StepEndPayload, payload)
             return StepEnd(
                 **written,
                 duration_ns=line.duration_ns,
@@ -180,36 +180,44 @@ def _event(kind: EventType, line: _Line, payload: dict[str, Any]) -> RunEvent | 
                 depth=end.depth or 0,
             )
         case EventType.PHASE:
-            return PhaseSpan(**written, duration_ns=_duration(line), **dict(_checked(_PhasePayload, payload)))
+            return PhaseSpan(
+                **written, duration_ns=_require_duration(line), **dict(_validate_lenient(_PhasePayload, payload))
+            )
         case EventType.LOADER:
-            loader = dict(_checked(_LoaderPayload, payload))
+            loader = dict(_validate_lenient(_LoaderPayload, payload))
             stage = loader.pop("stage")
             if stage in _MARKS:
                 return LoaderMark(**written, workers=loader["workers"])
-            return LoaderWait(**written, duration_ns=_duration(line), **loader) if stage in (None, WAITING) else None
+            return (
+                LoaderWait(**written, duration_ns=_require_duration(line), **loader)
+                if stage in (None, WAITING)
+                else None
+            )
         case EventType.COPY:
-            return CopySpan(**written, duration_ns=_duration(line), **dict(_checked(_CopyPayload, payload)))
+            return CopySpan(
+                **written, duration_ns=_require_duration(line), **dict(_validate_lenient(_CopyPayload, payload))
+            )
         case EventType.SYNC:
-            return SyncWait(**written, duration_ns=_duration(line))
+            return SyncWait(**written, duration_ns=_require_duration(line))
         case EventType.SHAPES:
-            return _snapshot(written, _checked(_ShapePayload, payload))
+            return _build_snapshot(written, _validate_lenient(_ShapePayload, payload))
         case EventType.PROFILER:
-            return ProfilerWindow(**written, **dict(_checked(_ProfilerPayload, payload)))
+            return ProfilerWindow(**written, **dict(_validate_lenient(_ProfilerPayload, payload)))
         case EventType.GPU_SAMPLE:
-            return GpuSample(**written, **dict(_checked(_GpuPayload, payload)))
+            return GpuSample(**written, **dict(_validate_lenient(_GpuPayload, payload)))
         case EventType.SYSTEM:
-            return SystemInfo(**written, **dict(_checked(_SystemPayload, payload)))
+            return SystemInfo(**written, **dict(_validate_lenient(_SystemPayload, payload)))
         case EventType.WARNING:
-            return RunWarning(**written, **dict(_checked(_WarningPayload, payload)))
+            return RunWarning(**written, **dict(_validate_lenient(_WarningPayload, payload)))
 
 
-def _duration(line: _Line) -> int:
+def _require_duration(line: _EventLine) -> int:
     if line.duration_ns is None:
         raise UnusableEventError("`duration_ns` is missing or wrong")
     return line.duration_ns
 
 
-def _snapshot(written: Any, payload: _ShapePayload) -> ShapeSnapshot:
+def _build_snapshot(written: Any, payload: _ShapePayload) -> ShapeSnapshot:
     strides, dtypes = payload.strides or {}, payload.dtypes or {}
     tensors = []
     for name, shape in (payload.shapes or {}).items():

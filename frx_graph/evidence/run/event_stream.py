@@ -47,20 +47,20 @@ def read_event_stream(path: Path, *, most: int = MOST_RECORDS, longest: int = LO
     """The events in the file at `path`, which may be empty. Raises `EvidenceError` for a file that cannot be read, or
     in which no line is an event."""
     with open_evidence(path, _EXPECTED) as file:
-        return _read(path, file, most, longest)
+        return _read_events(path, file, most, longest)
 
 
-def _read(path: Path, file: IO[bytes], most: int, longest: int) -> EventStream:
+def _read_events(path: Path, file: IO[bytes], most: int, longest: int) -> EventStream:
     events: list[RunEvent] = []
     records = unreadable = foreign = left_out = 0
     problem: str | None = None
     torn = False
-    for number, line in enumerate(_lines(file, longest), start=1):
+    for number, line in enumerate(_iterate_lines(file, longest), start=1):
         torn = False
         if line is not None and not line.strip():
             continue
         try:
-            fields = _fields(line, longest)
+            fields = _parse_line(line, longest)
             event = parse_event(fields)
         except UnusableEventError as error:
             torn = line is not None and not line.endswith(b"\n")
@@ -82,7 +82,7 @@ def _read(path: Path, file: IO[bytes], most: int, longest: int) -> EventStream:
     return EventStream(tuple(events), unreadable, problem, foreign, torn, left_out)
 
 
-def _lines(file: IO[bytes], longest: int) -> Iterator[bytes | None]:
+def _iterate_lines(file: IO[bytes], longest: int) -> Iterator[bytes | None]:
     """Each line with its end; None for one that is longer than it may be, which is passed over."""
     while line := file.readline(longest + 1):
         if len(line) <= longest or line.endswith(b"\n"):
@@ -93,7 +93,7 @@ def _lines(file: IO[bytes], longest: int) -> Iterator[bytes | None]:
         yield None
 
 
-def _fields(line: bytes | None, longest: int) -> object:
+def _parse_line(line: bytes | None, longest: int) -> object:
     if line is None:
         raise UnusableEventError(f"longer than {longest:,} bytes")
     try:

@@ -51,7 +51,7 @@ class JsonFloat(NamedTuple):
     text: str
 
 
-class _RejectedError(ValueError):
+class _RejectedValueError(ValueError):
     """Valid for Python's decoder, but not accepted here."""
 
 
@@ -65,15 +65,15 @@ def read_chrome_trace(
     limits = limits or ReadLimits()
     with (
         open_evidence(path, "a trace file", _EXPORT_HINT) as raw,
-        contextlib.closing(_text(path, raw, limits)) as chunks,
+        contextlib.closing(_decode_chunks(path, raw, limits)) as chunks,
     ):
         try:
-            return _document(_Window(path, chunks, limits), on_event)
+            return _parse_document(_TextWindow(path, chunks, limits), on_event)
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise EvidenceError(f"{path}: the gzip data is truncated or damaged: {error}", "export it again") from None
 
 
-def _text(path: Path, raw: IO[bytes], limits: ReadLimits) -> Generator[str, None, None]:
+def _decode_chunks(path: Path, raw: IO[bytes], limits: ReadLimits) -> Generator[str, None, None]:
     """The file's text in chunks, decompressed where the content says so. Bytes that are not UTF-8 become U+FFFD."""
     start = raw.read(_LONGEST_TOKEN)
     raw.seek(0)
@@ -98,68 +98,68 @@ def _text(path: Path, raw: IO[bytes], limits: ReadLimits) -> Generator[str, None
     yield decoder.decode(b"", final=True)
 
 
-def _document(window: _Window, on_event: Callable[[int, dict[str, Any]], None]) -> Mapping[str, Any]:
+def _parse_document(window: _TextWindow, on_event: Callable[[int, dict[str, Any]], None]) -> Mapping[str, Any]:
     metadata: dict[str, Any] = {}
-    opening = window.character()
+    opening = window.peek_character()
     if opening == "[":
-        _events(window, on_event)
+        _parse_events(window, on_event)
     elif opening == "{":
-        metadata = _object(window, on_event)
+        metadata = _parse_object(window, on_event)
     else:
-        window.fail("the beginning", "expected '{' or '[' of a Chrome trace")
-    if window.character():
-        window.fail("after the end of the trace", "expected nothing more")
+        window.fail_at("the beginning", "expected '{' or '[' of a Chrome trace")
+    if window.peek_character():
+        window.fail_at("after the end of the trace", "expected nothing more")
     return metadata
 
 
-def _object(window: _Window, on_event: Callable[[int, dict[str, Any]], None]) -> dict[str, Any]:
+def _parse_object(window: _TextWindow, on_event: Callable[[int, dict[str, Any]], None]) -> dict[str, Any]:
     metadata: dict[str, Any] = {}
     found = False
-    window.step()
-    closing = window.character() == "}"
+    window.skip_character()
+    closing = window.peek_character() == "}"
     while not closing:
-        key = window.value("the top level")
+        key = window.take_value("the top level")
         if not isinstance(key, str):
-            window.fail("the top level", "expected a name in quotes")
-        if window.character() != ":":
-            window.fail("the top level", f"expected ':' after {_shown(key)}")
-        window.step()
+            window.fail_at("the top level", "expected a name in quotes")
+        if window.peek_character() != ":":
+            window.fail_at("the top level", f"expected ':' after {_quote_text(key)}")
+        window.skip_character()
         if key in metadata or (found and key == "traceEvents"):
-            window.fail("the top level", f"{_shown(key)} stands there twice")
+            window.fail_at("the top level", f"{_quote_text(key)} stands there twice")
         if key == "traceEvents":
             found = True
-            if window.character() != "[":
-                window.fail("traceEvents", "expected a list of events")
-            _events(window, on_event)
+            if window.peek_character() != "[":
+                window.fail_at("traceEvents", "expected a list of events")
+            _parse_events(window, on_event)
         else:
-            metadata[key] = window.value(_shown(key))
-        closing = window.separator("the top level", "}")
+            metadata[key] = window.take_value(_quote_text(key))
+        closing = window.take_separator("the top level", "}")
     if not closing or not found:
         raise EvidenceError(f"{window.path}: JSON without 'traceEvents': not a Chrome trace", _EXPORT_HINT)
-    window.step()
+    window.skip_character()
     return metadata
 
 
-def _events(window: _Window, on_event: Callable[[int, dict[str, Any]], None]) -> None:
-    window.step()
+def _parse_events(window: _TextWindow, on_event: Callable[[int, dict[str, Any]], None]) -> None:
+    window.skip_character()
     index = 0
-    closing = window.character() == "]"
+    closing = window.peek_character() == "]"
     while not closing:
-        event = window.member()
+        event = window.take_member()
         if isinstance(event, dict):
             on_event(index, event)
             index += 1
             continue
-        event = window.value(f"event {index}")
+        event = window.take_value(f"event {index}")
         if not isinstance(event, dict):
-            window.fail(f"event {index}", "expected an object")
+            window.fail_at(f"event {index}", "expected an object")
         on_event(index, event)
         index += 1
-        closing = window.separator(f"event {index}", "]")
-    window.step()
+        closing = window.take_separator(f"event {index}", "]")
+    window.skip_character()
 
 
-class _Window:
+class _TextWindow:
     """The part of the text that is being parsed: values are taken from its front, chunks appended at its back."""
 
     def __init__(self, path: Path, chunks: Iterator[str], limits: ReadLimits) -> None:
@@ -170,12 +170,15 @@ class _Window:
         self._position = 0
         self._dropped = 0
         decoder = json.JSONDecoder(
-            strict=False, parse_float=JsonFloat, parse_constant=_reject_constant, object_pairs_hook=_unique_keys
+            strict=False,
+            parse_float=JsonFloat,
+            parse_constant=_reject_constant,
+            object_pairs_hook=_reject_repeated_keys,
         )
         self._decode = decoder.raw_decode
         self._scan = decoder.scan_once  # type: ignore[attr-defined]
 
-    def character(self) -> str:
+    def peek_character(self) -> str:
         """The next character that is not white space; empty at the end of the file."""
         while True:
             self._position = _SPACE.match(self._text, self._position).end()  # type: ignore[union-attr]
@@ -184,21 +187,21 @@ class _Window:
             if not self._extend():
                 return ""
 
-    def step(self) -> None:
+    def skip_character(self) -> None:
         """Pass over the character that was looked at."""
         self._position += 1
 
-    def separator(self, where: str, closing: str) -> bool:
+    def take_separator(self, where: str, closing: str) -> bool:
         """Pass a comma, or stop at `closing` and return True."""
-        character = self.character()
+        character = self.peek_character()
         if character == ",":
-            self.step()
+            self.skip_character()
             return False
         if character != closing:
-            self.fail(where, f"expected ',' or '{closing}'")
+            self.fail_at(where, f"expected ',' or '{closing}'")
         return True
 
-    def member(self) -> Any:
+    def take_member(self) -> Any:
         """Take the next JSON value with the comma behind it, if it is an object that is whole in this window. Else
         None, and nothing is taken: what is wrong, or not there yet, is for `value` to find out."""
         try:
@@ -211,9 +214,9 @@ class _Window:
         self._position = comma.end()
         return value
 
-    def value(self, where: str) -> Any:
+    def take_value(self, where: str) -> Any:
         """Take the next JSON value."""
-        self.character()
+        self.peek_character()
         while True:
             try:
                 value, end = self._decode(self._text, self._position)
@@ -224,19 +227,19 @@ class _Window:
                     continue
                 cut = unterminated or _CUT_TOKEN.match(self._text, error.pos)
                 self._position = len(self._text) if cut else error.pos
-                self.fail(where, _said(error.msg))
-            except _RejectedError as error:
-                self.fail(where, str(error))
+                self.fail_at(where, _format_message(error.msg))
+            except _RejectedValueError as error:
+                self.fail_at(where, str(error))
             except RecursionError:
-                self.fail(where, "nested too deeply")
+                self.fail_at(where, "nested too deeply")
             except ValueError as error:
-                self.fail(where, f"a number that cannot be read ({error})")
+                self.fail_at(where, f"a number that cannot be read ({error})")
             # A number at the end of a chunk may go on in the next one.
             if end < len(self._text) or not self._extend():
                 self._position = end
                 return value
 
-    def fail(self, where: str, problem: str) -> NoReturn:
+    def fail_at(self, where: str, problem: str) -> NoReturn:
         """Raise for the place reached."""
         at = self._dropped + self._position
         if self._position >= len(self._text) and not self._extend():
@@ -259,23 +262,23 @@ class _Window:
         return True
 
 
-def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _reject_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     fields = dict(pairs)
     if len(fields) != len(pairs):
         seen: set[str] = set()
         twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        raise _RejectedError(f"{_shown(twice)} stands there twice")
+        raise _RejectedValueError(f"{_quote_text(twice)} stands there twice")
     return fields
 
 
 def _reject_constant(name: str) -> NoReturn:
-    raise _RejectedError(f"{name} is not a JSON number")
+    raise _RejectedValueError(f"{name} is not a JSON number")
 
 
-def _shown(text: str) -> str:
+def _quote_text(text: str) -> str:
     """Text from the file for a message: escaped, short."""
     return ascii(text[:40])
 
 
-def _said(message: str) -> str:
+def _format_message(message: str) -> str:
     return f"{message[:1].lower()}{message[1:]}"

@@ -31,7 +31,7 @@ class Transfer:
 
 
 @functools.lru_cache(maxsize=1024)
-def transfer(name: str) -> Transfer:
+def parse_transfer(name: str) -> Transfer:
     """From `Memcpy HtoD (Pageable -> Device)` or `CopyHostToDevice`."""
     direction = next((direction for direction, pattern in _DIRECTIONS if pattern.search(name)), None)
     memories = _MEMORIES.search(name)
@@ -136,12 +136,12 @@ class DeviceActivity(Span):
     @property
     def is_host_transfer(self) -> bool:
         """True for a copy to, from or on the host."""
-        return self.kind is ActivityKind.MEMCPY and transfer(self.name).direction in ("HtoD", "DtoH", "HtoH")
+        return self.kind is ActivityKind.MEMCPY and parse_transfer(self.name).direction in ("HtoD", "DtoH", "HtoH")
 
     @property
     def leaves_device(self) -> bool:
         """True for a copy between two memories."""
-        peer = self.kind is ActivityKind.MEMCPY and transfer(self.name).direction == "PtoP"
+        peer = self.kind is ActivityKind.MEMCPY and parse_transfer(self.name).direction == "PtoP"
         return peer or self.is_host_transfer
 
 

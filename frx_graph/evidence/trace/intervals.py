@@ -16,7 +16,7 @@ Span = tuple[int, int]
 """Start and end in nanoseconds, the end not included."""
 
 
-def merged(spans: Iterable[Span]) -> tuple[Span, ...]:
+def merge_spans(spans: Iterable[Span]) -> tuple[Span, ...]:
     """The union as ordered spans with gaps between them; empty spans are left out."""
     found: list[Span] = []
     for start, end in sorted(spans):
@@ -30,18 +30,18 @@ def merged(spans: Iterable[Span]) -> tuple[Span, ...]:
     return tuple(found)
 
 
-def length_ns(spans: Sequence[Span]) -> int:
+def sum_spans(spans: Sequence[Span]) -> int:
     """Return the total length of merged spans."""
     return sum(end - start for start, end in spans)
 
 
-def covers(spans: Sequence[Span], time_ns: int) -> bool:
+def is_covered(spans: Sequence[Span], time_ns: int) -> bool:
     """True if one of the merged spans runs at a moment."""
     position = bisect_right(spans, time_ns, key=lambda span: span[0]) - 1
     return position >= 0 and time_ns < spans[position][1]
 
 
-def common(one: Sequence[Span], other: Sequence[Span]) -> tuple[Span, ...]:
+def intersect_spans(one: Sequence[Span], other: Sequence[Span]) -> tuple[Span, ...]:
     """Return the times at which both run. Both are merged, and so is the result."""
     found: list[Span] = []
     i = j = 0
@@ -56,7 +56,7 @@ def common(one: Sequence[Span], other: Sequence[Span]) -> tuple[Span, ...]:
     return tuple(found)
 
 
-def without(one: Sequence[Span], other: Sequence[Span]) -> tuple[Span, ...]:
+def subtract_spans(one: Sequence[Span], other: Sequence[Span]) -> tuple[Span, ...]:
     """Return the times at which the first runs and the second does not. Both are merged, and so is the result."""
     found: list[Span] = []
     j = 0
@@ -75,12 +75,12 @@ def without(one: Sequence[Span], other: Sequence[Span]) -> tuple[Span, ...]:
     return tuple(found)
 
 
-def union_ns(spans: Iterable[Span]) -> int:
+def measure_union(spans: Iterable[Span]) -> int:
     """Nanoseconds in which at least one of the `(start, end)` spans runs."""
-    return length_ns(merged(spans))
+    return sum_spans(merge_spans(spans))
 
 
-def sole_ns(spans: Iterable[tuple[int, int, Owner]]) -> dict[Owner, int]:
+def measure_exclusive(spans: Iterable[tuple[int, int, Owner]]) -> dict[Owner, int]:
     """Nanoseconds in which only spans of one owner run: what the union would lose without that owner.
 
     Spans are `(start, end, owner)`. Every owner has an entry, 0 where it never runs alone.

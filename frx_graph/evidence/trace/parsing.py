@@ -103,26 +103,26 @@ class EventParser:
             if fields.get("name") == _MEMORY:
                 self._note_memory(fields.get("args"))
             return
-        kind = _event_kind(category)
-        if kind is _EventKind.OPERATOR:
-            self._append(self.operators, self._operator, index, fields)
-        elif kind is _EventKind.ACTIVITY:
-            self._append(self.activities, self._activity, index, fields)
-        elif kind is _EventKind.CALL:
+        kind = _classify_category(category)
+        if kind is _RecordKind.OPERATOR:
+            self._append_event(self.operators, self._build_operator, index, fields)
+        elif kind is _RecordKind.ACTIVITY:
+            self._append_event(self.activities, self._build_activity, index, fields)
+        elif kind is _RecordKind.CALL:
             if not _is_short_query(fields):
-                self._append(self.calls, self._call, index, fields)
-        elif kind is _EventKind.FRAME:
-            self._append(self.frames, self._frame, index, fields)
+                self._append_event(self.calls, self._build_call, index, fields)
+        elif kind is _RecordKind.FRAME:
+            self._append_event(self.frames, self._build_frame, index, fields)
 
     def _note_memory(self, args: object) -> None:
         """Note the bytes that a device holds after an allocation; the host is of type 0."""
         if not isinstance(args, dict) or args.get("Device Type") == 0:
             return
-        device, held = _integer(args.get("Device Id")), _integer(args.get("Total Allocated"))
+        device, held = _check_integer(args.get("Device Id")), _check_integer(args.get("Total Allocated"))
         if device is not None and held is not None and device >= 0:
             self.peak_allocated[device] = max(held, self.peak_allocated.get(device, 0))
 
-    def _append(
+    def _append_event(
         self,
         events: list[_Event],
         make: Callable[[dict[str, Any], dict[str, Any], str, int, int], _Event],
@@ -131,14 +131,14 @@ class EventParser:
     ) -> None:
         name = fields.get("name")
         if not isinstance(name, str):
-            raise self._malformed(index, "name", "a string", name)
-        start = _nanoseconds(fields.get("ts"))
+            raise self._make_error(index, "name", "a string", name)
+        start = _parse_nanoseconds(fields.get("ts"))
         if start is None:
-            raise self._malformed(index, "ts", "microseconds", fields.get("ts"))
+            raise self._make_error(index, "ts", "microseconds", fields.get("ts"))
         arguments = fields.get("args")
         if arguments is not None and not isinstance(arguments, dict):
-            raise self._malformed(index, "args", "an object", arguments)
-        duration = _nanoseconds(fields.get("dur"))
+            raise self._make_error(index, "args", "an object", arguments)
+        duration = _parse_nanoseconds(fields.get("dur"))
         if duration is None or duration < 0:
             self.unfinished += 1
             return
@@ -146,55 +146,63 @@ class EventParser:
             duration = self._durations.setdefault(duration, duration)
         events.append(make(fields, arguments or {}, clean_text(name), start, duration))
 
-    def _operator(self, fields: dict[str, Any], args: dict[str, Any], name: str, start: int, duration: int) -> Operator:
+    def _build_operator(
+        self, fields: dict[str, Any], args: dict[str, Any], name: str, start: int, duration: int
+    ) -> Operator:
         stack = args.get("Call stack")
         concrete = args.get("Concrete Inputs")
         return Operator(
             name=name,
             start_ns=start,
             duration_ns=duration,
-            thread=self._thread(fields),
+            thread=self._get_thread(fields),
             annotation=fields["cat"] == "user_annotation",
-            external_id=_integer(args.get("External id")),
-            sequence=_integer(args.get("Sequence number")),
-            forward_thread=_integer(args.get("Fwd thread id")),
-            operands=self._operands_of(args),
-            concrete=self._shared(tuple(map(str, concrete))) if isinstance(concrete, list) else (),
+            external_id=_check_integer(args.get("External id")),
+            sequence=_check_integer(args.get("Sequence number")),
+            forward_thread=_check_integer(args.get("Fwd thread id")),
+            operands=self._get_operands(args),
+            concrete=self._intern_tuple(tuple(map(str, concrete))) if isinstance(concrete, list) else (),
             call_stack=clean_text(stack) if isinstance(stack, str) else "",
         )
 
-    def _call(self, fields: dict[str, Any], args: dict[str, Any], name: str, start: int, duration: int) -> RuntimeCall:
+    def _build_call(
+        self, fields: dict[str, Any], args: dict[str, Any], name: str, start: int, duration: int
+    ) -> RuntimeCall:
         size = args.get("size") if "emcpy" in name else None
         # ROCm writes numbers as text.
         copied = int(size) if isinstance(size, str) and len(size) < 20 and size.isdecimal() and size.isascii() else None
-        return RuntimeCall(name, start, duration, self._thread(fields), _integer(args.get("correlation")), copied)
-
-    def _frame(self, fields: dict[str, Any], args: dict[str, Any], name: str, start: int, duration: int) -> PythonFrame:
-        caller = args.get("CallFrom")
-        return PythonFrame(
-            name, start, duration, self._thread(fields), clean_text(caller) if isinstance(caller, str) else ""
+        return RuntimeCall(
+            name, start, duration, self._get_thread(fields), _check_integer(args.get("correlation")), copied
         )
 
-    def _activity(
+    def _build_frame(
+        self, fields: dict[str, Any], args: dict[str, Any], name: str, start: int, duration: int
+    ) -> PythonFrame:
+        caller = args.get("CallFrom")
+        return PythonFrame(
+            name, start, duration, self._get_thread(fields), clean_text(caller) if isinstance(caller, str) else ""
+        )
+
+    def _build_activity(
         self, fields: dict[str, Any], args: dict[str, Any], name: str, start: int, duration: int
     ) -> DeviceActivity:
         external = args.get("External id", args.get("external id"))
-        size = _integer(args.get("bytes"))
+        size = _check_integer(args.get("bytes"))
         return DeviceActivity(
             kind=_DEVICE_KINDS[fields["cat"].lower()],
             name=name,
             start_ns=start,
             duration_ns=duration,
-            device=_integer(args.get("device")),
+            device=_check_integer(args.get("device")),
             stream=sys.intern(str(args.get("stream", fields.get("tid")))),
-            correlation=_integer(args.get("correlation")),
-            external_id=_integer(external),
-            grid=self._shared(_sizes(args.get("grid")) or ()),
-            block=self._shared(_sizes(args.get("block")) or ()),
+            correlation=_check_integer(args.get("correlation")),
+            external_id=_check_integer(external),
+            grid=self._intern_tuple(_parse_sizes(args.get("grid")) or ()),
+            block=self._intern_tuple(_parse_sizes(args.get("block")) or ()),
             bytes=size if size is not None and size >= 0 else None,
         )
 
-    def _operands_of(self, args: dict[str, Any]) -> tuple[Operand | None, ...] | None:
+    def _get_operands(self, args: dict[str, Any]) -> tuple[Operand | None, ...] | None:
         shapes = args.get("Input Dims", args.get("Input dims"))
         types, strides = args.get("Input type"), args.get("Input Strides")
         if not isinstance(shapes, list) or not isinstance(types, list):
@@ -203,15 +211,15 @@ class EventParser:
         if key not in self._operands:
             if len(self._operands) >= _MOST_SHARED:
                 self._operands.clear()
-            self._operands[key] = _operands(shapes, types, strides)
+            self._operands[key] = _parse_operands(shapes, types, strides)
         return self._operands[key]
 
-    def _shared(self, values: tuple[Any, ...]) -> tuple[Any, ...]:
+    def _intern_tuple(self, values: tuple[Any, ...]) -> tuple[Any, ...]:
         if len(self._tuples) >= _MOST_SHARED:
             self._tuples.clear()
         return self._tuples.setdefault(values, values)
 
-    def _thread(self, fields: dict[str, Any]) -> HostThread:
+    def _get_thread(self, fields: dict[str, Any]) -> HostThread:
         # Old traces write thread ids as text in some events and as numbers in others.
         key = (str(fields.get("pid")), str(fields.get("tid")))
         thread = self._threads.get(key)
@@ -219,14 +227,14 @@ class EventParser:
             thread = self._threads[key] = HostThread(*key)
         return thread
 
-    def _malformed(self, index: int, field: str, expected: str, value: object) -> EvidenceError:
+    def _make_error(self, index: int, field: str, expected: str, value: object) -> EvidenceError:
         found = value.text if isinstance(value, JsonFloat) else "nothing" if value is None else ascii(value)
         return EvidenceError(
             f"{self._path}: event {index}: '{field}' is {found[:40]}, expected {expected}", "export it again"
         )
 
 
-class _EventKind(enum.Enum):
+class _RecordKind(enum.Enum):
     OPERATOR = enum.auto()
     ACTIVITY = enum.auto()
     CALL = enum.auto()
@@ -234,15 +242,15 @@ class _EventKind(enum.Enum):
 
 
 @functools.lru_cache(maxsize=256)
-def _event_kind(category: str) -> _EventKind | None:
+def _classify_category(category: str) -> _RecordKind | None:
     category = category.lower()
     if category in _OPERATORS:
-        return _EventKind.OPERATOR
+        return _RecordKind.OPERATOR
     if category in _DEVICE_KINDS:
-        return _EventKind.ACTIVITY
+        return _RecordKind.ACTIVITY
     if category.endswith(("runtime", "driver")):
-        return _EventKind.CALL
-    return _EventKind.FRAME if category == "python_function" else None
+        return _RecordKind.CALL
+    return _RecordKind.FRAME if category == "python_function" else None
 
 
 def _is_short_query(fields: dict[str, Any]) -> bool:
@@ -252,11 +260,11 @@ def _is_short_query(fields: dict[str, Any]) -> bool:
         short = duration.text[1:2] == "." and duration.text[:1].isdecimal() and duration.text[2:].isdecimal()
     else:
         short = isinstance(duration, int) and 0 <= duration < _SHORT_QUERY_US
-    return short and isinstance(name, str) and _queries(name)
+    return short and isinstance(name, str) and _is_query(name)
 
 
 @functools.lru_cache(maxsize=4096)
-def _queries(name: str) -> bool:
+def _is_query(name: str) -> bool:
     return _QUERY.fullmatch(name) is not None
 
 
@@ -267,7 +275,7 @@ def clean_text(text: str) -> str:
     return sys.intern(text.encode("utf-8", "replace").decode("utf-8"))
 
 
-def _nanoseconds(value: object) -> int | None:
+def _parse_nanoseconds(value: object) -> int | None:
     """Microseconds to nanoseconds, exactly; digits below a nanosecond are cut. None for anything else."""
     if isinstance(value, JsonFloat):
         # As torch writes them today: with three digits behind the point.
@@ -289,11 +297,11 @@ def _nanoseconds(value: object) -> int | None:
     return None
 
 
-def _integer(value: object) -> int | None:
+def _check_integer(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < _LARGEST else None
 
 
-def _sizes(value: object) -> tuple[int, ...] | None:
+def _parse_sizes(value: object) -> tuple[int, ...] | None:
     """A shape, strides or grid; None for anything else."""
     if not isinstance(value, list) or len(value) > _HIGHEST_RANK:
         return None
@@ -303,18 +311,18 @@ def _sizes(value: object) -> tuple[int, ...] | None:
     return tuple(value)
 
 
-def _operands(shapes: list[Any], types: list[Any], strides: object) -> tuple[Operand | None, ...]:
+def _parse_operands(shapes: list[Any], types: list[Any], strides: object) -> tuple[Operand | None, ...]:
     # Old traces leave out the types of trailing arguments that are not tensors.
     rows = zip_longest(shapes, types[: len(shapes)], strides[: len(shapes)] if isinstance(strides, list) else ())
-    return tuple(_operand(shape, type_name, steps) for shape, type_name, steps in rows)
+    return tuple(_parse_operand(shape, type_name, steps) for shape, type_name, steps in rows)
 
 
-def _operand(shape: object, type_name: object, strides: object) -> Operand | None:
+def _parse_operand(shape: object, type_name: object, strides: object) -> Operand | None:
     if not isinstance(type_name, str) or type_name in _SCALARS:
         return None
     dtype = _DTYPES.get(type_name)
-    sizes = _sizes(shape)
+    sizes = _parse_sizes(shape)
     if sizes is None or (dtype is None and not sizes):
         return None
-    steps = _sizes(strides)
+    steps = _parse_sizes(strides)
     return Operand(sizes, dtype, steps if steps is not None and len(steps) == len(sizes) else None)

@@ -32,27 +32,27 @@ class CallSites:
         self._tree = tree
         self._known: dict[int, CallSite] = {}
 
-    def of(self, operator: int) -> CallSite:
+    def find_site(self, operator: int) -> CallSite:
         """The call site of the operator at an index of the tree."""
         site = self._known.get(operator)
         if site is None:
-            site = self._known[operator] = self._find(operator)
+            site = self._known[operator] = self._resolve_site(operator)
         return site
 
-    def _find(self, operator: int) -> CallSite:
+    def _resolve_site(self, operator: int) -> CallSite:
         sequence = self._tree.backward_of[operator]
         forward = self._tree.forward_by_sequence.get(sequence) if sequence is not None else None
         site = None
         if forward is not None:
-            site = site_of_stack(self._stack(forward))
+            site = find_site_in_stack(self._iterate_stack(forward))
         elif sequence is None:
-            site = site_of_stack(self._stack(operator))
+            site = find_site_in_stack(self._iterate_stack(operator))
         if site is not None:
             return site
         named = self._tree.operators[operator if forward is None else forward]
         return CallSite(str(self._tree.trace.path), 0, named.name)
 
-    def _stack(self, operator: int) -> Iterator[tuple[str, str]]:
+    def _iterate_stack(self, operator: int) -> Iterator[tuple[str, str]]:
         """The Python frames above an operator, innermost first."""
         frame = self._tree.frame_of[operator]
         if frame == NONE:
@@ -63,7 +63,7 @@ class CallSites:
             frame = self._tree.frame_parents[frame]
 
 
-def site_of_stack(frames: Iterable[tuple[str, str]]) -> CallSite | None:
+def find_site_in_stack(frames: Iterable[tuple[str, str]]) -> CallSite | None:
     """The user's innermost line among frames `(name, called from)`, innermost first; None where there is none.
 
     Without the line of the call it is the line that the frame's name gives. `module_path` lists the classes of the
@@ -83,7 +83,7 @@ def site_of_stack(frames: Iterable[tuple[str, str]]) -> CallSite | None:
     return CallSite(*place, function, ".".join(reversed(modules))) if place is not None else None
 
 
-def records_stacks(operators: Sequence[Operator], frames: int) -> bool:
+def has_stacks(operators: Sequence[Operator], frames: int) -> bool:
     """True if the profiler ran with `with_stack`."""
     return frames > 0 or any(operator.call_stack for operator in operators)
 

@@ -35,7 +35,7 @@ class Steps:
     def __len__(self) -> int:
         return len(self.steps)
 
-    def at(self, time_ns: int) -> int | None:
+    def find_position(self, time_ns: int) -> int | None:
         """The position of the step that runs at a host time; None between steps and outside them."""
         position = bisect_right(self.steps, time_ns, key=lambda step: step.start_ns) - 1
         return position if position >= 0 and time_ns < self.steps[position].end_ns else None

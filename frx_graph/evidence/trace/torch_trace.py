@@ -11,7 +11,7 @@ from frx_graph.errors import EvidenceError
 from frx_graph.evidence.trace.chrome_trace import ReadLimits, read_chrome_trace
 from frx_graph.evidence.trace.events import DeviceActivity, Operator, PythonFrame, RuntimeCall
 from frx_graph.evidence.trace.parsing import EventParser, clean_text
-from frx_graph.support.garbage_collection import uncollected
+from frx_graph.support.garbage_collection import pause_gc
 
 _Value = TypeVar("_Value", str, int)
 
@@ -43,7 +43,7 @@ class TorchTrace:
 def read_torch_trace(path: Path, limits: ReadLimits | None = None) -> TorchTrace:
     """Read a trace that torch.profiler wrote, `.json` or `.json.gz` by content. Raises `EvidenceError`."""
     parser = EventParser(path)
-    with uncollected():
+    with pause_gc():
         metadata = read_chrome_trace(path, parser.add, limits)
     if not any(not operator.annotation for operator in parser.operators) and not parser.activities:
         raise EvidenceError(
@@ -55,22 +55,22 @@ def read_torch_trace(path: Path, limits: ReadLimits | None = None) -> TorchTrace
         calls=tuple(parser.calls),
         activities=tuple(parser.activities),
         frames=tuple(parser.frames),
-        device_names={number: clean_text(name) for number, name in _devices(metadata, "name", str)},
-        device_bytes={number: size for number, size in _devices(metadata, "totalGlobalMem", int) if size > 0},
+        device_names={number: clean_text(name) for number, name in _iterate_devices(metadata, "name", str)},
+        device_bytes={number: size for number, size in _iterate_devices(metadata, "totalGlobalMem", int) if size > 0},
         peak_allocated=parser.peak_allocated,
         unfinished=parser.unfinished,
-        rank=_distributed(metadata, "rank"),
-        world_size=_distributed(metadata, "world_size"),
+        rank=_read_distributed(metadata, "rank"),
+        world_size=_read_distributed(metadata, "world_size"),
     )
 
 
-def _distributed(metadata: Mapping[str, Any], field: str) -> int | None:
+def _read_distributed(metadata: Mapping[str, Any], field: str) -> int | None:
     information = metadata.get("distributedInfo")
     value = information.get(field) if isinstance(information, dict) else None
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 31 else None
 
 
-def _devices(metadata: Mapping[str, Any], name: str, kind: type[_Value]) -> Iterator[tuple[int, _Value]]:
+def _iterate_devices(metadata: Mapping[str, Any], name: str, kind: type[_Value]) -> Iterator[tuple[int, _Value]]:
     """Yield the number and a property of each device."""
     properties = metadata.get("deviceProperties")
     for entry in properties if isinstance(properties, list) else ():

@@ -112,28 +112,28 @@ class TraceTree:
 
 def build_tree(trace: TorchTrace) -> TraceTree:
     """Link the events of `trace`; `n log n` in their number, whatever their nesting."""
-    operators = _ordered(trace.operators, lambda operator: operator.external_id or 0)
-    frames = _ordered(trace.frames, lambda _: 0)
-    launcher, launch_ns = _launches(trace, operators)
+    operators = _sort_spans(trace.operators, lambda operator: operator.external_id or 0)
+    frames = _sort_spans(trace.frames, lambda _: 0)
+    launcher, launch_ns = _link_launches(trace, operators)
     return TraceTree(
         trace=trace,
         operators=operators,
-        parents=_parents(operators),
+        parents=_find_parents(operators),
         frames=frames,
-        frame_parents=_parents(frames),
-        frame_of=_frames_of(operators, frames),
+        frame_parents=_find_parents(frames),
+        frame_of=_find_frames(operators, frames),
         launcher=launcher,
         launch_ns=launch_ns,
     )
 
 
-def _frames_of(operators: Sequence[Operator], frames: Sequence[PythonFrame]) -> tuple[int, ...]:
+def _find_frames(operators: Sequence[Operator], frames: Sequence[PythonFrame]) -> tuple[int, ...]:
     if not frames:
         return (NONE,) * len(operators)
-    return tuple(innermost(frames, [(operator.thread, operator.start_ns) for operator in operators]))
+    return tuple(find_innermost(frames, [(operator.thread, operator.start_ns) for operator in operators]))
 
 
-def _ordered(spans: Iterable[_Spans], tie: Callable[[_Spans], int]) -> tuple[_Spans, ...]:
+def _sort_spans(spans: Iterable[_Spans], tie: Callable[[_Spans], int]) -> tuple[_Spans, ...]:
     """By thread and time, a parent before a child that begins with it."""
     # Sorted by one key after the other, the least first: a tuple of all of them for each span takes as much memory as
     # the spans do.
@@ -147,7 +147,7 @@ def _ordered(spans: Iterable[_Spans], tie: Callable[[_Spans], int]) -> tuple[_Sp
     return tuple(span for thread in threads for span in by_thread[thread])
 
 
-def _parents(spans: Sequence[HostSpan]) -> Sequence[int]:
+def _find_parents(spans: Sequence[HostSpan]) -> Sequence[int]:
     """Return, for each span of an ordered sequence, the innermost earlier span on the same thread that contains it."""
     parents = array("q")
     running: list[int] = []
@@ -174,7 +174,7 @@ def _parents(spans: Sequence[HostSpan]) -> Sequence[int]:
     return parents
 
 
-def innermost(spans: Sequence[HostSpan], moments: Sequence[tuple[HostThread, int]]) -> list[int]:
+def find_innermost(spans: Sequence[HostSpan], moments: Sequence[tuple[HostThread, int]]) -> list[int]:
     """By moment `(thread, time)`: the last span of an ordered sequence to begin there that is still running."""
     by_thread: dict[HostThread, list[int]] = defaultdict(list)
     for index, span in enumerate(spans):
@@ -203,12 +203,12 @@ def innermost(spans: Sequence[HostSpan], moments: Sequence[tuple[HostThread, int
     return found
 
 
-def _launches(trace: TorchTrace, operators: Sequence[Operator]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _link_launches(trace: TorchTrace, operators: Sequence[Operator]) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """By activity: its launching operator, and when it was launched."""
     wanted = {activity.correlation for activity in trace.activities} - {None}
     calls = {call.correlation: call for call in trace.calls if call.correlation in wanted}
     numbers = list(calls)
-    found = innermost(operators, [(calls[number].thread, calls[number].start_ns) for number in numbers])
+    found = find_innermost(operators, [(calls[number].thread, calls[number].start_ns) for number in numbers])
     by_correlation = dict(zip(numbers, found, strict=True))
     by_external_id = {
         operator.external_id: index for index, operator in enumerate(operators) if operator.external_id is not None

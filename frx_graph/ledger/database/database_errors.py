@@ -6,7 +6,7 @@ import sqlite3
 
 from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError, SQLAlchemyError
 
-from frx_graph.errors import LedgerError, LedgerUnreachableError, first_line
+from frx_graph.errors import LedgerError, LedgerUnreachableError, summarize_error
 from frx_graph.ledger.location import ELSEWHERE, Location
 
 PRIMARY_CODE = 0xFF
@@ -55,63 +55,65 @@ _POSTGRES = {
 }
 
 
-def was_first(error: SQLAlchemyError) -> bool:
+def is_lost_race(error: SQLAlchemyError) -> bool:
     """Return True if another writer came first and nothing of the transaction was kept, so that it may be repeated."""
-    state = _state(error)
+    state = _get_sqlstate(error)
     if isinstance(error, IntegrityError):
         return state in (None, _UNIQUE_STATE)
-    return _sqlite_code(error) in _BUSY or state in _UNDONE_STATES
+    return _get_sqlite_code(error) in _BUSY or state in _UNDONE_STATES
 
 
-def was_lost(error: SQLAlchemyError) -> bool:
+def is_lost_connection(error: SQLAlchemyError) -> bool:
     """Return True if there is no connection to the server for now, so that another try may succeed. If it was lost
     during a commit, the transaction may or may not have been kept."""
     if not isinstance(error, DBAPIError):
         return False
     if error.connection_invalidated:
         return True
-    state = _state(error)
+    state = _get_sqlstate(error)
     if state is not None:
         return state.startswith(_CONNECTION_CLASS) or state in _LOST_STATES
-    if not isinstance(error, OperationalError) or _sqlite_code(error) is not None:
+    if not isinstance(error, OperationalError) or _get_sqlite_code(error) is not None:
         return False
     text = str(error.orig)
     return not any(words in text for words in _REFUSED)
 
 
-def damage(error: SQLAlchemyError) -> str | None:
+def get_damage(error: SQLAlchemyError) -> str | None:
     """Return SQLite's message for a damaged file; None for other errors."""
-    return str(error.orig) if isinstance(error, DBAPIError) and _sqlite_code(error) == sqlite3.SQLITE_CORRUPT else None
+    return (
+        str(error.orig) if isinstance(error, DBAPIError) and _get_sqlite_code(error) == sqlite3.SQLITE_CORRUPT else None
+    )
 
 
-def explained(error: SQLAlchemyError, location: Location) -> LedgerError:
+def explain_database_error(error: SQLAlchemyError, location: Location) -> LedgerError:
     """The error in one line that names the ledger, and neither SQL nor a password; a LedgerUnreachableError where there
     is no connection to its server."""
-    code = _sqlite_code(error)
+    code = _get_sqlite_code(error)
     if code in _SQLITE:
         what, hint = _SQLITE[code]
         return LedgerError(f"the ledger {location} {what}", hint)
     if isinstance(error, IntegrityError):
         return LedgerError(f"the ledger {location} is busy with other writers", "try again")
-    if (state := _state(error)) in _POSTGRES:
+    if (state := _get_sqlstate(error)) in _POSTGRES:
         what, hint = _POSTGRES[state]
         return LedgerError(f"the ledger {location} {what}", hint)
-    text = first_line(error.orig if isinstance(error, DBAPIError) and error.orig is not None else error)
+    text = summarize_error(error.orig if isinstance(error, DBAPIError) and error.orig is not None else error)
     if location.url.password:
         text = text.replace(str(location.url.password), "***")
-    if was_lost(error):
+    if is_lost_connection(error):
         message = f"the ledger {location} cannot be reached: {text}"
         return LedgerUnreachableError(message, f"try again later, or {ELSEWHERE}")
     return LedgerError(f"the ledger {location} cannot be used: {text}", ELSEWHERE)
 
 
-def _state(error: SQLAlchemyError) -> str | None:
+def _get_sqlstate(error: SQLAlchemyError) -> str | None:
     """SQL's code of five characters, where the driver tells it."""
     state = getattr(error.orig, "sqlstate", None) if isinstance(error, DBAPIError) else None
     return state if isinstance(state, str) else None
 
 
-def _sqlite_code(error: SQLAlchemyError) -> int | None:
+def _get_sqlite_code(error: SQLAlchemyError) -> int | None:
     """SQLite's primary error code; None for other errors."""
     code = getattr(error.orig, "sqlite_errorcode", None) if isinstance(error, DBAPIError) else None
     return None if code is None else code & PRIMARY_CODE

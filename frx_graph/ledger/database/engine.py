@@ -30,15 +30,15 @@ class Access(enum.Enum):
     READ = "ro"
 
 
-def ledger_engine(location: Location, access: Access) -> Engine:
+def make_ledger_engine(location: Location, access: Access) -> Engine:
     """Return an engine without a pool: decisions are rare, a connection must not be shared with a forked process, and
     servers limit connections. Opens nothing yet. Raises LedgerError for a database that SQLAlchemy, or this
     installation, does not know."""
     if location.file is not None:
-        return sqlite_engine(location.file, access)
+        return make_sqlite_engine(location.file, access)
     try:
         if location.url.get_backend_name() == "postgresql":
-            return postgres_engine(location.url, access)
+            return make_postgres_engine(location.url, access)
         return create_engine(location.url, poolclass=NullPool)
     except NoSuchModuleError as error:
         raise LedgerError(f"the ledger {location}: SQLAlchemy does not know this database", ELSEWHERE) from error
@@ -81,13 +81,13 @@ _READ = "SET LOCAL lock_timeout = '5s'"
 """Do not wait for ever for a locked table, as during a migration; reading takes no lock."""
 
 
-def postgres_engine(url: URL, access: Access) -> Engine:
+def make_postgres_engine(url: URL, access: Access) -> Engine:
     """An engine for the database there. Nothing is opened yet."""
-    return _cached_postgres_engine(url, access is Access.READ)
+    return _make_cached_postgres_engine(url, access is Access.READ)
 
 
 @functools.cache
-def _cached_postgres_engine(url: URL, reading: bool) -> Engine:
+def _make_cached_postgres_engine(url: URL, reading: bool) -> Engine:
     # Once in a process: an engine asks a server of what kind it is, which takes longer than an append.
     engine = create_engine(
         url,
@@ -116,12 +116,12 @@ BUSY_SECONDS = 2.0
 """Seconds that SQLite waits for another process before it reports a lock; an append then tries again."""
 
 
-def holds_something_else(file: Path) -> LedgerError:
+def make_not_ledger_error(file: Path) -> LedgerError:
     """The error for a SQLite database with tables, none of them a ledger's."""
     return LedgerError(f"{file} is a SQLite database, but no ledger", "name another file")
 
 
-def sqlite_engine(file: Path, access: Access) -> Engine:
+def make_sqlite_engine(file: Path, access: Access) -> Engine:
     """An engine for that file, which is not opened yet."""
 
     def connect() -> sqlite3.Connection:
@@ -130,7 +130,7 @@ def sqlite_engine(file: Path, access: Access) -> Engine:
     def make_durable(connection: Any, _record: object) -> None:
         names = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         if names and EVENTS.name not in names:
-            raise holds_something_else(file)  # and is left as it is
+            raise make_not_ledger_error(file)  # and is left as it is
         # A committed event survives the end of the process, and of the power.
         connection.execute("PRAGMA synchronous=FULL")
         connection.execute("PRAGMA journal_mode=WAL")
@@ -147,7 +147,7 @@ def _open_sqlite(file: Path, options: str) -> sqlite3.Connection:
     # No isolation level: sqlite3 would begin transactions by itself, and too late; see `_begin_sqlite`.
     uri = f"file:{quote(str(file))}?{options}"
     connection = sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
-    connection.text_factory = _text
+    connection.text_factory = _decode_text
     return connection
 
 
@@ -160,13 +160,13 @@ def _open_to_read(file: Path) -> sqlite3.Connection:
     except sqlite3.Error as error:
         connection.close()
         code = getattr(error, "sqlite_errorcode", 0) & PRIMARY_CODE
-        if code not in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN) or not _all_in_file(file):
+        if code not in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN) or not _is_wal_empty(file):
             raise
         return _open_sqlite(file, "mode=ro&immutable=1")
     return connection
 
 
-def _all_in_file(file: Path) -> bool:
+def _is_wal_empty(file: Path) -> bool:
     log = file.with_name(f"{file.name}-wal")
     try:
         return file.is_file() and not (log.exists() and log.stat().st_size)
@@ -174,7 +174,7 @@ def _all_in_file(file: Path) -> bool:
         return False
 
 
-def _text(stored: bytes) -> str:
+def _decode_text(stored: bytes) -> str:
     """Bytes that are no text, in a damaged file, become other text: that its hash is wrong is seen then."""
     return stored.decode("utf-8", "backslashreplace")
 

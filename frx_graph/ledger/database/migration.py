@@ -14,10 +14,10 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from sqlalchemy import Connection
 
-from frx_graph.ledger.database.engine import Access, ledger_engine
-from frx_graph.ledger.database.tables import check_not_newer, tables_version
-from frx_graph.ledger.database.transaction import in_turn
-from frx_graph.ledger.location import Location, check_there
+from frx_graph.ledger.database.engine import Access, make_ledger_engine
+from frx_graph.ledger.database.tables import check_not_newer, read_tables_version
+from frx_graph.ledger.database.transaction import run_transaction
+from frx_graph.ledger.location import Location, check_exists
 from frx_graph.ledger.store import PATIENCE_SECONDS
 
 REVISION_TABLE = "frx_ledger_revision"
@@ -29,16 +29,16 @@ _FOLDER = Path(__file__).parents[1] / "migrations"
 def upgrade_ledger(location: Location) -> int | None:
     """Upgrade the ledger's tables to this version, all or none, and return their version before; None if there were
     none. Raises LedgerMissingError for a missing file, and LedgerError for newer tables and database errors."""
-    check_there(location)
+    check_exists(location)
 
     def upgrade(connection: Connection) -> int | None:
-        before = tables_version(connection)
+        before = read_tables_version(connection)
         if before is not None:
             check_not_newer(before, location)
         upgrade_tables(connection, before)
         return before
 
-    return in_turn(ledger_engine(location, Access.WRITE), location, upgrade, PATIENCE_SECONDS)
+    return run_transaction(make_ledger_engine(location, Access.WRITE), location, upgrade, PATIENCE_SECONDS)
 
 
 def upgrade_tables(connection: Connection, version: int | None) -> None:

@@ -9,11 +9,11 @@ from sqlalchemy import Connection, Engine, insert, inspect, update
 from sqlalchemy.exc import SQLAlchemyError
 
 from frx_graph.errors import LedgerError, LedgerMissingError
-from frx_graph.ledger.database.database_errors import explained
-from frx_graph.ledger.database.engine import Access, holds_something_else, ledger_engine
-from frx_graph.ledger.database.tables import METADATA, VERSIONS, check_this, tables_version
-from frx_graph.ledger.database.transaction import in_turn
-from frx_graph.ledger.location import ELSEWHERE, Location, check_there, missing
+from frx_graph.ledger.database.database_errors import explain_database_error
+from frx_graph.ledger.database.engine import Access, make_ledger_engine, make_not_ledger_error
+from frx_graph.ledger.database.tables import METADATA, VERSIONS, check_tables_version, read_tables_version
+from frx_graph.ledger.database.transaction import run_transaction
+from frx_graph.ledger.location import ELSEWHERE, Location, check_exists, make_missing_error
 from frx_graph.ledger.plain_file import TABLES_VERSION
 from frx_graph.ledger.store import PATIENCE_SECONDS, Ledger
 
@@ -29,68 +29,68 @@ def open_ledger(location: Location, *, patience_seconds: float = PATIENCE_SECOND
         except OSError as error:
             message = f"the ledger's folder {location.file.parent} cannot be made: {error.strerror}"
             raise LedgerError(message, ELSEWHERE) from error
-    engine = ledger_engine(location, Access.CREATE)
+    engine = make_ledger_engine(location, Access.CREATE)
     # Tables are never taken away, nor do they become older: what is seen without the writers' lock stays true.
-    version = in_turn(engine, location, tables_version, patience_seconds, writing=False)
+    version = run_transaction(engine, location, read_tables_version, patience_seconds, writing=False)
     if version is None or version < TABLES_VERSION:
-        version = _prepared(engine, location, patience_seconds)
-    check_this(version, location)
-    return Ledger(location, ledger_engine(location, Access.WRITE), patience_seconds=patience_seconds)
+        version = _prepare_tables(engine, location, patience_seconds)
+    check_tables_version(version, location)
+    return Ledger(location, make_ledger_engine(location, Access.WRITE), patience_seconds=patience_seconds)
 
 
 def open_to_read(location: Location) -> Ledger:
     """Open the ledger for reading; nothing is made. Raises LedgerMissingError if there is none."""
-    check_there(location)
-    engine = ledger_engine(location, Access.READ)
+    check_exists(location)
+    engine = make_ledger_engine(location, Access.READ)
     try:
         with engine.begin() as connection:
-            version = tables_version(connection)
+            version = read_tables_version(connection)
             if version is None and location.file is not None and inspect(connection).get_table_names():
-                raise holds_something_else(location.file)
+                raise make_not_ledger_error(location.file)
     except SQLAlchemyError as error:
-        raise explained(error, location) from error
+        raise explain_database_error(error, location) from error
     if version is None:
-        raise missing(location)
-    check_this(version, location)
+        raise make_missing_error(location)
+    check_tables_version(version, location)
     return Ledger(location, engine)
 
 
 def check_writable(location: Location) -> None:
     """Raise LedgerError if no decision can be recorded there, before any long work begins. Makes no file."""
     try:
-        check_there(location)
+        check_exists(location)
     except LedgerMissingError:
-        _check_makeable(location)
+        _check_creatable(location)
         return
     open_ledger(location, patience_seconds=CHECK_SECONDS)
-    in_turn(ledger_engine(location, Access.WRITE), location, _write_again, CHECK_SECONDS)
+    run_transaction(make_ledger_engine(location, Access.WRITE), location, _rewrite_version, CHECK_SECONDS)
 
 
-def _check_makeable(location: Location) -> None:
+def _check_creatable(location: Location) -> None:
     assert location.file is not None
     folder = next(folder for folder in location.file.parents if folder.exists())
     if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
         raise LedgerError(f"the ledger {location} cannot be made: {folder} cannot be written", ELSEWHERE)
 
 
-def _write_again(connection: Connection) -> None:
+def _rewrite_version(connection: Connection) -> None:
     """Update the version to itself. Only a write shows that a file is read-only or the disk is full."""
     connection.execute(update(VERSIONS).values(version=VERSIONS.c.version))
 
 
-def _prepared(engine: Engine, location: Location, patience_seconds: float) -> int:
+def _prepare_tables(engine: Engine, location: Location, patience_seconds: float) -> int:
     try:
-        return in_turn(engine, location, _prepare, patience_seconds)
+        return run_transaction(engine, location, _prepare_in_transaction, patience_seconds)
     except LedgerError:
         # Where tables are not made under a lock, as SQLite makes them, another process may have been first.
-        made = _version_there(engine) if location.file is None else None
+        made = _read_version(engine) if location.file is None else None
         if made is None:
             raise
         return made
 
 
-def _prepare(connection: Connection) -> int:
-    version = tables_version(connection)
+def _prepare_in_transaction(connection: Connection) -> int:
+    version = read_tables_version(connection)
     if version is not None:
         if version < TABLES_VERSION and connection.dialect.name == "sqlite":
             # Somebody's own file; on a server others may still need the tables as they are, and are asked first.
@@ -104,7 +104,7 @@ def _prepare(connection: Connection) -> int:
     return TABLES_VERSION
 
 
-def _version_there(engine: Engine) -> int | None:
+def _read_version(engine: Engine) -> int | None:
     with suppress(SQLAlchemyError), engine.begin() as connection:
-        return tables_version(connection)
+        return read_tables_version(connection)
     return None

@@ -35,7 +35,7 @@ EVENTS = Table(
 )
 
 
-def tables_version(connection: Connection) -> int | None:
+def read_tables_version(connection: Connection) -> int | None:
     """The version of the tables that are there; None where there are none."""
     if not inspect(connection).has_table(VERSIONS.name):
         return None
@@ -46,15 +46,15 @@ def tables_version(connection: Connection) -> int | None:
 def check_not_newer(version: int, location: Location) -> None:
     """Raises LedgerError for tables that only a later version knows."""
     if version > TABLES_VERSION:
-        raise LedgerError(_of(version, location), f"update frx-graph, or {ELSEWHERE}")
+        raise LedgerError(_format_version_mismatch(version, location), f"update frx-graph, or {ELSEWHERE}")
 
 
-def check_this(version: int, location: Location) -> None:
+def check_tables_version(version: int, location: Location) -> None:
     """Raises LedgerError for tables that are not those of this version."""
     check_not_newer(version, location)
     if version < TABLES_VERSION:
-        raise LedgerError(_of(version, location), "frx ledger upgrade")
+        raise LedgerError(_format_version_mismatch(version, location), "frx ledger upgrade")
 
 
-def _of(version: int, location: Location) -> str:
+def _format_version_mismatch(version: int, location: Location) -> str:
     return f"the ledger {location} has tables of version {version}, and this frx-graph knows {TABLES_VERSION}"

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import SQLAlchemyError
 
 from frx_graph.errors import LedgerUncertainError
-from frx_graph.ledger.database.database_errors import explained, was_first, was_lost
+from frx_graph.ledger.database.database_errors import explain_database_error, is_lost_connection, is_lost_race
 from frx_graph.ledger.database.engine import WRITING
 from frx_graph.ledger.location import Location
 
@@ -21,7 +21,7 @@ _LONGEST_PAUSE_SECONDS = 0.25
 _Result = TypeVar("_Result")
 
 
-def in_turn(
+def run_transaction(
     engine: Engine,
     location: Location,
     work: Callable[[Connection], _Result],
@@ -46,11 +46,11 @@ def in_turn(
                 result = work(connection)
                 committing = writing
         except SQLAlchemyError as error:
-            lost = was_lost(error)
+            lost = is_lost_connection(error)
             if committing:
                 uncertain = lost
-            if not (lost or was_first(error)) or time.monotonic() >= deadline:
-                told = explained(error, location)
+            if not (lost or is_lost_race(error)) or time.monotonic() >= deadline:
+                told = explain_database_error(error, location)
                 raise (LedgerUncertainError(told.message, told.hint) if uncertain else told) from error
         else:
             return result

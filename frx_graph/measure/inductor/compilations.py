@@ -30,21 +30,21 @@ class Compilations:
     phases: Mapping[str, tuple[list[float], int]]
 
 
-def compilations() -> Compilations:
+def read_compilations() -> Compilations:
     """Return the number of compilations in each phase so far."""
     # Copied in one step, since another thread may be compiling.
     phases = dict(dynamo_utils.compilation_time_metrics)
     return Compilations({name: (times, len(times)) for name, times in phases.items() if name not in _NOT_COMPILING})
 
 
-def frames_compiled() -> int:
+def count_compiled_frames() -> int:
     """Return the number of frames that Dynamo has compiled in this process since its last reset."""
     return len(dynamo_utils.compilation_time_metrics.get(_FRAME, ()))
 
 
-def compiled_between(begin: Compilations, end: Compilations) -> str | None:
+def describe_compiled_between(begin: Compilations, end: Compilations) -> str | None:
     """Describe what was compiled between two readings; None if nothing was."""
-    grown = {name: _new(begin.phases.get(name), now) for name, now in end.phases.items()}
+    grown = {name: _count_new(begin.phases.get(name), now) for name, now in end.phases.items()}
     grown = {name: count for name, count in grown.items() if count}
     if not grown:
         return None
@@ -56,6 +56,6 @@ def compiled_between(begin: Compilations, end: Compilations) -> str | None:
     return " and ".join(said) or ", ".join(sorted(grown)[:3])
 
 
-def _new(before: tuple[list[float], int] | None, now: tuple[list[float], int]) -> int:
+def _count_new(before: tuple[list[float], int] | None, now: tuple[list[float], int]) -> int:
     times, count = now
     return count - before[1] if before is not None and before[0] is times else count

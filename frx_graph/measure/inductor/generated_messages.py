@@ -16,7 +16,7 @@ class _Message(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class _Tensor(_Message):
+class _TensorMessage(_Message):
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     dtype: str
@@ -33,23 +33,23 @@ class CallMessage(_Message):
     times: Annotated[int, Field(ge=1)]
 
     @classmethod
-    def of(cls, call: GeneratedCall) -> CallMessage:
+    def from_call(cls, call: GeneratedCall) -> CallMessage:
         """Raises `TypeError` for a call with an argument that is neither a tensor nor JSON."""
         return cls(
             target=call.signature.target,
-            args=tuple(_encoded(argument) for argument in call.signature.args),
-            kwargs={name: _encoded(argument) for name, argument in call.signature.kwargs},
+            args=tuple(_encode(argument) for argument in call.signature.args),
+            kwargs={name: _encode(argument) for name, argument in call.signature.kwargs},
             results=tuple((result.position, result.strides) for result in call.results),
             times=call.times,
         )
 
-    def call(self) -> GeneratedCall:
+    def to_call(self) -> GeneratedCall:
         """The call that the message was made of. Raises `ValueError` for tensors that are none."""
         return GeneratedCall(
             OperatorSignature(
                 self.target,
-                tuple(_decoded(argument) for argument in self.args),
-                tuple((name, _decoded(argument)) for name, argument in self.kwargs.items()),
+                tuple(_decode(argument) for argument in self.args),
+                tuple((name, _decode(argument)) for name, argument in self.kwargs.items()),
             ),
             tuple(ReadResult(position, strides) for position, strides in self.results),
             self.times,
@@ -72,25 +72,25 @@ class Answer(_Message):
     disturbed: bool
 
 
-def _encoded(argument: SpecArgument) -> JsonValue:
+def _encode(argument: SpecArgument) -> JsonValue:
     if isinstance(argument, TensorSpec):
         dtype = str(argument.dtype).removeprefix("torch.")
-        tensor = _Tensor(shape=argument.shape, strides=argument.strides, dtype=dtype, device=argument.device)
+        tensor = _TensorMessage(shape=argument.shape, strides=argument.strides, dtype=dtype, device=argument.device)
         return tensor.model_dump(mode="json")
     if isinstance(argument, tuple):
-        return [_encoded(item) for item in argument]
+        return [_encode(item) for item in argument]
     if argument is None or isinstance(argument, (bool, int, float, str)):
         return argument
     raise TypeError(f"{argument!r} cannot be sent")
 
 
-def _decoded(value: JsonValue) -> Any:
+def _decode(value: JsonValue) -> Any:
     if isinstance(value, dict):
-        tensor = _Tensor.model_validate(value)
+        tensor = _TensorMessage.model_validate(value)
         dtype = getattr(torch, tensor.dtype, None)
         if not isinstance(dtype, torch.dtype):
             raise ValueError(f"{tensor.dtype} is no dtype of this torch")
         return TensorSpec(tensor.shape, tensor.strides, dtype, tensor.device)
     if isinstance(value, list):
-        return tuple(_decoded(item) for item in value)
+        return tuple(_decode(item) for item in value)
     return value

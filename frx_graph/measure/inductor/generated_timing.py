@@ -20,10 +20,10 @@ import torch
 from frx_graph.facts.operator_signature import GeneratedCall
 from frx_graph.measure.inductor.generated_messages import Answer, CallMessage, Request
 from frx_graph.measure.measurement_cache import (
-    measured_operators_path,
-    signature_key,
+    get_measured_operators_path,
+    make_signature_key,
+    read_stored_seconds,
     store_seconds,
-    stored_seconds,
 )
 from frx_graph.support.supervisor.run import run_program
 
@@ -61,14 +61,14 @@ def time_generated(
     messages: list[tuple[CallMessage, ...]] = []
     for group in dict.fromkeys(map(tuple, groups)):
         with contextlib.suppress(TypeError):
-            messages.append(tuple(CallMessage.of(call) for call in group))
+            messages.append(tuple(CallMessage.from_call(call) for call in group))
             asked.append(group)
     if not asked:
         return GeneratedTimes()
     request = Request(threads=torch.get_num_threads(), groups=tuple(messages))
     limit = _START_SECONDS + _CALL_SECONDS * sum(map(len, asked)) if limit_s is None else limit_s
     try:
-        answer = Answer.model_validate_json(_output(worker, request.model_dump_json().encode(), limit))
+        answer = Answer.model_validate_json(_run_worker(worker, request.model_dump_json().encode(), limit))
         pairs = zip(asked, answer.seconds, strict=True)
         times = [dict(zip(group, seconds, strict=True)) for group, seconds in pairs if seconds is not None]
     except (OSError, ValueError) as error:
@@ -77,7 +77,7 @@ def time_generated(
     return GeneratedTimes(known, answer.failures, answer.disturbed)
 
 
-def _output(worker: Sequence[str], request: bytes, limit_s: float) -> bytes:
+def _run_worker(worker: Sequence[str], request: bytes, limit_s: float) -> bytes:
     """Return what the process writes. Raises `OSError` if it cannot be started, and `ValueError` if it fails or takes
     longer than `limit_s` seconds."""
     environment = {name: value for name, value in os.environ.items() if name not in _NOT_INHERITED}
@@ -97,7 +97,7 @@ _KNOWN: dict[tuple[Path, str], float | None] = {}
 """Seconds by file and key; None for calls that could not be timed."""
 
 
-def generated_seconds(
+def get_generated_seconds(
     groups: Iterable[Sequence[GeneratedCall]],
     device_type: str,
     *,
@@ -105,17 +105,17 @@ def generated_seconds(
     measure: Measure = time_generated,
 ) -> Mapping[GeneratedCall, float]:
     """Return the seconds of each call, cached or timed now. Calls of a group are compared: if one is missing, all are
-    measured, and a group with a failure is missing from the result. `directory` replaces `cache_directory()`."""
-    asked = {group: tuple(map(generated_key, group)) for group in dict.fromkeys(map(tuple, groups))}
+    measured, and a group with a failure is missing from the result. `directory` replaces `get_cache_directory()`."""
+    asked = {group: tuple(map(make_generated_key, group)) for group in dict.fromkeys(map(tuple, groups))}
     if not asked:
         return {}
-    path = measured_operators_path(device_type, directory)
-    stored = stored_seconds(path)
+    path = get_measured_operators_path(device_type, directory)
+    stored = read_stored_seconds(path)
     _KNOWN.update(((path, key), stored[key]) for keys in asked.values() for key in keys if key in stored)
     missing = [group for group, keys in asked.items() if any((path, key) not in _KNOWN for key in keys)]
     if missing:
         times = measure(missing)
-        seconds = {} if times.disturbed else {generated_key(call): s for call, s in times.seconds.items()}
+        seconds = {} if times.disturbed else {make_generated_key(call): s for call, s in times.seconds.items()}
         _KNOWN.update(((path, key), seconds.get(key)) for group in missing for key in asked[group])
         if seconds:
             store_seconds(path, seconds)
@@ -127,7 +127,7 @@ def generated_seconds(
     return found
 
 
-def generated_key(call: GeneratedCall) -> str:
+def make_generated_key(call: GeneratedCall) -> str:
     """Return the call as text, different from the key of any kernel that eager runs."""
     results = ", ".join(f"{read.position}|{'x'.join(map(str, read.strides))}" for read in call.results)
-    return f"inductor {call.times} x {signature_key(call.signature)} -> {results}"
+    return f"inductor {call.times} x {make_signature_key(call.signature)} -> {results}"

@@ -17,14 +17,14 @@ import torch
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from frx_graph.errors import first_line
+from frx_graph.errors import summarize_error
 from frx_graph.facts.operator_families import GATHERS
 from frx_graph.facts.operator_signature import GeneratedCall
 from frx_graph.measure.inductor.generated_messages import Answer, Request
-from frx_graph.measure.machine.disturbance import disturbance
-from frx_graph.measure.operators.operator_call import argument_sets
-from frx_graph.measure.operators.operator_inputs import OperandPool, own_overload
-from frx_graph.measure.operators.operator_timing import BUDGET_S, Clock, clock_for, take_turns, undisturbed_runs
+from frx_graph.measure.machine.disturbance import watch_disturbance
+from frx_graph.measure.operators.operator_call import make_argument_sets
+from frx_graph.measure.operators.operator_inputs import OperandPool, find_own_overload
+from frx_graph.measure.operators.operator_timing import BUDGET_S, Clock, choose_clock, select_undisturbed, take_turns
 from frx_graph.support.supervisor.supervised import claim_stdout
 from frx_graph.support.torch_internals import compile_fx_inner, inductor_config, pytree, select_decomp_table
 
@@ -35,30 +35,30 @@ _ATTEMPTS = 3
 """Timing is short, compared with compiling: what disturbs it may be over at the next attempt."""
 
 
-def answer(request: Request) -> Answer:
+def answer_request(request: Request) -> Answer:
     """Median seconds of each call, groups taking turns within; all are compiled before the first is timed."""
     torch.set_num_threads(request.threads)
     pool = OperandPool()
-    groups = [[message.call() for message in group] for group in request.groups]
+    groups = [[message.to_call() for message in group] for group in request.groups]
     failures: list[str] = []
     compiled: list[list[Callable[[], object]] | None] = []
     for group in groups:
         try:
-            compiled.append([_compiled(call, pool) for call in group])
+            compiled.append([_compile_call(call, pool) for call in group])
         except Exception as error:  # noqa: BLE001 - an operator that Inductor cannot compile alone is not measured
             compiled.append(None)
-            failures.append(f"{group[0].signature.target}: {first_line(error)}")
-    clocks = [clock_for(group[0].signature) for group in groups]
+            failures.append(f"{group[0].signature.target}: {summarize_error(error)}")
+    clocks = [choose_clock(group[0].signature) for group in groups]
     for _ in range(_ATTEMPTS):
-        with disturbance() as disturbed:
-            seconds = _timed(compiled, clocks)
+        with watch_disturbance() as disturbed:
+            seconds = _time_groups(compiled, clocks)
             busy = disturbed()
         if not busy:
             break
     return Answer(seconds=seconds, failures=tuple(failures), disturbed=busy)
 
 
-def _timed(
+def _time_groups(
     groups: Sequence[Sequence[Callable[[], object]] | None], clocks: Sequence[Clock]
 ) -> tuple[tuple[float, ...] | None, ...]:
     samples: list[list[list[float]]] = [[[] for _ in calls or ()] for calls in groups]
@@ -68,14 +68,14 @@ def _timed(
                 for runs, seen in zip(take_turns(calls, clock, budget_s=BUDGET_S / _ROUNDS), taken, strict=True):
                     seen.extend(runs)
     return tuple(
-        None if calls is None else tuple(statistics.median(undisturbed_runs(runs)) for runs in taken)
+        None if calls is None else tuple(statistics.median(select_undisturbed(runs)) for runs in taken)
         for calls, taken in zip(groups, samples, strict=True)
     )
 
 
-def _compiled(call: GeneratedCall, pool: OperandPool) -> Callable[[], object]:
+def _compile_call(call: GeneratedCall, pool: OperandPool) -> Callable[[], object]:
     """The call as Inductor compiles it, on other operands each time but for the first."""
-    sets = argument_sets(call.signature, pool)
+    sets = make_argument_sets(call.signature, pool)
     args, kwargs = next(sets)
     leaves, spec = pytree.tree_flatten((args, kwargs))
     gathers = call.signature.target.rpartition(".")[0] in GATHERS
@@ -83,7 +83,7 @@ def _compiled(call: GeneratedCall, pool: OperandPool) -> Callable[[], object]:
     if gathers:
         # The other tensors say where to read, and are computed in the loop.
         places = places[:1]
-    overload = own_overload(call.signature.target)
+    overload = find_own_overload(call.signature.target)
 
     def program(*tensors: Tensor) -> list[Tensor]:
         given = list(leaves)
@@ -91,35 +91,35 @@ def _compiled(call: GeneratedCall, pool: OperandPool) -> Callable[[], object]:
             given[place] = tensor
         positional, named = pytree.tree_unflatten(given, spec)
         if gathers:
-            return _in_order(call, [_gathered(overload, positional[0], positional[1], call.times)])
+            return _force_strides(call, [_sum_gathers(overload, positional[0], positional[1], call.times)])
         results = overload(*positional, **named)
-        return _in_order(call, results if isinstance(results, (tuple, list)) else [results])
+        return _force_strides(call, results if isinstance(results, (tuple, list)) else [results])
 
     example = [leaves[place] for place in places]
     module = make_fx(program, decomposition_table=select_decomp_table(), tracing_mode="fake")(*example)
     inputs = [node.meta["val"] for node in module.graph.find_nodes(op="placeholder")]
     run: Any = compile_fx_inner(module, inputs)
-    in_turn = _tensors_of(sets, places)
+    in_turn = _collect_tensors(sets, places)
 
-    def once() -> object:
+    def run_once() -> object:
         return run(next(in_turn))
 
-    once()
-    return once
+    run_once()
+    return run_once
 
 
-def _in_order(call: GeneratedCall, results: Sequence[Tensor]) -> list[Tensor]:
+def _force_strides(call: GeneratedCall, results: Sequence[Tensor]) -> list[Tensor]:
     force = torch.ops.prims.inductor_force_stride_order.default
     return [force(results[read.position], list(read.strides)) for read in call.results]
 
 
-def _tensors_of(sets: Iterator[tuple[list[Any], dict[str, Any]]], places: Sequence[int]) -> Iterator[list[Tensor]]:
+def _collect_tensors(sets: Iterator[tuple[list[Any], dict[str, Any]]], places: Sequence[int]) -> Iterator[list[Tensor]]:
     for given in sets:
         leaves = pytree.tree_leaves(given)
         yield [leaves[place] for place in places]
 
 
-def _gathered(overload: Any, image: Tensor, indices: Sequence[Tensor | None], times: int) -> Tensor:
+def _sum_gathers(overload: Any, image: Tensor, indices: Sequence[Tensor | None], times: int) -> Tensor:
     """The sum of `times` gathers at neighbouring places of the resized image."""
     kept = sum(index is None for index in indices)
     sizes = [(image.shape[dim], index.numel()) for dim, index in enumerate(indices) if index is not None]
@@ -129,7 +129,7 @@ def _gathered(overload: Any, image: Tensor, indices: Sequence[Tensor | None], ti
         steps = [neighbour >> axis & 1 for axis in range(len(sizes))]
         far = neighbour >> len(sizes)
         found = [
-            _places(had, wanted, step + far, len(sizes) - 1 - axis, image.device)
+            _make_gather_indices(had, wanted, step + far, len(sizes) - 1 - axis, image.device)
             for axis, ((had, wanted), step) in enumerate(zip(sizes, steps, strict=True))
         ]
         gathered = overload(image, [*[None] * kept, *found])
@@ -138,7 +138,7 @@ def _gathered(overload: Any, image: Tensor, indices: Sequence[Tensor | None], ti
     return total
 
 
-def _places(had: int, wanted: int, step: int, inner: int, device: torch.device) -> Tensor:
+def _make_gather_indices(had: int, wanted: int, step: int, inner: int, device: torch.device) -> Tensor:
     """Return the indices that `wanted` outputs read of `had` inputs, `step` further, followed by `inner` dimensions of
     size 1."""
     places = (torch.arange(wanted, device=device) * (had / wanted)).to(torch.int64)
@@ -152,7 +152,7 @@ def main() -> None:
     request = Request.model_validate_json(sys.stdin.buffer.read())
     # Processes that compile in parallel take longer to start than these few kernels take to compile.
     with torch.no_grad(), inductor_config.patch(compile_threads=1):
-        text = answer(request).model_dump_json()
+        text = answer_request(request).model_dump_json()
     with answers:
         answers.write(text.encode())
 

@@ -27,7 +27,7 @@ _NO_CACHE = {"fx_graph_cache": False, "fx_graph_remote_cache": False, "triton.cu
 _RESULT = re.compile(r"^\s*(?P<name>\w+) = |\bout=(?P<out>\w+)")
 
 
-class _CompiledGraph:
+class _WatchedGraph:
     """A graph that was compiled: what its schedule showed, and its generated source."""
 
     def __init__(self, phase: Phase) -> None:
@@ -36,7 +36,7 @@ class _CompiledGraph:
         self.externs: dict[str, ExternCall] = {}
         self.source: list[str] = []
 
-    def extern_call(self, line: int, operator: str) -> ExternCall:
+    def find_extern_call(self, line: int, operator: str) -> ExternCall:
         """The library call that line `line` (from 1) of the generated code makes."""
         text = self.source[line - 1] if 0 < line <= len(self.source) else ""
         names = (found["name"] or found["out"] for found in _RESULT.finditer(text))
@@ -55,7 +55,7 @@ class ObservingBackend:
             raise NotImplementedError("this version of torch does not let Inductor's schedule be read")
         self._recorder = CopyRecorder()
         self._recording = False
-        self._entered: list[_CompiledGraph] = []
+        self._entered: list[_WatchedGraph] = []
         self._calls: list[tuple[ExternCall, Phase]] = []
 
     def __deepcopy__(self, memo: object) -> ObservingBackend:
@@ -70,7 +70,7 @@ class ObservingBackend:
         """Run `step` with everything recorded."""
         with self._recorder:
             self._recording = True
-            self._outside = self._recorder.region(OUTSIDE)
+            self._outside = self._recorder.open_region(OUTSIDE)
             self._outside.__enter__()
             try:
                 step()
@@ -78,17 +78,17 @@ class ObservingBackend:
                 self._outside.__exit__(None, None, None)
                 self._recording = False
 
-    def copies(self) -> tuple[ObservedCopy, ...]:
+    def collect_copies(self) -> tuple[ObservedCopy, ...]:
         """The copies of the recorded step: of generated kernels, of library calls, and outside of compiled graphs."""
         found = [copy for graph in self._entered for copy in graph.copies.values()]
         for index, (call, phase) in enumerate(self._calls):
-            found.extend(_observed(seen, call, phase) for seen in self._recorder.copies(index))
+            found.extend(_make_observed_copy(seen, call, phase) for seen in self._recorder.get_copies(index))
         outside = ExternCall(OUTSIDE, UNKNOWN_SITE)
-        found.extend(_observed(seen, outside, Phase.FORWARD) for seen in self._recorder.copies(OUTSIDE))
+        found.extend(_make_observed_copy(seen, outside, Phase.FORWARD) for seen in self._recorder.get_copies(OUTSIDE))
         return tuple(found)
 
     def _compile(self, module: fx.GraphModule, examples: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
-        compiled = _CompiledGraph(Phase.BACKWARD if kwargs.get("is_backward") else Phase.FORWARD)
+        compiled = _WatchedGraph(Phase.BACKWARD if kwargs.get("is_backward") else Phase.FORWARD)
         users_pass = inductor_config._post_fusion_custom_pass
 
         def read(groups: list[Any]) -> list[Any]:
@@ -103,10 +103,10 @@ class ObservingBackend:
         # A graph without operators is not compiled and has neither source nor callable.
         if isinstance(output, CompiledFxGraph) and output.current_callable is not None:
             compiled.source = output.source_code.splitlines()
-            output.current_callable = self._watched(compiled, output.current_callable)
+            output.current_callable = self._watch(compiled, output.current_callable)
         return output
 
-    def _watched(self, graph: _CompiledGraph, call: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def _watch(self, graph: _WatchedGraph, call: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def run(inputs: Any) -> Any:
             if not self._recording:
                 return call(inputs)
@@ -116,7 +116,7 @@ class ObservingBackend:
                 with _ExternTagger(graph, self._recorder, self._calls):
                     return call(inputs)
             finally:
-                self._outside = self._recorder.region(OUTSIDE)
+                self._outside = self._recorder.open_region(OUTSIDE)
                 self._outside.__enter__()
 
         return run
@@ -125,7 +125,7 @@ class ObservingBackend:
 class _ExternTagger(TorchDispatchMode):
     """Runs every library call of one graph in a region whose key is its index in `calls`."""
 
-    def __init__(self, graph: _CompiledGraph, recorder: CopyRecorder, calls: list[tuple[ExternCall, Phase]]) -> None:
+    def __init__(self, graph: _WatchedGraph, recorder: CopyRecorder, calls: list[tuple[ExternCall, Phase]]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._graph, self._recorder, self._calls = graph, recorder, calls
 
@@ -136,13 +136,13 @@ class _ExternTagger(TorchDispatchMode):
         frame = sys._getframe()
         while frame.f_back is not None and "extern_kernels" not in frame.f_globals:
             frame = frame.f_back
-        call = self._graph.extern_call(frame.f_lineno, str(func.overloadpacket))
+        call = self._graph.find_extern_call(frame.f_lineno, str(func.overloadpacket))
         self._calls.append((call, self._graph.phase))
-        with self._recorder.region(len(self._calls) - 1):
+        with self._recorder.open_region(len(self._calls) - 1):
             return func(*args, **(kwargs or {}))
 
 
-def _observed(seen: SeenCopy, call: ExternCall, phase: Phase) -> ObservedCopy:
+def _make_observed_copy(seen: SeenCopy, call: ExternCall, phase: Phase) -> ObservedCopy:
     return ObservedCopy(
         operator=call.operator,
         kind="operator" if seen.mechanism is Mechanism.ATEN else "reorder",

@@ -15,10 +15,10 @@ from torch import fx
 
 from frx_graph.capture.call_site import (
     CallSite,
-    class_name,
-    module_path_from_stack,
-    site_from_stack_trace,
-    site_in_module,
+    get_class_name,
+    parse_module_path,
+    parse_stack_trace,
+    resolve_module_site,
 )
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.facts.operator_families import FOLDED_PRODUCTS
@@ -61,166 +61,176 @@ def read_schedule(groups: Sequence[Any], phase: Phase) -> GeneratedGraph:
 
     Runs inside Inductor's compilation of that graph.
     """
-    kernels = [nodes for group in groups for nodes in _kernels(group)]
+    kernels = [nodes for group in groups for nodes in _split_kernels(group)]
     makers = {output.get_name(): node for nodes in kernels for node in nodes for output in node.get_outputs()}
     copies: dict[str, ObservedCopy] = {}
     for nodes in kernels:
         for node in nodes:
             if isinstance(node, SchedulerNode):
-                copies.update(_copy(node, nodes, makers, phase))
-    externs = {name: _extern_call(node) for name, node in makers.items() if isinstance(node, ExternKernelSchedulerNode)}
+                copies.update(_find_copy(node, nodes, makers, phase))
+    externs = {
+        name: _make_extern_call(node) for name, node in makers.items() if isinstance(node, ExternKernelSchedulerNode)
+    }
     return GeneratedGraph(copies, externs)
 
 
-def _kernels(group: Any) -> Iterator[Sequence[Any]]:
+def _split_kernels(group: Any) -> Iterator[Sequence[Any]]:
     if isinstance(group, ForeachKernelSchedulerNode):
         for part in group.snodes:
-            yield from _kernels(part)
+            yield from _split_kernels(part)
     else:
         yield list(group.get_nodes())
 
 
-def _copy(
+def _find_copy(
     node: Any, kernel: Sequence[Any], makers: Mapping[str, Any], phase: Phase
 ) -> Iterator[tuple[str, ObservedCopy]]:
     body = node._body
     loads, stores = body.memory_usage[MemoryUsageType.LOAD], body.memory_usage[MemoryUsageType.STORE]
-    if len(loads) != 1 or len(stores) != 1 or body.subblocks or not _only_moves(body):
+    if len(loads) != 1 or len(stores) != 1 or body.subblocks or not _is_only_moves(body):
         return
     source, target = str(loads[0].buffer_name), str(stores[0].buffer_name)
     read, written = body.indexing_exprs[loads[0].index_name], body.indexing_exprs[stores[0].index_name]
-    ranges = {var: _hint(size) for var, size in body.var_ranges.items()}
-    asked = _origin(node, _ASKED_FOR)
-    consumer = _extern_user(node)
-    if asked is None and _same_order(read, written, ranges):
+    ranges = {var: _resolve_size(size) for var, size in body.var_ranges.items()}
+    asked = _find_origin(node, _ASKED_FOR)
+    consumer = _find_extern_user(node)
+    if asked is None and _is_same_order(read, written, ranges):
         return
     names = {member.get_name() for member in kernel}
-    if _local(node, names):
+    if _is_local(node, names):
         return
     passes = 2
     maker = makers.get(source)
     if maker is not None and maker.get_name() in names:
-        if _local(maker, names):
+        if _is_local(maker, names):
             return
         passes = 1
-    elif any(other is not node and source in _read_by(other) for other in kernel):
+    elif any(other is not node and source in _get_read_buffers(other) for other in kernel):
         passes = 1
     elements = 1
     for size in ranges.values():
         elements *= size
-    operator, kind, role, origin = _meaning(node, asked, consumer, maker, source)
+    operator, kind, role, origin = _classify_copy(node, asked, consumer, maker, source)
     yield (
         target,
         ObservedCopy(
             operator=operator,
             kind=kind,
             role=role,
-            site=site_of(origin),
+            site=find_call_site(origin),
             phase=phase,
-            shape=tuple(_hint(size) for size in V.graph.get_buffer(target).get_size()),
+            shape=tuple(_resolve_size(size) for size in V.graph.get_buffer(target).get_size()),
             bytes=passes * elements * node.node.get_dtype().itemsize,
-            source=_strides(source),
-            target=_strides(target),
+            source=_format_strides(source),
+            target=_format_strides(target),
         ),
     )
 
 
-def _only_moves(body: Any) -> bool:
+def _is_only_moves(body: Any) -> bool:
     return all(
         node.op in ("placeholder", "output") or node.target in _MOVES or str(node.target).startswith("get_index")
         for node in body.root_block.graph.nodes
     )
 
 
-def _same_order(read: Any, written: Any, ranges: Mapping[Any, int]) -> bool:
+def _is_same_order(read: Any, written: Any, ranges: Mapping[Any, int]) -> bool:
     """True if both expressions walk memory in the same order of loop variables. Expressions with divisions come from
     reshapes across a permutation, and count as another order."""
-    from_steps, to_steps = _steps(read, ranges), _steps(written, ranges)
+    from_steps, to_steps = _get_steps(read, ranges), _get_steps(written, ranges)
     if from_steps is None or to_steps is None:
         return bool(read == written)
     moving = [var for var, size in ranges.items() if size > 1 and from_steps[var] != 0]
 
-    def order(steps: Mapping[Any, int]) -> list[Any]:
+    def sort_by_step(steps: Mapping[Any, int]) -> list[Any]:
         return sorted(moving, key=lambda var: (-steps[var], str(var)))
 
-    return order(from_steps) == order(to_steps)
+    return sort_by_step(from_steps) == sort_by_step(to_steps)
 
 
-def _steps(index: Any, ranges: Mapping[Any, int]) -> dict[Any, int] | None:
+def _get_steps(index: Any, ranges: Mapping[Any, int]) -> dict[Any, int] | None:
     """Elements that memory advances by when a loop variable grows by one; None where the index is not linear."""
-    steps = {var: _hint(index.coeff(var)) for var in ranges}
+    steps = {var: _resolve_size(index.coeff(var)) for var in ranges}
     rest = index - sum(index.coeff(var) * var for var in ranges)
     return steps if not rest.free_symbols & set(ranges) else None
 
 
-def _local(node: Any, names: set[str]) -> bool:
+def _is_local(node: Any, names: set[str]) -> bool:
     """True if nothing outside of the kernel reads what `node` makes, so that it never reaches memory."""
     users = [user.node for output in node.get_outputs() for user in output.users]
     return all(not isinstance(user, OutputNode) and user.get_name() in names for user in users)
 
 
-def _read_by(node: Any) -> set[str]:
+def _get_read_buffers(node: Any) -> set[str]:
     return {dependency.name for dependency in node.read_writes.reads}
 
 
-def _extern_user(node: Any) -> Any | None:
+def _find_extern_user(node: Any) -> Any | None:
     users = (user.node for output in node.get_outputs() for user in output.users)
     return next((user for user in users if isinstance(user, ExternKernelSchedulerNode)), None)
 
 
-def _meaning(
+def _classify_copy(
     node: Any, asked: fx.Node | None, consumer: Any | None, maker: Any | None, source: str
 ) -> tuple[str, ObservedKind, ObservedRole, fx.Node | None]:
     """Operator, kind, role, and the graph node that the copy belongs to."""
     if asked is not None:
-        operator, kind = _asked(asked)
+        operator, kind = _classify_explicit_copy(asked)
         return operator, kind, "input", asked
     if consumer is not None:
-        origin = _origin(consumer)
-        operator = _operator(origin)
-        position = _position(consumer, node)
+        origin = _find_origin(consumer)
+        operator = _get_operator_name(origin)
+        position = _find_position(consumer, node)
         weight = WEIGHT_OPERAND.get(operator.replace(".", "::"))
         return operator, "operator", "weight" if _is_input(source) and position == weight else "input", origin
     if isinstance(maker, ExternKernelSchedulerNode):
-        origin = _origin(maker)
-        return _operator(origin), "operator", "output", origin
-    origin = _origin(node)
-    return _operator(origin), "operator", "input", origin
+        origin = _find_origin(maker)
+        return _get_operator_name(origin), "operator", "output", origin
+    origin = _find_origin(node)
+    return _get_operator_name(origin), "operator", "input", origin
 
 
-def _asked(clone: fx.Node) -> tuple[str, ObservedKind]:
+def _classify_explicit_copy(clone: fx.Node) -> tuple[str, ObservedKind]:
     """Decompositions write a copying reshape as a clone with `_unsafe_view` behind it."""
     if len(clone.users) != 1:
         return "aten.clone", "explicit"
     view = next(iter(clone.users))
     if str(view.meta.get("original_aten", "")) != "aten._unsafe_view.default":
         return "aten.clone", "explicit"
-    products = [user for user in view.users if _operator(user) in FOLDED_PRODUCTS and site_of(user) == site_of(clone)]
+    products = [
+        user
+        for user in view.users
+        if _get_operator_name(user) in FOLDED_PRODUCTS and find_call_site(user) == find_call_site(clone)
+    ]
     return ("aten.matmul", "operator") if products else ("aten.reshape", "reshape")
 
 
-def _origin(node: Any, operators: frozenset[str] | None = None) -> fx.Node | None:
+def _find_origin(node: Any, operators: frozenset[str] | None = None) -> fx.Node | None:
     """Return the graph node of a scheduled one; if several were folded into it, the last to run."""
     if node.node is None:
         return None
     exact = node.node.get_origin_node()
-    if exact is not None and exact.op == "call_function" and (operators is None or _operator(exact) in operators):
+    if (
+        exact is not None
+        and exact.op == "call_function"
+        and (operators is None or _get_operator_name(exact) in operators)
+    ):
         return exact if isinstance(exact, fx.Node) else None
     found = [
         origin
         for origin in node.node.origins
-        if origin.op == "call_function" and (operators is None or _operator(origin) in operators)
+        if origin.op == "call_function" and (operators is None or _get_operator_name(origin) in operators)
     ]
     return max(found) if found else None
 
 
-def _operator(node: fx.Node | None) -> str:
+def _get_operator_name(node: fx.Node | None) -> str:
     if node is None:
         return "<unknown>"
     return str(node.target.overloadpacket) if isinstance(node.target, OpOverload) else str(node.target)
 
 
-def _position(extern: Any, argument: Any) -> int | None:
+def _find_position(extern: Any, argument: Any) -> int | None:
     names = [operand.get_name() for operand in extern.node.inputs if hasattr(operand, "get_name")]
     made = {output.get_name() for output in argument.get_outputs()}
     return next((position for position, name in enumerate(names) if name in made), None)
@@ -230,25 +240,25 @@ def _is_input(buffer: str) -> bool:
     return buffer in V.graph.graph_inputs
 
 
-def _extern_call(node: Any) -> ExternCall:
-    origin = _origin(node)
-    return ExternCall(_operator(origin), site_of(origin))
+def _make_extern_call(node: Any) -> ExternCall:
+    origin = _find_origin(node)
+    return ExternCall(_get_operator_name(origin), find_call_site(origin))
 
 
-def site_of(node: fx.Node | None) -> CallSite:
+def find_call_site(node: fx.Node | None) -> CallSite:
     """The call site of a node of AOTAutograd's graphs; a backward node has that of its forward node."""
     if node is None:
-        return site_from_stack_trace(None)
+        return parse_stack_trace(None)
     stack = node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack") or {}
-    site = site_from_stack_trace(node.stack_trace, module_path_from_stack(entry[0] for entry in stack.values()))
-    return site_in_module(site, class_name(next(reversed(stack.values()))[1]) if stack else "")
+    site = parse_stack_trace(node.stack_trace, parse_module_path(entry[0] for entry in stack.values()))
+    return resolve_module_site(site, get_class_name(next(reversed(stack.values()))[1]) if stack else "")
 
 
-def _strides(buffer: str) -> str:
-    return str([_hint(stride) for stride in V.graph.get_buffer(buffer).get_stride()])
+def _format_strides(buffer: str) -> str:
+    return str([_resolve_size(stride) for stride in V.graph.get_buffer(buffer).get_stride()])
 
 
-def _hint(size: Any) -> int:
+def _resolve_size(size: Any) -> int:
     """A size as a number: the compiled example's where it is symbolic."""
     try:
         return int(size)

@@ -40,4 +40,4 @@ def observe_inductor(program: Callable[P, T], step: Callable[[Callable[P, T]], o
         step(compiled)
         state.clear_gradients()
         backend.record(lambda: step(compiled))
-    return backend.copies()
+    return backend.collect_copies()

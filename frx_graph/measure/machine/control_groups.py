@@ -15,7 +15,7 @@ OWN_CGROUP = Path("/proc/self/cgroup")
 
 
 @cache
-def own_groups(cgroups: Path = CGROUPS, own: Path = OWN_CGROUP) -> tuple[Path, ...]:
+def find_own_groups(cgroups: Path = CGROUPS, own: Path = OWN_CGROUP) -> tuple[Path, ...]:
     """Return the folders of this process's group and all above it; none without control groups. In a container its own
     group is the root of the visible hierarchy."""
     try:
@@ -26,7 +26,7 @@ def own_groups(cgroups: Path = CGROUPS, own: Path = OWN_CGROUP) -> tuple[Path, .
     return tuple(dict.fromkeys(cgroups / above for above in (group, *group.parents)))
 
 
-def numbers_by_name(file: Path) -> dict[str, int]:
+def read_numbers(file: Path) -> dict[str, int]:
     """Return the lines `name number` of a file as a mapping."""
     found = {}
     with contextlib.suppress(OSError):
@@ -37,7 +37,7 @@ def numbers_by_name(file: Path) -> dict[str, int]:
     return found
 
 
-def number_in(file: Path) -> int | None:
+def read_number(file: Path) -> int | None:
     """Return the number in a file; None for other text, such as "max", and without a file."""
     try:
         return int(file.read_text())
@@ -45,39 +45,39 @@ def number_in(file: Path) -> int | None:
         return None
 
 
-def available_memory(cgroups: Path = CGROUPS, own: Path = OWN_CGROUP) -> int | None:
+def get_available_memory(cgroups: Path = CGROUPS, own: Path = OWN_CGROUP) -> int | None:
     """Return the bytes that can be allocated now without swapping or being killed; None if unknown.
 
     In a control group (cgroup v2) that is `memory.max` minus the memory in use, where file pages not read lately
     (`inactive_file`) count as free.
     """
-    found = list(_left_in_groups(cgroups, own))
+    found = list(_read_group_memory(cgroups, own))
     with contextlib.suppress(OSError, psutil.Error):
         found.append(psutil.virtual_memory().available)
     return min(found, default=None)
 
 
-def _left_in_groups(cgroups: Path, own: Path) -> Iterator[int]:
-    for group in own_groups(cgroups, own):
-        limit, used = number_in(group / "memory.max"), number_in(group / "memory.current")
+def _read_group_memory(cgroups: Path, own: Path) -> Iterator[int]:
+    for group in find_own_groups(cgroups, own):
+        limit, used = read_number(group / "memory.max"), read_number(group / "memory.current")
         if limit is not None and used is not None:
-            reclaimed = numbers_by_name(group / "memory.stat").get("inactive_file", 0)
+            reclaimed = read_numbers(group / "memory.stat").get("inactive_file", 0)
             yield max(0, limit - max(0, used - reclaimed))
 
 
-def quota_processors(cgroups: Path = CGROUPS, own: Path = OWN_CGROUP) -> float | None:
+def read_quota_processors(cgroups: Path = CGROUPS, own: Path = OWN_CGROUP) -> float | None:
     """Return how many processors' time the control groups of this process leave it (`cpu.max`); None without a quota,
     or if it is unknown."""
-    quotas = (_quota(group / "cpu.max") for group in own_groups(cgroups, own))
+    quotas = (_read_quota(group / "cpu.max") for group in find_own_groups(cgroups, own))
     return min((quota for quota in quotas if quota is not None), default=None)
 
 
-def waited_seconds(cgroups: Path = CGROUPS, own: Path = OWN_CGROUP) -> float | None:
+def read_waited_seconds(cgroups: Path = CGROUPS, own: Path = OWN_CGROUP) -> float | None:
     """Return the seconds for which any task of this process's own group has waited for a processor (`some` in
     `cpu.pressure`, the mean over processors: https://docs.kernel.org/accounting/psi.html). They include waiting for an
     exhausted quota. None if unknown."""
     try:
-        group, *_ = own_groups(cgroups, own)
+        group, *_ = find_own_groups(cgroups, own)
         lines = (line.split() for line in (group / "cpu.pressure").read_text().splitlines())
         (total,) = (part for kind, *parts in lines if kind == "some" for part in parts if part.startswith("total="))
         return int(total.removeprefix("total=")) / 1e6
@@ -85,7 +85,7 @@ def waited_seconds(cgroups: Path = CGROUPS, own: Path = OWN_CGROUP) -> float | N
         return None
 
 
-def _quota(file: Path) -> float | None:
+def _read_quota(file: Path) -> float | None:
     try:
         microseconds, period = file.read_text().split()
         return int(microseconds) / int(period)

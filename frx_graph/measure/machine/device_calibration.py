@@ -18,9 +18,9 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from frx_graph.errors import EvidenceError, OptionError
-from frx_graph.measure.cache_directory import CACHE_VARIABLE, cache_directory, remember
-from frx_graph.measure.machine.device_profile import DeviceProfile, implausibility
-from frx_graph.measure.machine.disturbance import disturbance
+from frx_graph.measure.cache_directory import CACHE_VARIABLE, get_cache_directory, write_cache_entry
+from frx_graph.measure.machine.device_profile import DeviceProfile, find_implausibility
+from frx_graph.measure.machine.disturbance import watch_disturbance
 from frx_graph.support.torch_internals import disable_current_modes
 
 Clock = Callable[[], float]
@@ -52,8 +52,8 @@ Multiplication Background User's Guide", tensor core requirements)."""
 _AGAIN = "measure again when nothing else runs: frx doctor --measure"
 
 
-def device_profile(device: torch.device | str, *, cache: Path | None = None, measure: bool = True) -> DeviceProfile:
-    """The profile of `device`, from the cache directory (`cache`, else `cache_directory()`) or measured now.
+def get_device_profile(device: torch.device | str, *, cache: Path | None = None, measure: bool = True) -> DeviceProfile:
+    """The profile of `device`, from the cache directory (`cache`, else `get_cache_directory()`) or measured now.
 
     A cache entry that cannot be read, or cannot be true, is measured again; a cache that cannot be written is done
     without. What was measured while other programs held the processors is used, but not remembered.
@@ -61,15 +61,15 @@ def device_profile(device: torch.device | str, *, cache: Path | None = None, mea
     where what was measured cannot be true.
     """
     resolved = _resolve(device)
-    path = _entry(resolved, cache)
-    stored = _read(path)
+    path = _get_entry_path(resolved, cache)
+    stored = _read_entry(path)
     if stored is not None:
         return stored
     if not measure:
-        raise EvidenceError(f"{device_name(resolved)} was not measured yet", "let it be measured once")
-    profile, disturbed = _measured(resolved)
+        raise EvidenceError(f"{get_device_name(resolved)} was not measured yet", "let it be measured once")
+    profile, disturbed = _measure_checked(resolved)
     if not disturbed:
-        remember(path, _entry_text(profile))
+        write_cache_entry(path, _dump_entry(profile))
     return profile
 
 
@@ -80,20 +80,20 @@ def measure_again(device: torch.device | str, *, cache: Path | None = None) -> D
     the processors, what was measured cannot be true, or the cache cannot be written.
     """
     resolved = _resolve(device)
-    path = _entry(resolved, cache)
-    profile, disturbed = _measured(resolved)
+    path = _get_entry_path(resolved, cache)
+    profile, disturbed = _measure_checked(resolved)
     if disturbed:
         raise EvidenceError("other programs held the processors during the measurement", _AGAIN)
-    if not remember(path, _entry_text(profile)):
+    if not write_cache_entry(path, _dump_entry(profile)):
         raise EvidenceError(f"the measurement cannot be written to {path}", f"set {CACHE_VARIABLE} to another folder")
     return profile
 
 
-def _measured(device: torch.device) -> tuple[DeviceProfile, bool]:
+def _measure_checked(device: torch.device) -> tuple[DeviceProfile, bool]:
     """The profile, and whether other programs disturbed it."""
-    with disturbance() as disturbed:
+    with watch_disturbance() as disturbed:
         profile = calibrate(device)
-    if (reason := implausibility(profile)) is not None:
+    if (reason := find_implausibility(profile)) is not None:
         raise EvidenceError(f"the measurement of {profile.name} cannot be true: {reason}", _AGAIN)
     return profile, device.type == "cpu" and disturbed()
 
@@ -105,15 +105,15 @@ def calibrate(device: torch.device | str, *, clock: Clock = time.perf_counter) -
     Raises `OptionError` for a device that this machine or this function does not have.
     """
     resolved = _resolve(device)
-    with disable_current_modes(), torch.inference_mode(), _ieee_matmuls(resolved.type):
+    with disable_current_modes(), torch.inference_mode(), _use_ieee_matmuls(resolved.type):
         bandwidth = measure_bandwidth(resolved, clock)
         peaks = {dtype: measure_peak_flops(resolved, dtype, clock) for dtype in CALIBRATED_DTYPES}
     return DeviceProfile(
         device=resolved.type,
-        name=device_name(resolved),
+        name=get_device_name(resolved),
         bandwidth_bytes_per_s=bandwidth,
         peak_flops={dtype: peak for dtype, peak in peaks.items() if peak is not None},
-        preferred_alignment_bytes=preferred_alignment_bytes(resolved.type),
+        preferred_alignment_bytes=get_preferred_alignment(resolved.type),
     )
 
 
@@ -122,11 +122,11 @@ def measure_bandwidth(device: torch.device, clock: Clock) -> float:
 
     The fastest of several counts, as for the peaks: interference from outside only ever slows a copy.
     """
-    elements = _buffer_bytes(device) // torch.float32.itemsize
+    elements = _choose_buffer_bytes(device) // torch.float32.itemsize
     source = torch.ones(elements, device=device)
     target = torch.zeros(elements, device=device)
     target.copy_(source)
-    return 2 * source.nbytes / _fastest(lambda: target.copy_(source), device, clock, _COPY_REPEATS)
+    return 2 * source.nbytes / _time_fastest(lambda: target.copy_(source), device, clock, _COPY_REPEATS)
 
 
 def measure_peak_flops(device: torch.device, dtype: torch.dtype, clock: Clock) -> float | None:
@@ -141,7 +141,7 @@ def measure_peak_flops(device: torch.device, dtype: torch.dtype, clock: Clock) -
     while True:
         try:
             factor = torch.full((size, size), 1.0 / size, device=device, dtype=dtype)
-            seconds = _fastest(lambda: torch.mm(factor, factor), device, clock, _MATMUL_REPEATS)  # noqa: B023
+            seconds = _time_fastest(lambda: torch.mm(factor, factor), device, clock, _MATMUL_REPEATS)  # noqa: B023
         except RuntimeError:
             return None
         best = max(best, 2 * size**3 / seconds)
@@ -150,19 +150,19 @@ def measure_peak_flops(device: torch.device, dtype: torch.dtype, clock: Clock) -
         size *= 2
 
 
-def device_name(device: torch.device) -> str:
+def get_device_name(device: torch.device) -> str:
     """Return the driver's name of a GPU, or the processor's name and numbers."""
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else cpu_name()
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else read_cpu_name()
 
 
-def preferred_alignment_bytes(device_type: str) -> int:
+def get_preferred_alignment(device_type: str) -> int:
     """Return the bytes of which the innermost dimension of a matmul or convolution operand should be a multiple."""
     if device_type == "cuda":
         return _TENSOR_CORE_BYTES
     return _VECTOR_BYTES.get(torch.backends.cpu.get_cpu_capability(), _LEAST_VECTOR_BYTES)
 
 
-def last_level_cache_bytes(cpu: Path = Path("/sys/devices/system/cpu/cpu0/cache")) -> int:
+def read_last_level_cache(cpu: Path = Path("/sys/devices/system/cpu/cpu0/cache")) -> int:
     """Return the bytes of the largest cache of the first CPU; 32 MiB if unknown."""
     units = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
     sizes = []
@@ -191,17 +191,17 @@ def _resolve(device: torch.device | str) -> torch.device:
     return torch.device("cuda", index)
 
 
-def _buffer_bytes(device: torch.device) -> int:
+def _choose_buffer_bytes(device: torch.device) -> int:
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         cache = torch.cuda.get_device_properties(device).L2_cache_size
     else:
-        free = _free_memory_bytes()
-        cache = last_level_cache_bytes()
+        free = _read_free_memory()
+        cache = read_last_level_cache()
     return min(max(_LEAST_BUFFER_BYTES, _CACHES_EXCEEDED * cache), free // _MEMORY_SHARE)
 
 
-def _free_memory_bytes() -> int:
+def _read_free_memory() -> int:
     with contextlib.suppress(OSError):
         found = re.search(r"^MemAvailable:\s*(\d+) kB$", Path("/proc/meminfo").read_text(), re.MULTILINE)
         if found is not None:
@@ -209,11 +209,11 @@ def _free_memory_bytes() -> int:
     return _MEMORY_SHARE * _LEAST_BUFFER_BYTES
 
 
-def _fastest(call: Callable[[], object], device: torch.device, clock: Clock, repeats: int) -> float:
-    return min(_seconds(call, device, clock) for _ in range(repeats))
+def _time_fastest(call: Callable[[], object], device: torch.device, clock: Clock, repeats: int) -> float:
+    return min(_time_call(call, device, clock) for _ in range(repeats))
 
 
-def _seconds(call: Callable[[], object], device: torch.device, clock: Clock) -> float:
+def _time_call(call: Callable[[], object], device: torch.device, clock: Clock) -> float:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     start = clock()
@@ -224,7 +224,7 @@ def _seconds(call: Callable[[], object], device: torch.device, clock: Clock) -> 
 
 
 @contextlib.contextmanager
-def _ieee_matmuls(device_type: str) -> Iterator[None]:
+def _use_ieee_matmuls(device_type: str) -> Iterator[None]:
     """fp32 products in fp32 arithmetic, whatever TF32 or bf16 shortcut the program allows."""
     backend: Any = torch.backends.cuda if device_type == "cuda" else torch.backends.mkldnn
     matmul: Any = getattr(backend, "matmul", None)
@@ -260,12 +260,12 @@ class _StoredProfile(BaseModel):
     preferred_alignment_bytes: Annotated[int, Field(gt=0)]
 
 
-def _entry_text(profile: DeviceProfile) -> str:
+def _dump_entry(profile: DeviceProfile) -> str:
     peaks = {str(dtype).removeprefix("torch."): peak for dtype, peak in profile.peak_flops.items()}
     return _StoredProfile.model_validate({**vars(profile), "peak_flops": peaks}).model_dump_json(indent=1)
 
 
-def _read(path: Path) -> DeviceProfile | None:
+def _read_entry(path: Path) -> DeviceProfile | None:
     """The entry; None where there is none, or none to believe."""
     try:
         stored = _StoredProfile.model_validate_json(path.read_bytes())
@@ -275,22 +275,22 @@ def _read(path: Path) -> DeviceProfile | None:
     profile = DeviceProfile(
         stored.device, stored.name, stored.bandwidth_bytes_per_s, peaks, stored.preferred_alignment_bytes
     )
-    return profile if implausibility(profile) is None else None
+    return profile if find_implausibility(profile) is None else None
 
 
-def _entry(device: torch.device, cache: Path | None) -> Path:
-    parts = [device.type, device_name(device), f"torch-{torch.__version__}"]
+def _get_entry_path(device: torch.device, cache: Path | None) -> Path:
+    parts = [device.type, get_device_name(device), f"torch-{torch.__version__}"]
     if device.type == "cpu":
         parts.append(f"{torch.get_num_threads()}-threads")
     name = re.sub(r"[^A-Za-z0-9.+]+", "-", "_".join(parts))
-    return (cache or cache_directory()) / f"device-{name}.json"
+    return (cache or get_cache_directory()) / f"device-{name}.json"
 
 
 _X86 = ("cpu family", "model", "stepping")
 _ARM = ("CPU implementer", "CPU variant", "CPU part", "CPU revision")
 
 
-def cpu_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+def read_cpu_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
     """Return the processor's marketing name and identifying numbers; the machine architecture if both are unknown.
 
     The numbers (x86: family, model, stepping; ARM: implementer, variant, part, revision) are needed because virtual

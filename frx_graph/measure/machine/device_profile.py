@@ -24,7 +24,7 @@ class DeviceProfile:
     peak_flops: Mapping[torch.dtype, float]
     preferred_alignment_bytes: int
 
-    def ridge_point(self, dtype: torch.dtype) -> float | None:
+    def get_ridge_point(self, dtype: torch.dtype) -> float | None:
         """FLOPs per byte above which an operator of `dtype` is compute-bound; None where the peak is unknown."""
         peak = self.peak_flops.get(dtype)
         return None if peak is None else peak / self.bandwidth_bytes_per_s
@@ -54,31 +54,31 @@ cycles of a tile product), 16 times the 32 that two AVX-512 units do in fp32. GP
 without TF32): tensor cores are 16 times as fast on an A100, 15 times on an H100, 30 times on a B200."""
 
 
-def implausibility(profile: DeviceProfile) -> str | None:
+def find_implausibility(profile: DeviceProfile) -> str | None:
     """Return a sentence on the value that no such device reaches; None for a plausible profile."""
     bandwidth = profile.bandwidth_bytes_per_s
     if bandwidth < LEAST_BANDWIDTH[profile.device]:
-        return f"a copy at {bandwidth / 1e9:.2g} GB/s is slower than any {_kind(profile)}'s"
+        return f"a copy at {bandwidth / 1e9:.2g} GB/s is slower than any {_name_kind(profile)}'s"
     if bandwidth > GREATEST_BANDWIDTH[profile.device]:
-        return f"a copy at {bandwidth / 1e9:.3g} GB/s is faster than any {_kind(profile)}'s"
+        return f"a copy at {bandwidth / 1e9:.3g} GB/s is faster than any {_name_kind(profile)}'s"
     fp32 = profile.peak_flops.get(torch.float32)
     if fp32 is None:
         return None
-    if fp32 < _least_fp32(profile):
-        return f"{fp32 / 1e9:.2g} GFLOP/s in fp32 is less than {_least_fp32(profile) / 1e9:.3g}, which any reaches"
-    if profile.device == "cpu" and fp32 > _greatest_fp32(profile):
-        return f"{fp32 / 1e9:.3g} GFLOP/s in fp32 is more than the {_greatest_fp32(profile) / 1e9:.0f} of all its cores"
+    if fp32 < _get_least_fp32(profile):
+        return f"{fp32 / 1e9:.2g} GFLOP/s in fp32 is less than {_get_least_fp32(profile) / 1e9:.3g}, which any reaches"
+    if profile.device == "cpu" and fp32 > _get_greatest_fp32(profile):
+        return f"{fp32 / 1e9:.3g} GFLOP/s in fp32 is more than the {_get_greatest_fp32(profile) / 1e9:.0f} of all its cores"
     if fp32 < LEAST_BALANCE * bandwidth:
         return f"{fp32 / 1e9:.2g} GFLOP/s in fp32 is too little for {bandwidth / 1e9:.0f} GB/s"
     for dtype in (torch.bfloat16, torch.float16):
         ratio = profile.peak_flops.get(dtype, 0.0) / fp32
         if ratio > GREATEST_RATIO[profile.device]:
             name = str(dtype).removeprefix("torch.")
-            return f"{name} was measured {ratio:.0f} times as fast as fp32, which no {_kind(profile)} is"
+            return f"{name} was measured {ratio:.0f} times as fast as fp32, which no {_name_kind(profile)} is"
     return None
 
 
-def _least_fp32(profile: DeviceProfile) -> float:
+def _get_least_fp32(profile: DeviceProfile) -> float:
     """FLOP/s that one core of a CPU with such vector registers reaches, or any GPU."""
     if profile.device == "cuda":
         return LEAST_GPU_FP32
@@ -86,11 +86,11 @@ def _least_fp32(profile: DeviceProfile) -> float:
     return 2 * lanes * _SLOWEST_CLOCK_HZ * _REACHED_SHARE
 
 
-def _greatest_fp32(profile: DeviceProfile) -> float:
+def _get_greatest_fp32(profile: DeviceProfile) -> float:
     """FLOP/s that all cores of this machine's CPU cannot exceed."""
     lanes = profile.preferred_alignment_bytes // torch.float32.itemsize
     return 2 * lanes * _MOST_UNITS * _FASTEST_CLOCK_HZ * (os.cpu_count() or 1)
 
 
-def _kind(profile: DeviceProfile) -> str:
+def _name_kind(profile: DeviceProfile) -> str:
     return "GPU" if profile.device == "cuda" else "CPU"

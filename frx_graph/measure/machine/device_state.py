@@ -78,7 +78,7 @@ class ThrottleReading:
     """Only grow; empty where the driver does not count."""
 
 
-def throttled_between(begin: ThrottleReading, end: ThrottleReading) -> tuple[str, ...]:
+def get_throttling_between(begin: ThrottleReading, end: ThrottleReading) -> tuple[str, ...]:
     """Return the reasons that throttled a device between two readings, in alphabetical order."""
     counted = {name for name, count in end.counters.items() if count > begin.counters.get(name, count)}
     return tuple(sorted(begin.active | end.active | counted))
@@ -93,28 +93,28 @@ class NvidiaDevice:
 
     def driver(self) -> str | None:
         """The version of the driver."""
-        found = self._told(self.nvml.nvmlSystemGetDriverVersion)
+        found = self._query(self.nvml.nvmlSystemGetDriverVersion)
         return found.decode() if isinstance(found, bytes) else found
 
     def state(self) -> DeviceState:
         """Takes about a dozen calls into the driver."""
         nvml, handle = self.nvml, self.handle
-        power = self._told(lambda: nvml.nvmlDeviceGetPowerUsage(handle))
-        limit = self._told(lambda: nvml.nvmlDeviceGetEnforcedPowerLimit(handle))
+        power = self._query(lambda: nvml.nvmlDeviceGetPowerUsage(handle))
+        limit = self._query(lambda: nvml.nvmlDeviceGetEnforcedPowerLimit(handle))
         return DeviceState(
-            sm_clock_mhz=self._told(lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM)),
-            sm_clock_limit_mhz=self._told(lambda: nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_SM)),
-            memory_clock_mhz=self._told(lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM)),
-            temperature_celsius=self._told(lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU)),
+            sm_clock_mhz=self._query(lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM)),
+            sm_clock_limit_mhz=self._query(lambda: nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_SM)),
+            memory_clock_mhz=self._query(lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM)),
+            temperature_celsius=self._query(lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU)),
             power_watts=None if power is None else power / 1000,
             power_limit_watts=None if limit is None else limit / 1000,
-            utilization_percent=self._told(lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu),
-            clock_reasons=self._reasons(),
+            utilization_percent=self._query(lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu),
+            clock_reasons=self._read_reasons(),
         )
 
     def throttling(self) -> ThrottleReading:
         """Two calls into the driver."""
-        return ThrottleReading(THROTTLING.intersection(self._reasons() or ()), self._counters())
+        return ThrottleReading(THROTTLING.intersection(self._read_reasons() or ()), self._read_counters())
 
     def others_share(self, since_microseconds: int, ours: Collection[int]) -> float | None:
         """Return the share of the device that processes other than this one and `ours` (process ids) have used since a
@@ -125,7 +125,7 @@ class NvidiaDevice:
         """
         nvml, handle = self.nvml, self.handle
         mine = os.getpid()
-        running = self._told(lambda: nvml.nvmlDeviceGetComputeRunningProcesses(handle))
+        running = self._query(lambda: nvml.nvmlDeviceGetComputeRunningProcesses(handle))
         if running is None or mine not in {process.pid for process in running}:
             return None
         try:
@@ -140,33 +140,33 @@ class NvidiaDevice:
                 percent[sample.pid] = max(percent.get(sample.pid, 0), sample.smUtil)
         return min(1.0, sum(used for pid, used in percent.items() if pid != mine and pid not in ours) / 100)
 
-    def _told(self, ask: Callable[[], Found]) -> Found | None:
+    def _query(self, ask: Callable[[], Found]) -> Found | None:
         """None for what a device, its driver, or this version of the library does not support."""
         try:
             return ask()
         except (self.nvml.NVMLError, AttributeError):
             return None
 
-    def _reasons(self) -> tuple[str, ...] | None:
+    def _read_reasons(self) -> tuple[str, ...] | None:
         nvml, handle = self.nvml, self.handle
         # The same function and constants under the names that they had before CUDA 12.2.
-        mask = self._told(lambda: nvml.nvmlDeviceGetCurrentClocksEventReasons(handle))
+        mask = self._query(lambda: nvml.nvmlDeviceGetCurrentClocksEventReasons(handle))
         if mask is None:
-            mask = self._told(lambda: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle))
+            mask = self._query(lambda: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle))
         if mask is None:
             return None
-        return tuple(name for name in _REASONS if mask & self._bit(name))
+        return tuple(name for name in _REASONS if mask & self._get_reason_bit(name))
 
-    def _bit(self, reason: str) -> int:
+    def _get_reason_bit(self, reason: str) -> int:
         old = getattr(self.nvml, f"nvmlClocksThrottleReason{reason}", 0)
         return int(getattr(self.nvml, f"nvmlClocksEventReason{reason}", old))
 
-    def _counters(self) -> dict[str, int]:
+    def _read_counters(self) -> dict[str, int]:
         fields = {name: getattr(self.nvml, constant, None) for name, constant in _COUNTERS.items()}
         known = {name: number for name, number in fields.items() if number is not None}
         if not known:
             return {}
-        values = self._told(lambda: self.nvml.nvmlDeviceGetFieldValues(self.handle, list(known.values())))
+        values = self._query(lambda: self.nvml.nvmlDeviceGetFieldValues(self.handle, list(known.values())))
         if values is None:
             return {}
         return {
@@ -176,7 +176,7 @@ class NvidiaDevice:
         }
 
 
-def loaded_nvml() -> ModuleType | None:
+def load_nvml() -> ModuleType | None:
     """Return NVML, initialised; None if its library or driver is missing or unusable."""
     try:
         nvml = importlib.import_module("pynvml")
@@ -186,12 +186,12 @@ def loaded_nvml() -> ModuleType | None:
     return nvml
 
 
-def gpu_names(nvml: ModuleType | None = None, environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
+def list_gpu_names(nvml: ModuleType | None = None, environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
     """Return the names of the GPUs in the order of the bus; none without a driver, its library or a device, or if
     `CUDA_VISIBLE_DEVICES` hides them all."""
     if environ.get("CUDA_VISIBLE_DEVICES", "0").strip() in ("", "-1"):
         return ()
-    nvml = nvml or loaded_nvml()
+    nvml = nvml or load_nvml()
     if nvml is None:
         return ()
     try:

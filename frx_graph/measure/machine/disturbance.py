@@ -12,8 +12,8 @@ from pathlib import Path
 
 import psutil
 
-from frx_graph.measure.machine.control_groups import quota_processors, waited_seconds
-from frx_graph.measure.machine.processor_state import cpu_throttling, with_siblings
+from frx_graph.measure.machine.control_groups import read_quota_processors, read_waited_seconds
+from frx_graph.measure.machine.processor_state import add_siblings, read_cpu_throttling
 
 Clock = Callable[[], float]
 
@@ -50,7 +50,7 @@ class OthersLoad:
 
 
 @contextlib.contextmanager
-def others_load(
+def watch_others_load(
     statistics: Path = Path("/proc/stat"),
     *,
     wall_clock: Clock = time.perf_counter,
@@ -63,25 +63,25 @@ def others_load(
     Under a quota the function returns instead how long this program, or another one of its control group, waited. Such
     a program may use all processors of its machine, but only a part of their time, and other programs may use the rest.
 
-    The clocks count seconds; `own_clock` those of processor time of this process, or with `own_seconds` also of its
+    The clocks count seconds; `get_own_seconds` those of processor time of this process, or with `get_own_seconds` also of its
     data loaders' workers.
     """
-    allowed = usable_processors()
-    quota = quota_processors()
+    allowed = list_usable_processors()
+    quota = read_quota_processors()
     if quota is not None and quota < (len(allowed) if allowed else os.cpu_count() or 1):
-        yield _waiting(wall_clock)
+        yield _watch_waiting(wall_clock)
     else:
-        yield _use(None if allowed is None else with_siblings(allowed), statistics, wall_clock, own_clock)
+        yield _watch_use(None if allowed is None else add_siblings(allowed), statistics, wall_clock, own_clock)
 
 
-def _use(
+def _watch_use(
     watched: frozenset[int] | None, statistics: Path, wall_clock: Clock, own_clock: Clock
 ) -> Callable[[], OthersLoad | None]:
-    begin = _busy_seconds(statistics, watched)
+    begin = _read_busy_seconds(statistics, watched)
     own, wall = own_clock(), wall_clock()
 
     def load() -> OthersLoad | None:
-        end = _busy_seconds(statistics, watched)
+        end = _read_busy_seconds(statistics, watched)
         if begin is None or end is None:
             return None
         others = (end - begin) - (own_clock() - own)
@@ -91,14 +91,14 @@ def _use(
     return load
 
 
-def _waiting(wall_clock: Clock) -> Callable[[], OthersLoad | None]:
-    begin, held_back = waited_seconds(), cpu_throttling().cgroup_periods
+def _watch_waiting(wall_clock: Clock) -> Callable[[], OthersLoad | None]:
+    begin, held_back = read_waited_seconds(), read_cpu_throttling().cgroup_periods
     wall = wall_clock()
 
     def load() -> OthersLoad | None:
-        end = waited_seconds()
+        end = read_waited_seconds()
         # What was waited for since the quota was used up is no other program's doing.
-        if begin is None or end is None or cpu_throttling().cgroup_periods != held_back:
+        if begin is None or end is None or read_cpu_throttling().cgroup_periods != held_back:
             return None
         return OthersLoad(end - begin, wall_clock() - wall, 0.0, waited=True)
 
@@ -106,7 +106,7 @@ def _waiting(wall_clock: Clock) -> Callable[[], OthersLoad | None]:
 
 
 @contextlib.contextmanager
-def disturbance(
+def watch_disturbance(
     statistics: Path = Path("/proc/stat"),
     *,
     wall_clock: Clock = time.perf_counter,
@@ -116,16 +116,16 @@ def disturbance(
 
     The clocks are those of `others_load`.
     """
-    with others_load(statistics, wall_clock=wall_clock, own_clock=own_clock) as load:
+    with watch_others_load(statistics, wall_clock=wall_clock, own_clock=own_clock) as load:
 
-        def disturbed() -> bool:
+        def is_disturbed() -> bool:
             found = load()
             return found is not None and found.used >= DISTURBED_SHARE * found.available
 
-        yield disturbed
+        yield is_disturbed
 
 
-def own_seconds() -> float:
+def get_own_seconds() -> float:
     """Return the processor time in seconds of this process, its finished children, and its running `multiprocessing`
     workers, such as a data loader's; not of the workers' children."""
     running = 0.0
@@ -138,7 +138,7 @@ def own_seconds() -> float:
     return time.process_time() + ended.children_user + ended.children_system + running
 
 
-def usable_processors(tasks: Path = Path("/proc/self/task")) -> frozenset[int] | None:
+def list_usable_processors(tasks: Path = Path("/proc/self/task")) -> frozenset[int] | None:
     """Return the processors that any thread of this process may use; None for all, or if unknown. An OpenMP that binds
     its threads has left each with its own."""
     found: set[int] = set()
@@ -151,7 +151,7 @@ def usable_processors(tasks: Path = Path("/proc/self/task")) -> frozenset[int] |
     return frozenset(found) if found and len(found) < (os.cpu_count() or 1) else None
 
 
-def _busy_seconds(statistics: Path, watched: frozenset[int] | None) -> float | None:
+def _read_busy_seconds(statistics: Path, watched: frozenset[int] | None) -> float | None:
     """Seconds that these processors, None: all, have been busy together, stolen time included (`man 5 proc_stat`, the
     lines `cpu` and `cpu0`, `cpu1`, ...)."""
     wanted = {"cpu"} if watched is None else {f"cpu{number}" for number in watched}

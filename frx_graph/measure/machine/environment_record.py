@@ -1,6 +1,6 @@
 """The environment that a measurement of an operator depends on; equal fingerprints may share measurements.
 
-The record needs no torch, so that files that hold it can be read without; `measurement_environment` makes it.
+The record needs no torch, so that files that hold it can be read without; `get_measurement_environment` makes it.
 """
 
 from __future__ import annotations

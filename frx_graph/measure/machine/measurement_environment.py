@@ -6,33 +6,33 @@ import re
 
 import torch
 
-from frx_graph.measure.machine.device_calibration import device_name
+from frx_graph.measure.machine.device_calibration import get_device_name
 from frx_graph.measure.machine.environment_record import MeasurementEnvironment
 
 _ONEDNN_VERSION = re.compile(r"(?:MKL-DNN|oneDNN) v(\S+)")
 
 
-def measurement_environment(device_type: str) -> MeasurementEnvironment:
+def get_measurement_environment(device_type: str) -> MeasurementEnvironment:
     """The environment of this process for operators on `device_type` (`cpu`, `cuda`)."""
     on_gpu = device_type == "cuda" and torch.cuda.is_available()
     return MeasurementEnvironment(
         torch=torch.__version__,
         device=device_type,
-        device_name=device_name(torch.device(device_type if on_gpu else "cpu")),
+        device_name=get_device_name(torch.device(device_type if on_gpu else "cpu")),
         cpu_capability=torch.backends.cpu.get_cpu_capability(),
-        onednn=onednn_version() or "none",
+        onednn=get_onednn_version() or "none",
         threads=torch.get_num_threads(),
-        settings=_settings(on_gpu),
+        settings=_format_settings(on_gpu),
     )
 
 
-def onednn_version() -> str | None:
+def get_onednn_version() -> str | None:
     """The version of oneDNN that torch was built with; None if it was built without."""
     found = _ONEDNN_VERSION.search(torch.__config__.show())
     return None if found is None else found[1]
 
 
-def _matmul_precision() -> str:
+def _get_matmul_precision() -> str:
     try:
         return torch.get_float32_matmul_precision()
     except RuntimeError:
@@ -41,10 +41,10 @@ def _matmul_precision() -> str:
         return " ".join(f"{name}:{getattr(switch, 'fp32_precision', None)}" for name, switch in own.items())
 
 
-def _settings(on_gpu: bool) -> str:
+def _format_settings(on_gpu: bool) -> str:
     values = {
         "mkldnn": torch.backends.mkldnn.enabled,
-        "matmul_precision": _matmul_precision(),
+        "matmul_precision": _get_matmul_precision(),
         "deterministic": torch.are_deterministic_algorithms_enabled(),
     }
     if on_gpu:

@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
-from frx_graph.measure.machine.device_state import NvidiaDevice, loaded_nvml
+from frx_graph.measure.machine.device_state import NvidiaDevice, load_nvml
 
 
-def nvidia_device(device: torch.device, nvml: ModuleType | None = None) -> NvidiaDevice | None:
+def find_nvidia_device(device: torch.device, nvml: ModuleType | None = None) -> NvidiaDevice | None:
     """Return NVML's handle of a CUDA device; None for any other, and if NVML does not know it. Initialises CUDA.
 
     The device is found by UUID, else by PCI address: torch counts the devices that CUDA_VISIBLE_DEVICES leaves, by
@@ -20,11 +20,11 @@ def nvidia_device(device: torch.device, nvml: ModuleType | None = None) -> Nvidi
     """
     if device.type != "cuda" or not torch.cuda.is_available():
         return None
-    nvml = nvml or loaded_nvml()
+    nvml = nvml or load_nvml()
     if nvml is None:
         return None
     properties = torch.cuda.get_device_properties(device)
-    for ask, name in _names(nvml, properties):
+    for ask, name in _list_queries(nvml, properties):
         try:
             return NvidiaDevice(nvml, ask(name))
         except nvml.NVMLError:
@@ -32,7 +32,7 @@ def nvidia_device(device: torch.device, nvml: ModuleType | None = None) -> Nvidi
     return None
 
 
-def _names(nvml: ModuleType, properties: Any) -> list[tuple[Callable[[str], Any], str]]:
+def _list_queries(nvml: ModuleType, properties: Any) -> list[tuple[Callable[[str], Any], str]]:
     """Return the queries for a device, most certain first."""
     names = []
     if (uuid := getattr(properties, "uuid", None)) is not None:

@@ -13,10 +13,10 @@ import psutil
 from frx_graph.measure.machine.control_groups import (
     CGROUPS,
     OWN_CGROUP,
-    available_memory,
-    number_in,
-    numbers_by_name,
-    own_groups,
+    find_own_groups,
+    get_available_memory,
+    read_number,
+    read_numbers,
 )
 
 _CPUS = Path("/sys/devices/system/cpu")
@@ -46,11 +46,11 @@ class ProcessorState:
     load_average: float | None
     """Threads that ran or were runnable, averaged over the last minute."""
     available_bytes: int | None
-    """Memory that this process can have, see `available_memory`."""
+    """Memory that this process can have, see `get_available_memory`."""
     throttling: CpuThrottling
 
 
-def processor_state() -> ProcessorState:
+def read_processor_state() -> ProcessorState:
     """The processors now."""
     frequency = limit = load = None
     with contextlib.suppress(OSError, NotImplementedError, AttributeError):
@@ -59,13 +59,17 @@ def processor_state() -> ProcessorState:
             frequency, limit = told.current or None, told.max or None
     with contextlib.suppress(OSError, AttributeError):
         load = os.getloadavg()[0]
-    return ProcessorState(frequency, limit, load, available_memory(), cpu_throttling())
+    return ProcessorState(frequency, limit, load, get_available_memory(), read_cpu_throttling())
 
 
-def cpu_throttling(cpus: Path = _CPUS, cgroups: Path = CGROUPS, own: Path = OWN_CGROUP) -> CpuThrottling:
+def read_cpu_throttling(cpus: Path = _CPUS, cgroups: Path = CGROUPS, own: Path = OWN_CGROUP) -> CpuThrottling:
     """The counters now."""
-    events = [count for file in _thermal_files(cpus, _allowed()) if (count := number_in(file)) is not None]
-    tables = (numbers_by_name(file) for file in _cpu_files(cgroups, own))
+    events = [
+        count
+        for file in _find_thermal_files(cpus, _get_allowed_processors())
+        if (count := read_number(file)) is not None
+    ]
+    tables = (read_numbers(file) for file in _find_cpu_files(cgroups, own))
     groups = [numbers for numbers in tables if "nr_throttled" in numbers]
     return CpuThrottling(
         thermal_events=sum(events) if events else None,
@@ -74,44 +78,44 @@ def cpu_throttling(cpus: Path = _CPUS, cgroups: Path = CGROUPS, own: Path = OWN_
     )
 
 
-def throttled_between(begin: CpuThrottling, end: CpuThrottling) -> str | None:
+def describe_throttling_between(begin: CpuThrottling, end: CpuThrottling) -> str | None:
     """Describe what throttled the processors between two readings; None if nothing is known."""
-    if _grown(begin.thermal_events, end.thermal_events):
+    if _count_growth(begin.thermal_events, end.thermal_events):
         return "a processor got too hot"
-    if periods := _grown(begin.cgroup_periods, end.cgroup_periods):
+    if periods := _count_growth(begin.cgroup_periods, end.cgroup_periods):
         waited = (end.cgroup_seconds or 0.0) - (begin.cgroup_seconds or 0.0)
         times = "once" if periods == 1 else f"{periods} times"
         return f"the control group's processor time was used up {times}, for {waited:.3f} s"
     return None
 
 
-def _grown(before: int | None, now: int | None) -> int:
+def _count_growth(before: int | None, now: int | None) -> int:
     return 0 if before is None or now is None else max(0, now - before)
 
 
-def _allowed() -> frozenset[int]:
+def _get_allowed_processors() -> frozenset[int]:
     return frozenset(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else frozenset()
 
 
 @cache
-def _thermal_files(cpus: Path, numbers: frozenset[int]) -> tuple[Path, ...]:
+def _find_thermal_files(cpus: Path, numbers: frozenset[int]) -> tuple[Path, ...]:
     names = ("core_throttle_count", "package_throttle_count")
     files = (cpus / f"cpu{number}" / "thermal_throttle" / name for number in sorted(numbers) for name in names)
     return tuple(file for file in files if file.exists())
 
 
 @cache
-def _cpu_files(cgroups: Path, own: Path) -> tuple[Path, ...]:
-    return tuple(file for group in own_groups(cgroups, own) if (file := group / "cpu.stat").exists())
+def _find_cpu_files(cgroups: Path, own: Path) -> tuple[Path, ...]:
+    return tuple(file for group in find_own_groups(cgroups, own) if (file := group / "cpu.stat").exists())
 
 
 @cache
-def with_siblings(processors: frozenset[int], cpus: Path = _CPUS) -> frozenset[int]:
+def add_siblings(processors: frozenset[int], cpus: Path = _CPUS) -> frozenset[int]:
     """Return these processors, and those that share a core with one of them (`topology/thread_siblings_list`)."""
-    return processors.union(*(siblings(number, cpus) for number in processors))
+    return processors.union(*(read_siblings(number, cpus) for number in processors))
 
 
-def siblings(number: int, cpus: Path = _CPUS) -> frozenset[int]:
+def read_siblings(number: int, cpus: Path = _CPUS) -> frozenset[int]:
     """Return the processors of its core, itself included; itself alone if unknown."""
     found = set()
     try:

@@ -22,8 +22,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
-from frx_graph.facts.layout import fills_in_another_order, is_dense
-from frx_graph.facts.operator_families import EXPLICIT_COPIES, LAYOUT_COPIES, profiled
+from frx_graph.facts.layout import is_dense, is_reordering_copy
+from frx_graph.facts.operator_families import EXPLICIT_COPIES, LAYOUT_COPIES, get_profiler_names
 from frx_graph.measure.operators.operator_events import OperatorEvent, TensorUse
 from frx_graph.measure.operators.operator_measurement import Mechanism, SeenCopy
 
@@ -43,9 +43,9 @@ WEIGHT_OPERAND: Mapping[str, int] = MappingProxyType(
 )
 """Operator → position of the operand that holds the layer's weight in ordinary use."""
 
-_CALLED_FOR_THE_COPY = profiled(EXPLICIT_COPIES) | {"aten::to", "aten::reshape"}
+_CALLED_FOR_THE_COPY = get_profiler_names(EXPLICIT_COPIES) | {"aten::to", "aten::reshape"}
 _ACCUMULATION = "torch::autograd::AccumulateGrad"
-_COPYING = profiled(LAYOUT_COPIES)
+_COPYING = get_profiler_names(LAYOUT_COPIES)
 _CHANGES_ONLY_THE_VIEW = frozenset(
     f"aten::{name}_"
     for name in (
@@ -63,26 +63,26 @@ _CHANGES_ONLY_THE_VIEW = frozenset(
 )
 
 
-def layout_copies(calls: Sequence[OperatorEvent]) -> tuple[SeenCopy, ...]:
+def find_layout_copies(calls: Sequence[OperatorEvent]) -> tuple[SeenCopy, ...]:
     """Return the layout copies made by these calls and below them, in order."""
-    return tuple(copy for call in calls for copy in _copies_below(call))
+    return tuple(copy for call in calls for copy in _find_copies_below(call))
 
 
-def operand_role(operator: str, operand: int | None) -> str:
+def get_operand_role(operator: str, operand: int | None) -> str:
     """Return `weight`, `input`, or `output` for a tensor that is none of the operands."""
     if operand is None:
         return "output"
     return "weight" if WEIGHT_OPERAND.get(operator) == operand else "input"
 
 
-def _copies_below(call: OperatorEvent) -> Iterator[SeenCopy]:
+def _find_copies_below(call: OperatorEvent) -> Iterator[SeenCopy]:
     operands = {tensor.storage: position for position, tensor in reversed(list(enumerate(call.tensors)))}
-    exact = {_identity(tensor): position for position, tensor in reversed(list(enumerate(call.tensors)))}
-    for copy, caller in _copy_calls(call, None):
+    exact = {_get_identity(tensor): position for position, tensor in reversed(list(enumerate(call.tensors)))}
+    for copy, caller in _walk_copy_calls(call, None):
         if not _is_layout_copy(copy, caller, call):
             continue
         target, source = copy.tensors[0], copy.tensors[1]
-        operand = exact.get(_identity(source), operands.get(source.storage))
+        operand = exact.get(_get_identity(source), operands.get(source.storage))
         if operand is not None:
             # What is made from the copy (a copy of a copy) is still that operand.
             operands[target.storage] = operand
@@ -92,12 +92,12 @@ def _copies_below(call: OperatorEvent) -> Iterator[SeenCopy]:
             itemsize=target.dtype.itemsize,
             source=str(list(source.strides)),
             target=str(list(target.strides)),
-            role=operand_role(call.name, operand),
+            role=get_operand_role(call.name, operand),
             operand=operand,
         )
 
 
-def _copy_calls(
+def _walk_copy_calls(
     event: OperatorEvent, caller: tuple[OperatorEvent, OperatorEvent | None] | None
 ) -> Iterator[tuple[OperatorEvent, tuple[OperatorEvent, OperatorEvent | None] | None]]:
     """Every `copy_` with its caller and its caller's caller."""
@@ -105,7 +105,7 @@ def _copy_calls(
         yield event, caller
         return
     for child in event.children:
-        yield from _copy_calls(child, (event, caller[0] if caller is not None else None))
+        yield from _walk_copy_calls(child, (event, caller[0] if caller is not None else None))
 
 
 def _is_layout_copy(
@@ -118,15 +118,15 @@ def _is_layout_copy(
         return False
     if call.name in _CALLED_FOR_THE_COPY:
         return target.numel > 0 and is_dense(target.sizes, target.strides)
-    if not fills_in_another_order(target.sizes, source.strides, target.strides):
+    if not is_reordering_copy(target.sizes, source.strides, target.strides):
         return False
     if caller is None or caller[0].name == _ACCUMULATION:
         return True
     made_by, made_for = caller
-    return made_by.name in _COPYING and not _written_later(target, made_by, made_for)
+    return made_by.name in _COPYING and not _is_written_later(target, made_by, made_for)
 
 
-def _written_later(result: TensorUse, clone: OperatorEvent, parent: OperatorEvent | None) -> bool:
+def _is_written_later(result: TensorUse, clone: OperatorEvent, parent: OperatorEvent | None) -> bool:
     """True if `parent` called `clone` itself and then an in-place operator on the result."""
     if parent is None:
         return False
@@ -140,5 +140,5 @@ def _written_later(result: TensorUse, clone: OperatorEvent, parent: OperatorEven
     )
 
 
-def _identity(tensor: TensorUse) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
+def _get_identity(tensor: TensorUse) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
     return (tensor.storage, tensor.sizes, tensor.strides)

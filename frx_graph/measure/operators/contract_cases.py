@@ -15,9 +15,9 @@ import torch
 from frx_graph.facts.layout import (
     CHANNELS_LAST_ORDER,
     StridePattern,
-    contiguous_strides,
-    stride_pattern,
-    strides_for_order,
+    classify_strides,
+    make_contiguous_strides,
+    make_ordered_strides,
 )
 from frx_graph.facts.operator_signature import OperatorSignature, SpecArgument, TensorSpec
 
@@ -48,41 +48,41 @@ class Case:
     @property
     def operands(self) -> tuple[Operand, ...]:
         """The tensor arguments in order."""
-        return tuple(_operands(self.args))
+        return tuple(_collect_operands(self.args))
 
-    def signature(
+    def make_signature(
         self, dtype: torch.dtype, device: str, varied: int | None = None, strides: Sequence[int] = ()
     ) -> OperatorSignature:
         """The call with tensor argument number `varied` in these strides and all others contiguous."""
         position = -1
 
-        def spec(argument: CaseArgument) -> SpecArgument:
+        def make_argument(argument: CaseArgument) -> SpecArgument:
             nonlocal position
             if isinstance(argument, Operand):
                 position += 1
-                own = tuple(strides) if position == varied else contiguous_strides(argument.shape)
+                own = tuple(strides) if position == varied else make_contiguous_strides(argument.shape)
                 return TensorSpec(argument.shape, own, argument.dtype or dtype, device)
             if isinstance(argument, tuple):
-                return tuple(spec(item) for item in argument)
+                return tuple(make_argument(item) for item in argument)
             return argument
 
-        return OperatorSignature(self.target, tuple(spec(argument) for argument in self.args))
+        return OperatorSignature(self.target, tuple(make_argument(argument) for argument in self.args))
 
 
-def representatives(shape: Sequence[int]) -> Iterator[tuple[StridePattern, tuple[int, ...]]]:
+def make_representatives(shape: Sequence[int]) -> Iterator[tuple[StridePattern, tuple[int, ...]]]:
     """Strides for every class that a tensor of this shape can be in, one or more a class."""
     rank = len(shape)
     orders: list[tuple[int, ...]] = [order for order in _ORDERS if len(order) == rank]
     if rank in CHANNELS_LAST_ORDER:
         orders.append(CHANNELS_LAST_ORDER[rank])
     found = [
-        contiguous_strides(shape),
-        *(strides_for_order(shape, order) for order in orders),
-        *_sliced(shape),
-        *_expanded(shape),
+        make_contiguous_strides(shape),
+        *(make_ordered_strides(shape, order) for order in orders),
+        *_make_sliced_strides(shape),
+        *_make_expanded_strides(shape),
     ]
     for strides in dict.fromkeys(found):
-        yield stride_pattern(shape, strides), strides
+        yield classify_strides(shape, strides), strides
 
 
 _ORDERS = (
@@ -103,29 +103,29 @@ _ORDERS = (
 with another innermost dimension."""
 
 
-def _sliced(shape: Sequence[int]) -> Iterator[tuple[int, ...]]:
+def _make_sliced_strides(shape: Sequence[int]) -> Iterator[tuple[int, ...]]:
     """A slice along the last dimension, one along the dimension before it, a step of 2, and a transposed slice."""
     rank = len(shape)
     if rank >= 2:
-        yield contiguous_strides((*shape[:-1], 2 * shape[-1]))
-        yield strides_for_order((*shape[:-2], 2 * shape[-2], shape[-1]), (*range(rank - 2), rank - 1, rank - 2))
+        yield make_contiguous_strides((*shape[:-1], 2 * shape[-1]))
+        yield make_ordered_strides((*shape[:-2], 2 * shape[-2], shape[-1]), (*range(rank - 2), rank - 1, rank - 2))
     if rank >= 3:
-        yield contiguous_strides((*shape[:-2], 2 * shape[-2], shape[-1]))
+        yield make_contiguous_strides((*shape[:-2], 2 * shape[-2], shape[-1]))
     if rank >= 1:
-        yield tuple(2 * stride for stride in contiguous_strides(shape))
+        yield tuple(2 * stride for stride in make_contiguous_strides(shape))
 
 
-def _expanded(shape: Sequence[int]) -> Iterator[tuple[int, ...]]:
+def _make_expanded_strides(shape: Sequence[int]) -> Iterator[tuple[int, ...]]:
     """Broadcast along the first and along the last dimension."""
     rank = len(shape)
     if rank >= 1:
-        yield (0, *contiguous_strides(shape[1:]))
-        yield (*contiguous_strides(shape[:-1]), 0)
+        yield (0, *make_contiguous_strides(shape[1:]))
+        yield (*make_contiguous_strides(shape[:-1]), 0)
 
 
-def _operands(arguments: Sequence[CaseArgument]) -> Iterator[Operand]:
+def _collect_operands(arguments: Sequence[CaseArgument]) -> Iterator[Operand]:
     for argument in arguments:
         if isinstance(argument, Operand):
             yield argument
         elif isinstance(argument, tuple):
-            yield from _operands(argument)
+            yield from _collect_operands(argument)

@@ -10,17 +10,22 @@ from torch import Tensor
 
 from frx_graph.facts.layout import StridePattern
 from frx_graph.facts.operator_signature import OperatorSignature
-from frx_graph.measure.machine.measurement_environment import measurement_environment
-from frx_graph.measure.operators.contract_cases import MEASURED_DTYPES, Case, representatives
+from frx_graph.measure.machine.measurement_environment import get_measurement_environment
+from frx_graph.measure.operators.contract_cases import MEASURED_DTYPES, Case, make_representatives
 from frx_graph.measure.operators.operator_call import measure_operators
-from frx_graph.measure.operators.operator_contract import ContractEntry, ContractRow, OperatorContract, contract_name
-from frx_graph.measure.operators.operator_inputs import on_meta_device
+from frx_graph.measure.operators.operator_contract import (
+    ContractEntry,
+    ContractRow,
+    OperatorContract,
+    make_contract_name,
+)
+from frx_graph.measure.operators.operator_inputs import run_on_meta
 from frx_graph.measure.operators.operator_measurement import Mechanism, OperatorMeasurement, SeenCopy
 from frx_graph.support.torch_internals import pytree
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class ContractTrial:
     """One call of the measurement: a case with one operand in one class of strides. `operand` None is the call whose
     results are looked at; it is the same call as for operand 0."""
 
@@ -36,19 +41,21 @@ class Trial:
         return len(self.case.operands[self.operand or 0].shape)
 
 
-def trials(cases: Iterable[Case], device: str, dtypes: Sequence[torch.dtype] = MEASURED_DTYPES) -> tuple[Trial, ...]:
+def plan_trials(
+    cases: Iterable[Case], device: str, dtypes: Sequence[torch.dtype] = MEASURED_DTYPES
+) -> tuple[ContractTrial, ...]:
     """Every call that a contract over `cases` needs, in the contract's order."""
-    found: list[Trial] = []
+    found: list[ContractTrial] = []
     for case in cases:
         for dtype in dtypes:
             for number, operand in enumerate(case.operands):
                 if not operand.varied:
                     continue
-                for pattern, strides in representatives(operand.shape):
-                    signature = case.signature(dtype, device, number, strides)
-                    found.append(Trial(case, dtype, number, pattern, signature))
+                for pattern, strides in make_representatives(operand.shape):
+                    signature = case.make_signature(dtype, device, number, strides)
+                    found.append(ContractTrial(case, dtype, number, pattern, signature))
                     if number == 0:
-                        found.append(Trial(case, dtype, None, pattern, signature))
+                        found.append(ContractTrial(case, dtype, None, pattern, signature))
     return tuple(found)
 
 
@@ -62,11 +69,11 @@ def measure_contract(
 ) -> OperatorContract:
     """Run all cases on `device` and sum up what they do. Calls that the device or this torch version does not have are
     reported to `on_failure` and left out."""
-    planned = trials(cases, device, dtypes)
+    planned = plan_trials(cases, device, dtypes)
     measured = measure_operators((trial.signature for trial in planned), on_failure=on_failure, progress=progress)
-    environment = measurement_environment(device)
+    environment = get_measurement_environment(device)
     return OperatorContract(
-        name=contract_name(device, torch.__version__),
+        name=make_contract_name(device, torch.__version__),
         device=device,
         torch_version=str(torch.__version__),
         measured_on={
@@ -75,12 +82,12 @@ def measure_contract(
             "onednn": environment.onednn,
             "threads": str(environment.threads),
         },
-        rows=contract_rows(planned, measured),
+        rows=build_contract_rows(planned, measured),
     )
 
 
-def contract_rows(
-    planned: Iterable[Trial], measured: Mapping[OperatorSignature, OperatorMeasurement]
+def build_contract_rows(
+    planned: Iterable[ContractTrial], measured: Mapping[OperatorSignature, OperatorMeasurement]
 ) -> tuple[ContractRow, ...]:
     """One row for each class of strides; a class whose representatives disagree has no entry."""
     groups: dict[tuple[Case, torch.dtype, int | None, StridePattern], list[ContractEntry | None]] = {}
@@ -89,7 +96,7 @@ def contract_rows(
         measurement = measured.get(trial.signature)
         if measurement is not None:
             key = (trial.case, trial.dtype, trial.operand, trial.pattern)
-            groups.setdefault(key, []).append(_entry(trial, measurement.copies))
+            groups.setdefault(key, []).append(_make_entry(trial, measurement.copies))
             ranks[trial.case, trial.operand] = trial.rank
     return tuple(
         ContractRow(
@@ -99,25 +106,27 @@ def contract_rows(
             rank=ranks[case, operand],
             pattern=pattern,
             dtype=dtype,
-            entry=_common(entries),
+            entry=_merge_entries(entries),
         )
         for (case, dtype, operand, pattern), entries in groups.items()
     )
 
 
-def _common(entries: Sequence[ContractEntry | None]) -> ContractEntry | None:
+def _merge_entries(entries: Sequence[ContractEntry | None]) -> ContractEntry | None:
     first = entries[0]
     if first is None or any(entry is None or not first.agrees(entry) for entry in entries):
         return None
     return first
 
 
-def _entry(trial: Trial, copies: Sequence[SeenCopy]) -> ContractEntry | None:
+def _make_entry(trial: ContractTrial, copies: Sequence[SeenCopy]) -> ContractEntry | None:
     """Return what the call did to the trial's operand, or to its results; None if the results' sizes are unknown."""
     seen = [copy for copy in copies if copy.operand == trial.operand]
     if not seen:
         return ContractEntry(copied=False)
-    size = _result_bytes(trial.signature) if trial.operand is None else trial.signature.tensors[trial.operand].bytes
+    size = (
+        _count_result_bytes(trial.signature) if trial.operand is None else trial.signature.tensors[trial.operand].bytes
+    )
     if not size:
         return None
     by_mechanism: dict[Mechanism, int] = {}
@@ -132,10 +141,10 @@ def _entry(trial: Trial, copies: Sequence[SeenCopy]) -> ContractEntry | None:
     )
 
 
-def _result_bytes(signature: OperatorSignature) -> int | None:
+def _count_result_bytes(signature: OperatorSignature) -> int | None:
     """Bytes of all results together, from torch's own shape arithmetic; None where it has none for the operator."""
     try:
-        results = on_meta_device(signature)
+        results = run_on_meta(signature)
     except (RuntimeError, TypeError, ValueError, NotImplementedError, IndexError):
         return None
     return sum(result.nbytes for result in pytree.tree_leaves(results) if isinstance(result, Tensor))

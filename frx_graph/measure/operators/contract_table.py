@@ -15,15 +15,15 @@ _BATCH = Operand((8, 32, 48))
 _HEADS = Operand((2, 4, 64, 32))
 
 
-def _vector(length: int) -> Operand:
+def _make_vector(length: int) -> Operand:
     return Operand((length,), varied=False)
 
 
-def _indices(*shape: int) -> Operand:
+def _make_indices(*shape: int) -> Operand:
     return Operand(shape, torch.int64, varied=False)
 
 
-def _convolution(
+def _make_convolution(
     name: str,
     source: tuple[int, ...],
     weight: tuple[int, ...],
@@ -37,7 +37,7 @@ def _convolution(
     return Case("aten.convolution.default", name, (Operand(source), Operand(weight), None, *settings))
 
 
-def _convolution_backward(
+def _make_convolution_backward(
     name: str, gradient: tuple[int, ...], source: tuple[int, ...], weight: tuple[int, ...], *, groups: int = 1
 ) -> Case:
     axes = len(source) - 2
@@ -49,11 +49,11 @@ def _convolution_backward(
 _PRODUCTS = (
     Case("aten.mm.default", "matrices", (_MATRIX, Operand((96, 48)))),
     Case("aten.bmm.default", "batched", (_BATCH, Operand((8, 48, 40)))),
-    Case("aten.addmm.default", "with bias", (_vector(48), _MATRIX, Operand((96, 48)))),
+    Case("aten.addmm.default", "with bias", (_make_vector(48), _MATRIX, Operand((96, 48)))),
     Case("aten.baddbmm.default", "batched", (Operand((8, 32, 40)), _BATCH, Operand((8, 48, 40)))),
     Case("aten.mv.default", "matrix and vector", (_MATRIX, Operand((96,)))),
     Case("aten.dot.default", "vectors", (Operand((96,)), Operand((96,)))),
-    Case("aten.addmv.default", "with bias", (_vector(64), _MATRIX, Operand((96,)))),
+    Case("aten.addmv.default", "with bias", (_make_vector(64), _MATRIX, Operand((96,)))),
     Case(
         "aten._scaled_dot_product_flash_attention_for_cpu.default",
         "attention heads",
@@ -68,22 +68,24 @@ _PRODUCTS = (
 )
 
 _CONVOLUTIONS = (
-    _convolution("1-D", (4, 64, 128), (64, 64, 3)),
-    _convolution("2-D, 3x3", (2, 32, 28, 30), (64, 32, 3, 3)),
-    _convolution("2-D, 1x1", (2, 32, 28, 30), (64, 32, 1, 1), padding=0),
-    _convolution("2-D, grouped", (2, 32, 28, 30), (64, 8, 3, 3), groups=4),
-    _convolution("2-D, depthwise", (2, 32, 28, 30), (32, 1, 3, 3), groups=32),
-    _convolution("2-D, transposed", (2, 32, 28, 30), (32, 16, 3, 3), transposed=True),
-    _convolution("3-D", (2, 16, 6, 14, 16), (32, 16, 3, 3, 3)),
-    _convolution("3-D, transposed", (2, 16, 6, 14, 16), (16, 32, 3, 3, 3), transposed=True),
-    _convolution_backward("1-D", (4, 64, 128), (4, 64, 128), (64, 64, 3)),
-    _convolution_backward("2-D, 3x3", (2, 64, 28, 30), (2, 32, 28, 30), (64, 32, 3, 3)),
-    _convolution_backward("2-D, depthwise", (2, 32, 28, 30), (2, 32, 28, 30), (32, 1, 3, 3), groups=32),
-    _convolution_backward("3-D", (2, 32, 6, 14, 16), (2, 16, 6, 14, 16), (32, 16, 3, 3, 3)),
+    _make_convolution("1-D", (4, 64, 128), (64, 64, 3)),
+    _make_convolution("2-D, 3x3", (2, 32, 28, 30), (64, 32, 3, 3)),
+    _make_convolution("2-D, 1x1", (2, 32, 28, 30), (64, 32, 1, 1), padding=0),
+    _make_convolution("2-D, grouped", (2, 32, 28, 30), (64, 8, 3, 3), groups=4),
+    _make_convolution("2-D, depthwise", (2, 32, 28, 30), (32, 1, 3, 3), groups=32),
+    _make_convolution("2-D, transposed", (2, 32, 28, 30), (32, 16, 3, 3), transposed=True),
+    _make_convolution("3-D", (2, 16, 6, 14, 16), (32, 16, 3, 3, 3)),
+    _make_convolution("3-D, transposed", (2, 16, 6, 14, 16), (16, 32, 3, 3, 3), transposed=True),
+    _make_convolution_backward("1-D", (4, 64, 128), (4, 64, 128), (64, 64, 3)),
+    _make_convolution_backward("2-D, 3x3", (2, 64, 28, 30), (2, 32, 28, 30), (64, 32, 3, 3)),
+    _make_convolution_backward("2-D, depthwise", (2, 32, 28, 30), (2, 32, 28, 30), (32, 1, 3, 3), groups=32),
+    _make_convolution_backward("3-D", (2, 32, 6, 14, 16), (2, 16, 6, 14, 16), (32, 16, 3, 3, 3)),
 )
 
 _NORMALISATIONS = (
-    Case("aten.native_layer_norm.default", "over features", (_SEQUENCE, (64,), _vector(64), _vector(64), 1e-5)),
+    Case(
+        "aten.native_layer_norm.default", "over features", (_SEQUENCE, (64,), _make_vector(64), _make_vector(64), 1e-5)
+    ),
     Case(
         "aten.native_layer_norm_backward.default",
         "over features",
@@ -93,12 +95,12 @@ _NORMALISATIONS = (
             (64,),
             Operand((4, 32, 1), varied=False),
             Operand((4, 32, 1), varied=False),
-            _vector(64),
-            _vector(64),
+            _make_vector(64),
+            _make_vector(64),
             (True, True, True),
         ),
     ),
-    Case("aten.native_group_norm.default", "images", (_IMAGE, _vector(32), _vector(32), 2, 32, 840, 4, 1e-5)),
+    Case("aten.native_group_norm.default", "images", (_IMAGE, _make_vector(32), _make_vector(32), 2, 32, 840, 4, 1e-5)),
     Case(
         "aten.native_group_norm_backward.default",
         "images",
@@ -107,7 +109,7 @@ _NORMALISATIONS = (
             _IMAGE,
             Operand((2, 4), varied=False),
             Operand((2, 4), varied=False),
-            _vector(32),
+            _make_vector(32),
             2,
             32,
             840,
@@ -118,12 +120,12 @@ _NORMALISATIONS = (
     Case(
         "aten.native_batch_norm.default",
         "images, training",
-        (_IMAGE, _vector(32), _vector(32), _vector(32), _vector(32), True, 0.1, 1e-5),
+        (_IMAGE, _make_vector(32), _make_vector(32), _make_vector(32), _make_vector(32), True, 0.1, 1e-5),
     ),
     Case(
         "aten.native_batch_norm.default",
         "images, inference",
-        (_IMAGE, _vector(32), _vector(32), _vector(32), _vector(32), False, 0.1, 1e-5),
+        (_IMAGE, _make_vector(32), _make_vector(32), _make_vector(32), _make_vector(32), False, 0.1, 1e-5),
     ),
     Case(
         "aten.native_batch_norm_backward.default",
@@ -131,17 +133,17 @@ _NORMALISATIONS = (
         (
             _IMAGE,
             _IMAGE,
-            _vector(32),
-            _vector(32),
-            _vector(32),
-            _vector(32),
-            _vector(32),
+            _make_vector(32),
+            _make_vector(32),
+            _make_vector(32),
+            _make_vector(32),
+            _make_vector(32),
             True,
             1e-5,
             (True, True, True),
         ),
     ),
-    Case("aten._fused_rms_norm.default", "over features", (_SEQUENCE, (64,), _vector(64), 1e-5)),
+    Case("aten._fused_rms_norm.default", "over features", (_SEQUENCE, (64,), _make_vector(64), 1e-5)),
     Case("aten._softmax.default", "over the last dimension", (_SEQUENCE, -1, False)),
     Case("aten._log_softmax.default", "over the last dimension", (_SEQUENCE, -1, False)),
     Case("aten._softmax_backward_data.default", "over the last dimension", (_SEQUENCE, _SEQUENCE, -1, torch.float32)),
@@ -163,7 +165,7 @@ _POOLINGS = (
     Case(
         "aten.max_pool2d_with_indices_backward.default",
         "2-D",
-        (Operand((2, 32, 14, 15)), _IMAGE, (2, 2), (2, 2), (0, 0), (1, 1), False, _indices(2, 32, 14, 15)),
+        (Operand((2, 32, 14, 15)), _IMAGE, (2, 2), (2, 2), (0, 0), (1, 1), False, _make_indices(2, 32, 14, 15)),
     ),
     Case("aten._adaptive_avg_pool2d_backward.default", "2-D", (Operand((2, 32, 7, 7)), _IMAGE)),
     Case("aten.upsample_nearest2d.default", "2-D", (_IMAGE, (56, 60), None, None)),
@@ -198,11 +200,13 @@ _MOVEMENTS = (
     Case("aten.replication_pad2d.default", "2-D", (_IMAGE, (1, 1, 1, 1))),
     Case("aten.repeat.default", "batch", (_SEQUENCE, (2, 1, 1))),
     Case("aten.tril.default", "matrices", (_BATCH,)),
-    Case("aten.embedding.default", "table", (Operand((1000, 64)), _indices(8, 32))),
-    Case("aten.embedding_dense_backward.default", "table", (Operand((8, 32, 64)), _indices(8, 32), 1000, -1, False)),
-    Case("aten.gather.default", "last dimension", (_SEQUENCE, -1, _indices(4, 32, 16))),
-    Case("aten.index_select.default", "rows", (_SEQUENCE, 1, _indices(16))),
-    Case("aten.index.Tensor", "rows", (_SEQUENCE, (_indices(16),))),
+    Case("aten.embedding.default", "table", (Operand((1000, 64)), _make_indices(8, 32))),
+    Case(
+        "aten.embedding_dense_backward.default", "table", (Operand((8, 32, 64)), _make_indices(8, 32), 1000, -1, False)
+    ),
+    Case("aten.gather.default", "last dimension", (_SEQUENCE, -1, _make_indices(4, 32, 16))),
+    Case("aten.index_select.default", "rows", (_SEQUENCE, 1, _make_indices(16))),
+    Case("aten.index.Tensor", "rows", (_SEQUENCE, (_make_indices(16),))),
     Case("aten.slice_backward.default", "rows", (_SEQUENCE, (4, 64, 64), 1, 0, 32, 1)),
     Case("aten.select_backward.default", "rows", (_MATRIX, (4, 64, 96), 0, 1)),
     Case("aten.masked_fill.Scalar", "mask", (_SEQUENCE, Operand((4, 32, 64), torch.bool, varied=False), 0.0)),

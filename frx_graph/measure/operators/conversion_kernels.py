@@ -42,7 +42,7 @@ def is_conversion(name: str) -> bool:
     return found is not None and found[1].lower() != found[2].lower()
 
 
-def converted(kernels: Sequence[str], call: ConvolutionOperands) -> tuple[SeenCopy, ...]:
+def find_conversions(kernels: Sequence[str], call: ConvolutionOperands) -> tuple[SeenCopy, ...]:
     """Return the conversions among the kernels of one convolution call, which are given by name, in order."""
     backward = call.operator.endswith("convolution_backward")
     reads = deque(_BACKWARD_READS if backward else _FORWARD_READS)
@@ -80,7 +80,7 @@ def converted(kernels: Sequence[str], call: ConvolutionOperands) -> tuple[SeenCo
     return tuple(seen)
 
 
-def convolution_output(shapes: Sequence[Sequence[int]], arguments: Sequence[Any]) -> tuple[int, ...] | None:
+def compute_convolution_output(shapes: Sequence[Sequence[int]], arguments: Sequence[Any]) -> tuple[int, ...] | None:
     """Return the shape of `aten::convolution`'s result; `arguments` are its concrete arguments as the profiler records
     them (tensors None). None if they were not recorded."""
     if len(shapes) < 2 or len(arguments) < 9 or not all(isinstance(a, (list, tuple)) for a in arguments[3:6]):
@@ -91,16 +91,22 @@ def convolution_output(shapes: Sequence[Sequence[int]], arguments: Sequence[Any]
     if rank < 1 or len(weight) != rank + 2:
         return None
 
-    def at(values: Sequence[int], axis: int) -> int:
+    def get_axis(values: Sequence[int], axis: int) -> int:
         return int(values[axis if len(values) > 1 else 0]) if values else 0
 
     sizes: list[int] = []
     for axis in range(rank):
-        reach = at(dilation, axis) * (weight[axis + 2] - 1)
+        reach = get_axis(dilation, axis) * (weight[axis + 2] - 1)
         if transposed:
-            size = (source[axis + 2] - 1) * at(stride, axis) - 2 * at(padding, axis) + reach + at(extra, axis) + 1
+            size = (
+                (source[axis + 2] - 1) * get_axis(stride, axis)
+                - 2 * get_axis(padding, axis)
+                + reach
+                + get_axis(extra, axis)
+                + 1
+            )
         else:
-            size = (source[axis + 2] + 2 * at(padding, axis) - reach - 1) // at(stride, axis) + 1
+            size = (source[axis + 2] + 2 * get_axis(padding, axis) - reach - 1) // get_axis(stride, axis) + 1
         sizes.append(size)
     channels = weight[1] * int(groups) if transposed else weight[0]
     return (source[0], channels, *sizes)

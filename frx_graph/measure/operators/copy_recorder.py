@@ -29,17 +29,24 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from frx_graph.errors import EvidenceError
-from frx_graph.evidence.onednn import implementations, is_log_line, parse_log
-from frx_graph.measure.console_capture import STDERR, STDOUT, CapturedText, c_library, captured, not_kineto
-from frx_graph.measure.operators.aten_copies import layout_copies
+from frx_graph.evidence.onednn import is_log_line, list_implementations, parse_log
+from frx_graph.measure.console_capture import (
+    STDERR,
+    STDOUT,
+    CapturedText,
+    capture_output,
+    drop_kineto_chatter,
+    load_c_library,
+)
+from frx_graph.measure.operators.aten_copies import find_layout_copies
 from frx_graph.measure.operators.conversion_kernels import (
     ConvolutionOperands,
-    converted,
-    convolution_output,
+    compute_convolution_output,
+    find_conversions,
     is_conversion,
 )
-from frx_graph.measure.operators.onednn_reorders import LayoutReorder, layout_reorders
-from frx_graph.measure.operators.operator_events import OperatorEvent, operator_events
+from frx_graph.measure.operators.onednn_reorders import LayoutReorder, find_layout_reorders
+from frx_graph.measure.operators.operator_events import OperatorEvent, convert_events
 from frx_graph.measure.operators.operator_measurement import Mechanism, SeenCopy
 from frx_graph.support.torch_internals import (
     DeviceType,
@@ -63,7 +70,7 @@ _OPERAND_OF: Mapping[str, Mapping[str, int]] = MappingProxyType(
 _running = threading.Lock()
 
 
-def keeping_events(profiler: Callable[..., Any]) -> Mapping[str, Any]:
+def keep_events_option(profiler: Callable[..., Any]) -> Mapping[str, Any]:
     """The argument that keeps the profiler quiet about discarded events, where this version of torch has it."""
     return {"acc_events": True} if "acc_events" in inspect.signature(profiler).parameters else {}
 
@@ -76,7 +83,7 @@ class CopyRecorder:
         self._keys: list[Hashable] = []
         self._recording = False
         self._inside = False
-        self._puts = c_library().puts
+        self._puts = load_c_library().puts
         self._stack = contextlib.ExitStack()
         self._log = CapturedText()
         self._profile: profile | None = None
@@ -95,11 +102,11 @@ class CopyRecorder:
             activities = [ProfilerActivity.CPU]
             if torch.cuda.is_available():
                 activities.append(ProfilerActivity.CUDA)
-            self._profile = profile(activities=activities, record_shapes=True, **keeping_events(profile))
+            self._profile = profile(activities=activities, record_shapes=True, **keep_events_option(profile))
             self._stack.callback(self._stop_profiler)
-            with captured(STDERR, not_kineto):
+            with capture_output(STDERR, drop_kineto_chatter):
                 self._profile.start()
-            self._log = self._stack.enter_context(captured(STDOUT, _drop_own_output))
+            self._log = self._stack.enter_context(capture_output(STDOUT, _drop_own_output))
             if has_onednn() and mkldnn_set_verbose(_LOG_EXECUTION):
                 self._stack.callback(mkldnn_set_verbose, _LOG_NOTHING)
         except BaseException:
@@ -115,21 +122,21 @@ class CopyRecorder:
         self._stack.close()
         self._collect()
 
-    def region(self, key: Hashable) -> contextlib.AbstractContextManager[None]:
+    def open_region(self, key: Hashable) -> contextlib.AbstractContextManager[None]:
         """A context manager; what runs inside is recorded under `key`."""
         return _Region(self, key)
 
-    def copies(self, key: Hashable) -> tuple[SeenCopy, ...]:
+    def get_copies(self, key: Hashable) -> tuple[SeenCopy, ...]:
         """The layout copies of the regions with this key; none for a key that was never used."""
         return self._copies.get(key, ())
 
-    def implementations(self, key: Hashable) -> tuple[str, ...]:
+    def get_implementations(self, key: Hashable) -> tuple[str, ...]:
         """The libraries' names for the kernels that ran: oneDNN's on the CPU, device kernels on a GPU."""
         return self._implementations.get(key, ())
 
     def _stop_profiler(self) -> None:
         if self._profile is not None and is_profiler_enabled():
-            with captured(STDERR, not_kineto):
+            with capture_output(STDERR, drop_kineto_chatter):
                 self._profile.stop()
 
     def _begin(self, key: Hashable) -> str:
@@ -151,21 +158,21 @@ class CopyRecorder:
         results = None if self._profile is None else self._profile.profiler
         if results is None or results.kineto_results is None:
             return
-        calls = _calls_by_region(operator_events(results.kineto_results.experimental_event_tree()))
-        logs = _log_by_region(self._log.text)
-        kernels = _kernels(results.kineto_results.events()) if torch.cuda.is_available() else {}
+        calls = _group_calls(convert_events(results.kineto_results.experimental_event_tree()))
+        logs = _split_log(self._log.text)
+        kernels = _group_kernels(results.kineto_results.events()) if torch.cuda.is_available() else {}
         copies: defaultdict[Hashable, list[SeenCopy]] = defaultdict(list)
         names: defaultdict[Hashable, list[str]] = defaultdict(list)
         for number, key in enumerate(self._keys):
             made = calls.get(number, ())
-            copies[key].extend(layout_copies(made))
+            copies[key].extend(find_layout_copies(made))
             primitives = parse_log(logs.get(number, ()))
             operator = next((call.name for call in made if call.name in _OPERAND_OF), "")
-            copies[key].extend(_seen(reorder, operator) for reorder in layout_reorders(primitives))
-            names[key].extend(implementations(primitives))
+            copies[key].extend(_make_seen_copy(reorder, operator) for reorder in find_layout_reorders(primitives))
+            names[key].extend(list_implementations(primitives))
             for call in made:
-                launched, output = _launched(call, kernels)
-                copies[key].extend(_converted(call, launched, output))
+                launched, output = _list_launched(call, kernels)
+                copies[key].extend(_find_conversions(call, launched, output))
                 names[key].extend(kernel for kernel in launched if not is_conversion(kernel))
         self._copies = {key: tuple(found) for key, found in copies.items()}
         self._implementations = {key: tuple(dict.fromkeys(found)) for key, found in names.items()}
@@ -188,7 +195,7 @@ class _Region:
         self._recorder._end()
 
 
-def _calls_by_region(events: Sequence[OperatorEvent]) -> Mapping[int, tuple[OperatorEvent, ...]]:
+def _group_calls(events: Sequence[OperatorEvent]) -> Mapping[int, tuple[OperatorEvent, ...]]:
     """Region number → the operator calls made in it. Calls on other threads (autograd's, on a GPU) belong to the region
     that was open when they began."""
     regions: list[tuple[int, int, int]] = []
@@ -215,7 +222,7 @@ def _calls_by_region(events: Sequence[OperatorEvent]) -> Mapping[int, tuple[Oper
     return {number: tuple(found) for number, found in calls.items()}
 
 
-def _log_by_region(text: str) -> Mapping[int, Sequence[str]]:
+def _split_log(text: str) -> Mapping[int, Sequence[str]]:
     """Region number → the log lines between its two markers. Header lines are given to every region behind them."""
     headers: list[str] = []
     regions: dict[int, list[str]] = {}
@@ -234,7 +241,7 @@ def _log_by_region(text: str) -> Mapping[int, Sequence[str]]:
     return regions
 
 
-def _seen(reorder: LayoutReorder, operator: str) -> SeenCopy:
+def _make_seen_copy(reorder: LayoutReorder, operator: str) -> SeenCopy:
     return SeenCopy(
         mechanism=Mechanism.ONEDNN,
         shape=reorder.shape,
@@ -246,7 +253,7 @@ def _seen(reorder: LayoutReorder, operator: str) -> SeenCopy:
     )
 
 
-def _kernels(events: Sequence[Any]) -> Mapping[int, tuple[list[str], Any]]:
+def _group_kernels(events: Sequence[Any]) -> Mapping[int, tuple[list[str], Any]]:
     """Correlation id of an operator call → the names of the device kernels that it launched itself, and its concrete
     arguments."""
     found: defaultdict[int, list[str]] = defaultdict(list)
@@ -260,24 +267,26 @@ def _kernels(events: Sequence[Any]) -> Mapping[int, tuple[list[str], Any]]:
     return {key: (found.get(key, []), arguments.get(key)) for key in found.keys() | arguments.keys()}
 
 
-def _launched(
+def _list_launched(
     call: OperatorEvent, kernels: Mapping[int, tuple[list[str], Any]]
 ) -> tuple[list[str], tuple[int, ...] | None]:
     """The kernels of a call and everything below it, and the shape of its result where it is a convolution's."""
     if not kernels:
         return [], None
-    launched = [kernel for event in call.subtree() for kernel in kernels.get(event.correlation, ([], None))[0]]
+    launched = [kernel for event in call.walk_subtree() for kernel in kernels.get(event.correlation, ([], None))[0]]
     arguments = kernels.get(call.correlation, ([], None))[1]
-    output = None if arguments is None else convolution_output([t.sizes for t in call.tensors], arguments)
+    output = None if arguments is None else compute_convolution_output([t.sizes for t in call.tensors], arguments)
     return launched, output
 
 
-def _converted(call: OperatorEvent, launched: Sequence[str], output: tuple[int, ...] | None) -> tuple[SeenCopy, ...]:
+def _find_conversions(
+    call: OperatorEvent, launched: Sequence[str], output: tuple[int, ...] | None
+) -> tuple[SeenCopy, ...]:
     if not launched or not call.tensors:
         return ()
     shapes = tuple(tensor.sizes for tensor in call.tensors)
     operands = ConvolutionOperands(call.name, shapes, call.tensors[0].dtype.itemsize, output)
-    return converted(launched, operands)
+    return find_conversions(launched, operands)
 
 
 def drop_onednn_log(line: str) -> str:

@@ -40,17 +40,17 @@ def observe_eager(step: Callable[[], object], module: nn.Module | None) -> tuple
         tagger = OperatorTagger(recorder, modules, state.parameters)
         with recorder, modules, tagger:
             step()
-    return tuple(_observed(tagger.calls, recorder))
+    return tuple(_make_observed_copies(tagger.calls, recorder))
 
 
-def _observed(calls: Sequence[TaggedCall], recorder: CopyRecorder) -> Iterator[ObservedCopy]:
+def _make_observed_copies(calls: Sequence[TaggedCall], recorder: CopyRecorder) -> Iterator[ObservedCopy]:
     for index, call in enumerate(calls):
-        for seen in recorder.copies(index):
-            operator, kind = _kind(call, seen)
+        for seen in recorder.get_copies(index):
+            operator, kind = _classify_kind(call, seen)
             yield ObservedCopy(
                 operator=operator,
                 kind=kind,
-                role=_role(call, seen),
+                role=_classify_role(call, seen),
                 site=call.site,
                 phase=call.phase,
                 shape=seen.shape,
@@ -60,7 +60,7 @@ def _observed(calls: Sequence[TaggedCall], recorder: CopyRecorder) -> Iterator[O
             )
 
 
-def _kind(call: TaggedCall, seen: SeenCopy) -> tuple[str, ObservedKind]:
+def _classify_kind(call: TaggedCall, seen: SeenCopy) -> tuple[str, ObservedKind]:
     if seen.mechanism is not Mechanism.ATEN:
         return call.operator, "reorder"
     if call.part_of is not None:
@@ -68,7 +68,7 @@ def _kind(call: TaggedCall, seen: SeenCopy) -> tuple[str, ObservedKind]:
     return call.operator, "explicit" if call.operator in _EXPLICIT else "operator"
 
 
-def _role(call: TaggedCall, seen: SeenCopy) -> ObservedRole:
+def _classify_role(call: TaggedCall, seen: SeenCopy) -> ObservedRole:
     """A weight is a parameter, or a parameter's gradient; a computed weight is an input like any other."""
     if call.part_of == ACCUMULATION:
         return "weight"

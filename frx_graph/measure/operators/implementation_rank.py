@@ -95,19 +95,19 @@ _CUDA_CORES = re.compile(r"simt|scudnn|sgemm")
 _PATCH_COPIES = re.compile(r"im2col|vol2col|naive_conv")
 
 
-def implementation(kernel: Kernel) -> Implementation | None:
+def rank_implementation(kernel: Kernel) -> Implementation | None:
     """Return the work and rank of `kernel`; None if its name does not tell both."""
     if kernel.source is Source.ONEDNN:
-        return _onednn(kernel)
+        return _rank_onednn(kernel)
     if kernel.source is Source.ATEN:
         found = _ATEN.get(kernel.name)
         return None if found is None else Implementation(*found)
     if kernel.source is Source.DEVICE:
-        return _device(kernel.name)
+        return _rank_device(kernel.name)
     return None
 
 
-def _onednn(kernel: Kernel) -> Implementation | None:
+def _rank_onednn(kernel: Kernel) -> Implementation | None:
     work = _ONEDNN_WORK.get(kernel.kind)
     if work is None:
         return None
@@ -128,7 +128,7 @@ def _onednn(kernel: Kernel) -> Implementation | None:
     return Implementation(work, min(ranks))
 
 
-def _device(name: str) -> Implementation | None:
+def _rank_device(name: str) -> Implementation | None:
     if _ATTENTION_KERNEL.search(name):
         return Implementation(Work.ATTENTION, Rank.SPECIAL)
     if _CONVOLUTION_KERNEL.search(name):

@@ -20,11 +20,11 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from frx_graph.errors import EvidenceError
-from frx_graph.evidence.kernel_name import device_kernel_name, generated_name
+from frx_graph.evidence.kernel_name import normalize_kernel_name, strip_serial_number
 from frx_graph.evidence.onednn import Primitive, parse_log
-from frx_graph.measure.console_capture import STDERR, STDOUT, CapturedText, captured, not_kineto
-from frx_graph.measure.operators.copy_recorder import drop_onednn_log, keeping_events
-from frx_graph.measure.operators.operator_events import OperatorEvent, operator_events
+from frx_graph.measure.console_capture import STDERR, STDOUT, CapturedText, capture_output, drop_kineto_chatter
+from frx_graph.measure.operators.copy_recorder import drop_onednn_log, keep_events_option
+from frx_graph.measure.operators.operator_events import OperatorEvent, convert_events
 from frx_graph.support.torch_internals import DeviceType, has_onednn, is_profiler_enabled, mkldnn_set_verbose
 
 _LOG_NOTHING, _LOG_EXECUTION = 0, 1
@@ -73,7 +73,7 @@ class KernelIdentities:
     kernels: tuple[KernelCount, ...]
     untold: tuple[Source, ...] = ()
 
-    def counts(self, source: Source) -> Counter[str]:
+    def count_kernels(self, source: Source) -> Counter[str]:
         """Return the number of runs of each name of one source."""
         found: Counter[str] = Counter()
         for entry in self.kernels:
@@ -95,28 +95,28 @@ def observe_kernels(step: Callable[[], object]) -> KernelIdentities:
     on_gpu = torch.cuda.is_available()
     if on_gpu:
         activities.append(ProfilerActivity.CUDA)
-    profiler = profile(activities=activities, **keeping_events(profile))
+    profiler = profile(activities=activities, **keep_events_option(profile))
     untold: list[Source] = []
-    with counted_loops() as loops, _onednn_log(untold) as log:
-        with captured(STDERR, not_kineto):
+    with count_loops() as loops, _capture_onednn_log(untold) as log:
+        with capture_output(STDERR, drop_kineto_chatter):
             profiler.start()
         try:
             step()
             if on_gpu:
                 torch.cuda.synchronize()
         finally:
-            with captured(STDERR, not_kineto):
+            with capture_output(STDERR, drop_kineto_chatter):
                 profiler.stop()
     results = profiler.profiler
     assert results is not None
     assert results.kineto_results is not None
     found: Counter[Kernel] = Counter()
-    for event in operator_events(results.kineto_results.experimental_event_tree()):
-        found.update(_operators(event))
-    found.update(map(_primitive, parse_log(log.text)))
+    for event in convert_events(results.kineto_results.experimental_event_tree()):
+        found.update(_collect_operators(event))
+    found.update(map(_make_primitive_kernel, parse_log(log.text)))
     found.update({Kernel(Source.GENERATED, name): count for name, count in loops.items()})
     if on_gpu:
-        found.update(_device_kernels(results.kineto_results.events()))
+        found.update(_count_device_kernels(results.kineto_results.events()))
         if ProfilerActivity.CUDA not in torch.profiler.supported_activities():
             untold.append(Source.DEVICE)
     return KernelIdentities(
@@ -125,8 +125,8 @@ def observe_kernels(step: Callable[[], object]) -> KernelIdentities:
 
 
 @contextlib.contextmanager
-def _onednn_log(untold: list[Source]) -> Iterator[CapturedText]:
-    with captured(STDOUT, drop_onednn_log) as log:
+def _capture_onednn_log(untold: list[Source]) -> Iterator[CapturedText]:
+    with capture_output(STDOUT, drop_onednn_log) as log:
         logging = has_onednn() and bool(mkldnn_set_verbose(_LOG_EXECUTION))
         if not logging:
             untold.append(Source.ONEDNN)
@@ -137,13 +137,13 @@ def _onednn_log(untold: list[Source]) -> Iterator[CapturedText]:
                 mkldnn_set_verbose(_LOG_NOTHING)
 
 
-def _operators(root: OperatorEvent) -> Iterator[Kernel]:
-    for event in root.subtree():
+def _collect_operators(root: OperatorEvent) -> Iterator[Kernel]:
+    for event in root.walk_subtree():
         if _OPERATOR.match(event.name):
             yield Kernel(Source.ATEN, event.name)
 
 
-def _primitive(primitive: Primitive) -> Kernel:
+def _make_primitive_kernel(primitive: Primitive) -> Kernel:
     direction = "forward" if primitive.prop_kind.startswith("forward") else primitive.prop_kind
     # A bias may be absent on one side for a fused epilogue, and formats are what a change of layout changes.
     arguments = [
@@ -154,13 +154,13 @@ def _primitive(primitive: Primitive) -> Kernel:
     return Kernel(Source.ONEDNN, primitive.implementation, " ".join((primitive.kind, direction, *arguments)))
 
 
-def _device_kernels(events: Sequence[Any]) -> Counter[Kernel]:
+def _count_device_kernels(events: Sequence[Any]) -> Counter[Kernel]:
     found: Counter[Kernel] = Counter()
     for event in events:
         # A record_function's shadow on the device's timeline carries no operator's kernel.
         if event.device_type() == DeviceType.CUDA and not getattr(event, "is_user_annotation", bool)():
             name = event.name()
-            found[Kernel(Source.DEVICE, device_kernel_name(name))] += 1
+            found[Kernel(Source.DEVICE, normalize_kernel_name(name))] += 1
     return found
 
 
@@ -168,7 +168,7 @@ _PREFIX = "cpp_"
 
 
 @contextlib.contextmanager
-def counted_loops() -> Iterator[Counter[str]]:
+def count_loops() -> Iterator[Counter[str]]:
     """Count the calls of every loop compiled so far inside the block, by what it fuses: `cpp_fused_relu` → 2.
 
     Generated programs are Python modules that call their loops by global name (`PyCodeCache.modules`, seen on 2.13 and
@@ -185,7 +185,7 @@ def counted_loops() -> Iterator[Counter[str]]:
         for module in modules:
             for name, loop in list(vars(module).items()):
                 if name.startswith(_PREFIX) and callable(loop):
-                    setattr(module, name, _counting(loop, generated_name(name), counts))
+                    setattr(module, name, _wrap_loop(loop, strip_serial_number(name), counts))
                     replaced.append((module, name, loop))
         yield counts
     finally:
@@ -193,7 +193,7 @@ def counted_loops() -> Iterator[Counter[str]]:
             setattr(module, name, loop)
 
 
-def _counting(loop: Callable[..., Any], name: str, counts: Counter[str]) -> Callable[..., Any]:
+def _wrap_loop(loop: Callable[..., Any], name: str, counts: Counter[str]) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         counts[name] += 1
         return loop(*args, **kwargs)

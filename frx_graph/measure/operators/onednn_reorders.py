@@ -30,7 +30,7 @@ class LayoutReorder:
     """None for a lone reorder, which counts as that of an input."""
 
 
-def layout_reorders(primitives: Sequence[Primitive]) -> tuple[LayoutReorder, ...]:
+def find_layout_reorders(primitives: Sequence[Primitive]) -> tuple[LayoutReorder, ...]:
     """Return the reorders that only change a memory format, with the role of the copied tensor.
 
     A reorder serves the next primitive that reads its result, or the last one whose result it reads; a lone one is an
@@ -42,13 +42,13 @@ def layout_reorders(primitives: Sequence[Primitive]) -> tuple[LayoutReorder, ...
     for position, primitive in enumerate(primitives):
         if primitive.kind != "reorder":
             continue
-        source, target = primitive.argument("src"), primitive.argument("dst")
+        source, target = primitive.get_argument("src"), primitive.get_argument("dst")
         if source is None or target is None or source.dtype != target.dtype or source.format == target.format:
             continue
         itemsize, shape = source.itemsize, source.dims
         if itemsize is None or shape is None or math.prod(shape) == 0:
             continue
-        argument, role, result, served = _served(primitives, position, source, target, taken)
+        argument, role, result, served = _find_served(primitives, position, source, target, taken)
         found.append(
             LayoutReorder(
                 shape=shape,
@@ -65,7 +65,7 @@ def layout_reorders(primitives: Sequence[Primitive]) -> tuple[LayoutReorder, ...
     return tuple(found)
 
 
-def _served(
+def _find_served(
     primitives: Sequence[Primitive],
     position: int,
     source: MemoryDescriptor,
@@ -86,14 +86,14 @@ def _served(
             continue
         served = primitives[place]
         for used in served.outputs if is_result else served.inputs:
-            if (place, used.argument) not in taken and _same(served, used, reordered):
+            if (place, used.argument) not in taken and _is_same_tensor(served, used, reordered):
                 taken.add((place, used.argument))
                 role = "weight" if used.argument.startswith("wei") else "output" if is_result else "input"
                 return used.argument, role, is_result, served
     return "src", "input", False, None
 
 
-def _same(primitive: Primitive, argument: MemoryDescriptor, reordered: MemoryDescriptor) -> bool:
+def _is_same_tensor(primitive: Primitive, argument: MemoryDescriptor, reordered: MemoryDescriptor) -> bool:
     if argument.dtype != reordered.dtype:
         return False
     if argument.dims is None or reordered.dims is None:

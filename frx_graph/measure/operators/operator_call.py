@@ -19,7 +19,7 @@ import torch
 from frx_graph.errors import EvidenceError
 from frx_graph.facts.operator_signature import OperatorSignature
 from frx_graph.measure.operators.copy_recorder import CopyRecorder
-from frx_graph.measure.operators.operator_inputs import OperandPool, build_arguments, own_overload
+from frx_graph.measure.operators.operator_inputs import OperandPool, build_arguments, find_own_overload
 from frx_graph.measure.operators.operator_measurement import OperatorMeasurement
 from frx_graph.support.torch_internals import disable_autocast, disable_current_modes
 
@@ -35,14 +35,14 @@ _JUST_COMPUTED = {"aten.addmm.default": 1}
 """The operand that an operator finds in the caches, if it is not the first."""
 
 
-def callable_of(signature: OperatorSignature) -> Callable[[], Any]:
-    """Return the call on made-up arguments. Raises what `build_arguments` and `own_overload` raise."""
-    overload = own_overload(signature.target)
+def make_callable(signature: OperatorSignature) -> Callable[[], Any]:
+    """Return the call on made-up arguments. Raises what `build_arguments` and `find_own_overload` raise."""
+    overload = find_own_overload(signature.target)
     args, kwargs = build_arguments(signature)
     return lambda: overload(*args, **kwargs)
 
 
-def argument_sets(signature: OperatorSignature, pool: OperandPool) -> Iterator[tuple[list[Any], dict[str, Any]]]:
+def make_argument_sets(signature: OperatorSignature, pool: OperandPool) -> Iterator[tuple[list[Any], dict[str, Any]]]:
     """Yield the arguments of one run after the other, without end: other operands each time, except for the one that
     was computed just before. Raises what `build_arguments` raises.
 
@@ -52,15 +52,15 @@ def argument_sets(signature: OperatorSignature, pool: OperandPool) -> Iterator[t
     hot = _JUST_COMPUTED.get(signature.target, 0)
     fetched = sum(tensor.bytes for tensor in signature.tensors)
     count = min(_MOST_SETS, math.ceil(pool.nbytes / fetched)) if fetched > 0 else 1
-    (args, kwargs), *others = (build_arguments(signature, pool.tensor) for _ in range(count))
+    (args, kwargs), *others = (build_arguments(signature, pool.take_tensor) for _ in range(count))
     sets = [(args, kwargs), *(([*own[:hot], *args[hot : hot + 1], *own[hot + 1 :]], named) for own, named in others)]
     return itertools.cycle(sets)
 
 
-def callable_as_in_a_network(signature: OperatorSignature, pool: OperandPool) -> Callable[[], Any]:
-    """Return the call on the operands of `argument_sets`."""
-    overload = own_overload(signature.target)
-    in_turn = argument_sets(signature, pool)
+def make_cold_callable(signature: OperatorSignature, pool: OperandPool) -> Callable[[], Any]:
+    """Return the call on the operands of `make_argument_sets`."""
+    overload = find_own_overload(signature.target)
+    in_turn = make_argument_sets(signature, pool)
 
     def call() -> Any:
         positional, named = next(in_turn)
@@ -70,7 +70,7 @@ def callable_as_in_a_network(signature: OperatorSignature, pool: OperandPool) ->
 
 
 @contextlib.contextmanager
-def isolated(signatures: Iterable[OperatorSignature]) -> Iterator[None]:
+def isolate_calls(signatures: Iterable[OperatorSignature]) -> Iterator[None]:
     """Run the block without autograd, autocast (which would run other operators), surrounding dispatch modes and
     warnings, and restore the random state afterwards."""
     on_gpu = any(tensor.device == "cuda" for signature in signatures for tensor in signature.tensors)
@@ -86,7 +86,7 @@ def isolated(signatures: Iterable[OperatorSignature]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def reported(signature: OperatorSignature, on_failure: FailureReport) -> Iterator[None]:
+def report_failures(signature: OperatorSignature, on_failure: FailureReport) -> Iterator[None]:
     """Report whatever the block raises to `on_failure`, and go on."""
     try:
         yield
@@ -112,18 +112,18 @@ def measure_operators(
     recorder = CopyRecorder()
 
     def record(signature: OperatorSignature) -> None:
-        call = callable_of(signature)
+        call = make_callable(signature)
         if any(tensor.device != "cpu" for tensor in signature.tensors):
             call()
-        with recorder.region(signature):
+        with recorder.open_region(signature):
             call()
         ran.append(signature)
 
     try:
-        with isolated(distinct), recorder:
+        with isolate_calls(distinct), recorder:
             for signature in distinct:
                 progress(signature)
-                with reported(signature, on_failure):
+                with report_failures(signature, on_failure):
                     record(signature)
     except EvidenceError as error:
         for signature in distinct:
@@ -131,8 +131,8 @@ def measure_operators(
         return {}
     return {
         signature: OperatorMeasurement(
-            copies=recorder.copies(signature),
-            implementation=", ".join(recorder.implementations(signature)) or None,
+            copies=recorder.get_copies(signature),
+            implementation=", ".join(recorder.get_implementations(signature)) or None,
         )
         for signature in ran
     }

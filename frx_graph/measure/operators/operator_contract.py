@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from frx_graph.errors import ContractError
 from frx_graph.facts.layout import StridePattern
-from frx_graph.measure.cache_directory import cache_directory
+from frx_graph.measure.cache_directory import get_cache_directory
 from frx_graph.measure.operators.operator_measurement import Mechanism
 
 SCHEMA = "frx_operator_contract_v1"
@@ -77,7 +77,7 @@ class OperatorContract:
     exact: bool = True
     path: Path | None = field(default=None, compare=False)
 
-    def copies(
+    def get_entry(
         self, target: str, operand: int | None, pattern: StridePattern, dtype: torch.dtype, *, rank: int | None = None
     ) -> ContractEntry | None:
         """Return the effect of `target` on its tensor argument number `operand` (None: on its results, by the first
@@ -111,13 +111,13 @@ def load_contract(device: str, torch_version: str, *, own: Path | None = None) -
     A contract measured on this machine (`own`, else the cache directory) goes before a shipped one, and the same minor
     version before the nearest one, for which `exact` is then false. Raises `ContractError` for a malformed file.
     """
-    wanted = _minor(torch_version)
-    folders = (own or own_contracts(), _SHIPPED)
+    wanted = _parse_minor(torch_version)
+    folders = (own or get_own_contracts(), _SHIPPED)
     found = [
         (abs(version[0] - wanted[0]), abs(version[1] - wanted[1]), place, path)
         for place, folder in enumerate(folders)
         for path in sorted(folder.glob(f"{device}-*.yaml"))
-        if (version := _minor(path.stem.removeprefix(f"{device}-"))) != (0, 0)
+        if (version := _parse_minor(path.stem.removeprefix(f"{device}-"))) != (0, 0)
     ]
     if not found:
         return None
@@ -125,14 +125,14 @@ def load_contract(device: str, torch_version: str, *, own: Path | None = None) -
     return read_contract(path, wanted=torch_version)
 
 
-def own_contracts() -> Path:
+def get_own_contracts() -> Path:
     """Return the folder in which `frx probe` keeps this machine's contracts."""
-    return cache_directory() / "contracts"
+    return get_cache_directory() / "contracts"
 
 
-def contract_name(device: str, torch_version: str) -> str:
+def make_contract_name(device: str, torch_version: str) -> str:
     """Return the name of a contract, such as `cpu-2.15`."""
-    major, minor = _minor(torch_version)
+    major, minor = _parse_minor(torch_version)
     return f"{device}-{major}.{minor}"
 
 
@@ -140,7 +140,7 @@ def read_contract(path: Path, *, wanted: str | None = None) -> OperatorContract:
     """Read one file; `wanted` is the torch version that it is to answer for. Raises `ContractError`."""
     try:
         document = yaml.load(path.read_text(encoding="utf-8"), Loader=_LOADER)
-        return _Document.model_validate(document).contract(path, wanted)
+        return _ContractDocument.model_validate(document).build_contract(path, wanted)
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ContractError(f"the operator layout contract {path} cannot be read: {error}") from error
     except ValidationError as error:
@@ -152,13 +152,13 @@ def read_contract(path: Path, *, wanted: str | None = None) -> OperatorContract:
         ) from error
 
 
-def contract_text(contract: OperatorContract) -> str:
+def dump_contract(contract: OperatorContract) -> str:
     """Return the contract as YAML, in the order of its rows."""
     calls: dict[tuple[str, str], dict[tuple[int | None, int], dict[str, dict[str, Any]]]] = {}
     for row in contract.rows:
         operands = calls.setdefault((row.target, row.case), {})
         dtypes = operands.setdefault((row.operand, row.rank), {})
-        outcome = dtypes.setdefault(_dtype_name(row.dtype), {"not_copied": [], "copied": {}, "varies": []})
+        outcome = dtypes.setdefault(_format_dtype(row.dtype), {"not_copied": [], "copied": {}, "varies": []})
         if row.entry is None:
             outcome["varies"].append(str(row.pattern))
         elif row.entry.copied:
@@ -200,29 +200,29 @@ _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _DTYPES: Mapping[str, torch.dtype] = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
-class _Checked(BaseModel):
+class _ContractModel(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class _Copied(_Checked):
+class _CopiedModel(_ContractModel):
     bytes_ratio: Annotated[float, Field(gt=0, allow_inf_nan=False)]
     count: Annotated[int, Field(ge=1)]
     mechanism: Mechanism
 
 
-class _Outcome(_Checked):
+class _OutcomeModel(_ContractModel):
     not_copied: tuple[StridePattern, ...] = ()
-    copied: dict[StridePattern, _Copied] = {}
+    copied: dict[StridePattern, _CopiedModel] = {}
     varies: tuple[StridePattern, ...] = ()
 
     @model_validator(mode="after")
-    def _each_pattern_once(self) -> _Outcome:
+    def _check_patterns_unique(self) -> _OutcomeModel:
         patterns = [*self.not_copied, *self.copied, *self.varies]
         if len(set(patterns)) != len(patterns):
             raise ValueError("a pattern has two outcomes")
         return self
 
-    def entries(self) -> Iterable[tuple[StridePattern, ContractEntry | None]]:
+    def list_entries(self) -> Iterable[tuple[StridePattern, ContractEntry | None]]:
         yield from ((pattern, ContractEntry(copied=False)) for pattern in self.not_copied)
         yield from (
             (pattern, ContractEntry(True, found.bytes_ratio, found.count, found.mechanism))
@@ -231,32 +231,32 @@ class _Outcome(_Checked):
         yield from ((pattern, None) for pattern in self.varies)
 
 
-class _Operand(_Checked):
+class _OperandModel(_ContractModel):
     operand: Annotated[int, Field(ge=0)] | Literal["result"]
     rank: Annotated[int, Field(ge=0)]
-    float32: _Outcome | None = None
-    bfloat16: _Outcome | None = None
-    float16: _Outcome | None = None
+    float32: _OutcomeModel | None = None
+    bfloat16: _OutcomeModel | None = None
+    float16: _OutcomeModel | None = None
 
-    def outcomes(self) -> Iterable[tuple[torch.dtype, _Outcome]]:
+    def list_outcomes(self) -> Iterable[tuple[torch.dtype, _OutcomeModel]]:
         named = {"float32": self.float32, "bfloat16": self.bfloat16, "float16": self.float16}
         return ((_DTYPES[name], outcome) for name, outcome in named.items() if outcome is not None)
 
 
-class _Call(_Checked):
+class _CallModel(_ContractModel):
     target: Annotated[str, Field(pattern=r"^\w+(\.\w+)+$")]
     case: str
-    operands: tuple[_Operand, ...]
+    operands: tuple[_OperandModel, ...]
 
 
-class _Document(_Checked):
+class _ContractDocument(_ContractModel):
     schema_: Annotated[Literal["frx_operator_contract_v1"], Field(alias="schema")]
     device: str
     torch: Annotated[str, Field(pattern=r"^\d+\.\d+")]
     measured_on: dict[str, str]
-    calls: tuple[_Call, ...]
+    calls: tuple[_CallModel, ...]
 
-    def contract(self, path: Path, wanted: str | None) -> OperatorContract:
+    def build_contract(self, path: Path, wanted: str | None) -> OperatorContract:
         rows = tuple(
             ContractRow(
                 target=call.target,
@@ -269,24 +269,24 @@ class _Document(_Checked):
             )
             for call in self.calls
             for operand in call.operands
-            for dtype, outcome in operand.outcomes()
-            for pattern, entry in outcome.entries()
+            for dtype, outcome in operand.list_outcomes()
+            for pattern, entry in outcome.list_entries()
         )
         return OperatorContract(
-            name=contract_name(self.device, self.torch),
+            name=make_contract_name(self.device, self.torch),
             device=self.device,
             torch_version=self.torch,
             measured_on=self.measured_on,
             rows=rows,
-            exact=wanted is None or _minor(wanted) == _minor(self.torch),
+            exact=wanted is None or _parse_minor(wanted) == _parse_minor(self.torch),
             path=path,
         )
 
 
-def _minor(version: str) -> tuple[int, int]:
+def _parse_minor(version: str) -> tuple[int, int]:
     found = re.match(r"(\d+)\.(\d+)", version)
     return (0, 0) if found is None else (int(found[1]), int(found[2]))
 
 
-def _dtype_name(dtype: torch.dtype) -> str:
+def _format_dtype(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")

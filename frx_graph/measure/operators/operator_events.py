@@ -43,14 +43,14 @@ class OperatorEvent:
     duration_ns: int
     correlation: int
 
-    def subtree(self) -> Iterator[OperatorEvent]:
+    def walk_subtree(self) -> Iterator[OperatorEvent]:
         """The call itself and all that it made, in order."""
         yield self
         for child in self.children:
-            yield from child.subtree()
+            yield from child.walk_subtree()
 
 
-def operator_events(roots: Sequence[Any]) -> tuple[OperatorEvent, ...]:
+def convert_events(roots: Sequence[Any]) -> tuple[OperatorEvent, ...]:
     """Convert the profiler's `experimental_event_tree()`; events other than operator calls are skipped, their children
     kept."""
     return tuple(event for root in roots for event in _convert(root))
@@ -63,7 +63,7 @@ def _convert(event: Any) -> Iterator[OperatorEvent]:
         return
     yield OperatorEvent(
         name=event.name,
-        tensors=tuple(_tensors(event.extra_fields.inputs)),
+        tensors=tuple(_collect_tensors(event.extra_fields.inputs)),
         children=children,
         start_ns=event.start_time_ns,
         duration_ns=event.duration_time_ns,
@@ -71,7 +71,7 @@ def _convert(event: Any) -> Iterator[OperatorEvent]:
     )
 
 
-def _tensors(inputs: Sequence[Any]) -> Iterator[TensorUse]:
+def _collect_tensors(inputs: Sequence[Any]) -> Iterator[TensorUse]:
     for value in inputs:
         if isinstance(value, TensorMetadata):
             yield TensorUse(
@@ -83,4 +83,4 @@ def _tensors(inputs: Sequence[Any]) -> Iterator[TensorUse]:
                 tensor=value.impl_ptr or 0,
             )
         elif isinstance(value, list):
-            yield from _tensors(value)
+            yield from _collect_tensors(value)

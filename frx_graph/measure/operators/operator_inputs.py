@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from frx_graph.facts.layout import storage_extent
+from frx_graph.facts.layout import compute_storage_extent
 from frx_graph.facts.operator_overload import find_overload
 from frx_graph.facts.operator_signature import OperatorSignature, SpecArgument, TensorSpec
 from frx_graph.support.torch_internals import OpOverload
@@ -28,7 +28,7 @@ _BLOCK = 1 << 16
 """Random numbers are drawn once for this many elements and repeated: no kernel's speed or layout depends on more."""
 
 
-def own_overload(target: str) -> OpOverload:
+def find_own_overload(target: str) -> OpOverload:
     """The overload that `aten.convolution.default` names. Raises `LookupError` for anything that is not an operator of
     torch's own or ours: what somebody else's does to the world is unknown, so it is not run for the sake of knowing.
     """
@@ -48,13 +48,13 @@ def build_arguments(
     if signature.target.rpartition(".")[0] in _WITH_WORKSPACE:
         raise LookupError(f"{signature.target} needs the workspace of its own forward call")
     generator = torch.Generator().manual_seed(0)
-    made = tensor or (lambda spec: tensor_from(spec, generator))
-    args = [_value(argument, made) for argument in signature.args]
+    made = tensor or (lambda spec: make_tensor(spec, generator))
+    args = [_make_value(argument, made) for argument in signature.args]
     if signature.target == PACKED_BY_MKL:
         args[1] = torch.ops.mkl._mkl_reorder_linear_weight(args[2], args[4])
     elif signature.target in _PACKERS:
-        args[1] = find_packer(signature.target)(args[1], *packing_arguments(signature.target, args))
-    kwargs = {name: _value(argument, made) for name, argument in signature.kwargs}
+        args[1] = find_packer(signature.target)(args[1], *get_packing_arguments(signature.target, args))
+    kwargs = {name: _make_value(argument, made) for name, argument in signature.kwargs}
     return args, kwargs
 
 
@@ -71,7 +71,7 @@ def find_packer(target: str) -> OpOverload:
     return found
 
 
-def packing_arguments(target: str, args: Sequence[Any]) -> tuple[Any, ...]:
+def get_packing_arguments(target: str, args: Sequence[Any]) -> tuple[Any, ...]:
     """Return the arguments of `find_packer(target)` besides the weight; `args` are those of the packed call, of which
     the first is the operand, with a `shape`."""
     size = list(args[0].shape)
@@ -80,32 +80,32 @@ def packing_arguments(target: str, args: Sequence[Any]) -> tuple[Any, ...]:
     return (*args[3 : 8 if target == PACKED_TRANSPOSED else 7], size)
 
 
-def on_meta_device(signature: OperatorSignature) -> Any:
+def run_on_meta(signature: OperatorSignature) -> Any:
     """Return the results of the call with shapes and strides but without values. Raises what torch raises, also if it
     has no shape function for the operator."""
 
-    def on_meta(argument: SpecArgument) -> Any:
+    def convert_to_meta(argument: SpecArgument) -> Any:
         if isinstance(argument, TensorSpec):
             return torch.empty_strided(argument.shape, argument.strides, dtype=argument.dtype, device="meta")
         if isinstance(argument, tuple):
-            return [on_meta(item) for item in argument]
+            return [convert_to_meta(item) for item in argument]
         return argument
 
-    overload = own_overload(signature.target)
+    overload = find_own_overload(signature.target)
     return overload(
-        *(on_meta(argument) for argument in signature.args),
-        **{name: on_meta(argument) for name, argument in signature.kwargs},
+        *(convert_to_meta(argument) for argument in signature.args),
+        **{name: convert_to_meta(argument) for name, argument in signature.kwargs},
     )
 
 
-def tensor_from(spec: TensorSpec, generator: torch.Generator) -> Tensor:
+def make_tensor(spec: TensorSpec, generator: torch.Generator) -> Tensor:
     """A tensor with the spec's shape, strides, dtype and device.
 
     Floating-point values are uniform in [0.5, 1): valid for logarithms, square roots and variances, and never
     denormal. Integers are 0, which is a valid index everywhere; booleans are true, which selects everything.
     """
-    extent = max(storage_extent(spec.shape, spec.strides), 1)
-    return torch.as_strided(_memory(extent, spec, generator), spec.shape, spec.strides)
+    extent = max(compute_storage_extent(spec.shape, spec.strides), 1)
+    return torch.as_strided(_make_memory(extent, spec, generator), spec.shape, spec.strides)
 
 
 class OperandPool:
@@ -121,14 +121,14 @@ class OperandPool:
         self._memories: dict[tuple[torch.dtype, str], Tensor] = {}
         self._taken: dict[tuple[torch.dtype, str], int] = {}
 
-    def tensor(self, spec: TensorSpec) -> Tensor:
-        """The next tensor with the spec's shape, strides, dtype and device; see `tensor_from`."""
+    def take_tensor(self, spec: TensorSpec) -> Tensor:
+        """The next tensor with the spec's shape, strides, dtype and device; see `make_tensor`."""
         kind = (spec.dtype, spec.device)
-        extent = max(storage_extent(spec.shape, spec.strides), 1)
+        extent = max(compute_storage_extent(spec.shape, spec.strides), 1)
         memory = self._memories.get(kind)
         if memory is None or memory.numel() < extent:
             size = max(extent, self.nbytes // spec.dtype.itemsize)
-            memory = self._memories[kind] = _memory(size, spec, self._generator)
+            memory = self._memories[kind] = _make_memory(size, spec, self._generator)
         start = self._taken.get(kind, 0)
         if start + extent > memory.numel():
             start = 0
@@ -140,7 +140,7 @@ _ALIGNMENT = 64
 """Elements; at least as many bytes as torch aligns its memory to."""
 
 
-def _memory(extent: int, spec: TensorSpec, generator: torch.Generator) -> Tensor:
+def _make_memory(extent: int, spec: TensorSpec, generator: torch.Generator) -> Tensor:
     if spec.dtype.is_floating_point or spec.dtype.is_complex:
         drawn = torch.rand(min(extent, _BLOCK), generator=generator).mul_(0.5).add_(0.5)
         block = drawn.to(device=spec.device, dtype=spec.dtype)
@@ -150,9 +150,9 @@ def _memory(extent: int, spec: TensorSpec, generator: torch.Generator) -> Tensor
     return torch.zeros(extent, dtype=spec.dtype, device=spec.device)
 
 
-def _value(argument: SpecArgument, tensor: Callable[[TensorSpec], Tensor]) -> Any:
+def _make_value(argument: SpecArgument, tensor: Callable[[TensorSpec], Tensor]) -> Any:
     if isinstance(argument, TensorSpec):
         return tensor(argument)
     if isinstance(argument, tuple):
-        return [_value(item, tensor) for item in argument]
+        return [_make_value(item, tensor) for item in argument]
     return argument

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import BackwardCFunction
 
-from frx_graph.capture.call_site import UNKNOWN_SITE, CallSite, is_foreign, site_from_frame, site_in_module
+from frx_graph.capture.call_site import UNKNOWN_SITE, CallSite, find_user_frame, is_foreign, resolve_module_site
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.facts.operator_families import FOLDED_PRODUCTS
 from frx_graph.measure.operators.copy_recorder import CopyRecorder
@@ -61,7 +61,7 @@ class OperatorTagger(TorchDispatchMode):
         self._recorder = recorder
         self._modules = modules
         self._parameters = {p.untyped_storage()._cdata for p in parameters if p.layout is torch.strided}
-        self._sites = _Attribution()
+        self._sites = _SiteAttribution()
         self._last_clone: tuple[Tensor, TaggedCall] | None = None
         self._reshaped: dict[int, tuple[weakref.ref[Tensor], TaggedCall]] = {}
 
@@ -75,11 +75,11 @@ class OperatorTagger(TorchDispatchMode):
             str(getattr(func, "overloadpacket", func)),
             *self._sites.attribute(tensors, self._modules),
             tuple(self._is_parameter(t) for t in tensors),
-            part_of=ACCUMULATION if in_accumulation() else None,
+            part_of=ACCUMULATION if is_accumulating() else None,
         )
-        clone = self._clone_behind(call, tensors)
+        clone = self._find_reshaped_clone(call, tensors)
         self.calls.append(call)
-        with self._recorder.region(len(self.calls) - 1):
+        with self._recorder.open_region(len(self.calls) - 1):
             result = func(*args, **named)
         self._last_clone = (result, call) if call.operator == "aten.clone" else None
         if clone is not None:
@@ -89,7 +89,7 @@ class OperatorTagger(TorchDispatchMode):
     def _is_parameter(self, tensor: Tensor) -> bool:
         return tensor.layout is torch.strided and tensor.untyped_storage()._cdata in self._parameters
 
-    def _clone_behind(self, call: TaggedCall, tensors: Sequence[Tensor]) -> TaggedCall | None:
+    def _find_reshaped_clone(self, call: TaggedCall, tensors: Sequence[Tensor]) -> TaggedCall | None:
         """The clone that `call` turns into a reshape, if it does; also notes the uses of what was reshaped."""
         for tensor in tensors:
             reshaped = self._reshaped.get(id(tensor))
@@ -106,12 +106,12 @@ class OperatorTagger(TorchDispatchMode):
         return clone
 
 
-def in_accumulation() -> bool:
+def is_accumulating() -> bool:
     """True while autograd adds a gradient to its parameter's."""
     return getattr(get_autograd_node(), "variable", None) is not None
 
 
-class _Attribution:
+class _SiteAttribution:
     """Forward operators and those of a custom function's backward belong to the live Python frame; other backward ones
     to the forward operator whose autograd sequence number they share; the accumulation of a parameter's gradient to the
     parameter's first use."""
@@ -125,22 +125,22 @@ class _Attribution:
         node: Any = get_autograd_node()
         if node is not None and torch.is_grad_enabled():
             # Backward formulas run without gradients: what runs with them is a checkpoint's forward, computed again.
-            again = self._by_frame(tensors, modules)
+            again = self._attribute_by_frame(tensors, modules)
             if again.line:
                 return again, Phase.BACKWARD
         if isinstance(node, BackwardCFunction):
-            own = _in_custom_backward(sys._getframe(), modules.path)
+            own = _find_custom_backward_site(sys._getframe(), modules.path)
             if own is not None:
                 return own, Phase.BACKWARD
         if node is not None:
             leaf = getattr(node, "variable", None)
             site = self._by_leaf.get(id(leaf)) if leaf is not None else self._by_sequence.get(node._sequence_nr())
             return site or UNKNOWN_SITE, Phase.BACKWARD
-        return self._by_frame(tensors, modules), Phase.FORWARD
+        return self._attribute_by_frame(tensors, modules), Phase.FORWARD
 
-    def _by_frame(self, tensors: Sequence[Tensor], modules: ModuleStack) -> CallSite:
+    def _attribute_by_frame(self, tensors: Sequence[Tensor], modules: ModuleStack) -> CallSite:
         """The live frame's site, also noted for the backward that is to come."""
-        site = site_in_module(site_from_frame(sys._getframe(), modules.path), modules.kind)
+        site = resolve_module_site(find_user_frame(sys._getframe(), modules.path), modules.kind)
         if torch.is_grad_enabled():
             # Operators that autograd does not record share the number of the one before them: the first is the owner.
             self._by_sequence.setdefault(get_sequence_number() - 1, site)
@@ -150,11 +150,11 @@ class _Attribution:
         return site
 
 
-def _in_custom_backward(frame: FrameType | None, module_path: str) -> CallSite | None:
+def _find_custom_backward_site(frame: FrameType | None, module_path: str) -> CallSite | None:
     """The live line in the `backward` of a custom `torch.autograd.Function`; None where that is torch's own code."""
     while frame is not None and (frame.f_code.co_name, frame.f_code.co_filename) != ("apply", _FUNCTION_FILE):
         if not is_foreign(frame.f_code.co_filename):
-            return site_from_frame(frame, module_path)
+            return find_user_frame(frame, module_path)
         frame = frame.f_back
     return None
 
@@ -186,9 +186,9 @@ class ModuleStack:
         for name, child in () if self._module is None else self._module.named_modules():
             path = f"{self._root}.{name}" if name else self._root
             self._handles.append(
-                child.register_forward_pre_hook(self._entering(path, type(child).__name__), prepend=True)
+                child.register_forward_pre_hook(self._make_enter_hook(path, type(child).__name__), prepend=True)
             )
-            self._handles.append(child.register_forward_hook(self._left, always_call=True))
+            self._handles.append(child.register_forward_hook(self._leave_module, always_call=True))
         return self
 
     def __exit__(
@@ -199,11 +199,11 @@ class ModuleStack:
         self._handles.clear()
         self._entered.clear()
 
-    def _entering(self, path: str, kind: str) -> Callable[..., None]:
+    def _make_enter_hook(self, path: str, kind: str) -> Callable[..., None]:
         def hook(*_: object) -> None:
             self._entered.append((path, kind))
 
         return hook
 
-    def _left(self, *_: object) -> None:
+    def _leave_module(self, *_: object) -> None:
         self._entered.pop()

@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import torch
 
-from frx_graph.facts.layout import CHANNELS_LAST_ORDER, strides_for_order
-from frx_graph.facts.operator_signature import OperatorSignature, TensorSpec, with_strides
+from frx_graph.facts.layout import CHANNELS_LAST_ORDER, make_ordered_strides
+from frx_graph.facts.operator_signature import OperatorSignature, TensorSpec, replace_strides
 from frx_graph.measure.operators.operator_call import (
     FailureReport,
     Progress,
-    callable_as_in_a_network,
-    isolated,
-    reported,
+    isolate_calls,
+    make_cold_callable,
+    report_failures,
 )
 from frx_graph.measure.operators.operator_inputs import OperandPool
 from frx_graph.measure.operators.operator_measurement import LayoutTimes
@@ -44,7 +44,7 @@ def time_layouts(
     beforehand. Anchors without such operands, and those that could not be run, are missing from the result. See
     `time_variants` for the method; the budget is in seconds per anchor."""
     variants = {
-        signature: (_in_one_order(signature, range), _in_one_order(signature, CHANNELS_LAST_ORDER.__getitem__))
+        signature: (_convert_order(signature, range), _convert_order(signature, CHANNELS_LAST_ORDER.__getitem__))
         for signature in dict.fromkeys(signatures)
         if any(len(tensor.shape) in (4, 5) for tensor in signature.tensors)
     }
@@ -82,23 +82,23 @@ def time_variants(
         return {}
     pool = OperandPool()
     samples: dict[OperatorSignature, list[float]] = {}
-    with isolated([signature for group in distinct for signature in group]):
+    with isolate_calls([signature for group in distinct for signature in group]):
         for group in (*distinct, *distinct):
             progress(group[0])
-            with reported(group[0], on_failure):
-                calls = [callable_as_in_a_network(signature, pool) for signature in group]
-                turns = take_turns(calls, clock_for(group[0]), budget_s=budget_s / 2)
+            with report_failures(group[0], on_failure):
+                calls = [make_cold_callable(signature, pool) for signature in group]
+                turns = take_turns(calls, choose_clock(group[0]), budget_s=budget_s / 2)
                 for signature, runs in zip(group, turns, strict=True):
                     samples.setdefault(signature, []).extend(runs)
-    return {signature: statistics.median(undisturbed_runs(runs)) for signature, runs in samples.items()}
+    return {signature: statistics.median(select_undisturbed(runs)) for signature, runs in samples.items()}
 
 
-def _in_one_order(signature: OperatorSignature, order: Callable[[int], Iterable[int]]) -> OperatorSignature:
-    def strides(tensor: TensorSpec) -> tuple[int, ...]:
+def _convert_order(signature: OperatorSignature, order: Callable[[int], Iterable[int]]) -> OperatorSignature:
+    def choose_strides(tensor: TensorSpec) -> tuple[int, ...]:
         rank = len(tensor.shape)
-        return strides_for_order(tensor.shape, tuple(order(rank))) if rank in (4, 5) else tensor.strides
+        return make_ordered_strides(tensor.shape, tuple(order(rank))) if rank in (4, 5) else tensor.strides
 
-    return with_strides(signature, strides)
+    return replace_strides(signature, choose_strides)
 
 
 def take_turns(
@@ -114,37 +114,37 @@ def take_turns(
     samples: tuple[list[float], ...] = tuple([] for _ in calls)
     spent = 0.0
     for repetition in range(_MOST_REPETITIONS):
-        enough = all(len(undisturbed_runs(taken)) >= least_repetitions for taken in samples)
+        enough = all(len(select_undisturbed(taken)) >= least_repetitions for taken in samples)
         if repetition >= least_repetitions and spent >= budget_s * (1 if enough else _MOST_BUDGETS):
             break
         for call, taken in zip(calls, samples, strict=True):
-            taken.append(_seconds(call, clock))
+            taken.append(_time_call(call, clock))
             spent += taken[-1]
     return samples
 
 
-def undisturbed_runs(seconds: Sequence[float]) -> list[float]:
+def select_undisturbed(seconds: Sequence[float]) -> list[float]:
     """Return the runs within twice the fastest. Other programs only ever slow a run down, by as much as a scheduler's
     time slice, so slower runs say little about the operator."""
     fastest = min(seconds, default=0.0)
     return [taken for taken in seconds if taken <= _DISTURBED * fastest]
 
 
-def clock_for(signature: OperatorSignature) -> Clock:
+def choose_clock(signature: OperatorSignature) -> Clock:
     """Return a clock that waits for the signature's device first."""
     devices = {tensor.device for tensor in signature.tensors} - {"cpu", "meta"}
     if not devices:
         return time.perf_counter
     module = torch.get_device_module(next(iter(devices)))
 
-    def synchronized() -> float:
+    def read_synchronized() -> float:
         module.synchronize()
         return time.perf_counter()
 
-    return synchronized
+    return read_synchronized
 
 
-def _seconds(call: Callable[[], object], clock: Clock) -> float:
+def _time_call(call: Callable[[], object], clock: Clock) -> float:
     begin = clock()
     call()
     return clock() - begin

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from frx_graph.measure.operators.implementation_rank import Implementation, Rank, Work, implementation
+from frx_graph.measure.operators.implementation_rank import Implementation, Rank, Work, rank_implementation
 from frx_graph.measure.operators.kernel_identities import Kernel, KernelIdentities, Source
 
 _PRODUCTS_OF_SCORES = frozenset({"aten::bmm", "aten::baddbmm"})
@@ -43,7 +43,7 @@ class KernelChange:
         return f"{self.kernel.name} ({self.kernel.problem or self.kernel.source}) from {self.before} to {self.after}"
 
 
-def unexpected_dispatch(before: KernelIdentities, after: KernelIdentities) -> tuple[UnexpectedDispatch, ...]:
+def find_unexpected_dispatch(before: KernelIdentities, after: KernelIdentities) -> tuple[UnexpectedDispatch, ...]:
     """Return the kernels of the candidate `after` that rank below the baseline `before`.
 
     oneDNN's primitives are compared problem by problem. Kernels without a problem, or with one that only one side has
@@ -52,21 +52,21 @@ def unexpected_dispatch(before: KernelIdentities, after: KernelIdentities) -> tu
     nothing is worse than them. A source that one side cannot read is left out.
     """
     untold = {*before.untold, *after.untold}
-    old, new = _ranked(before, untold), _ranked(after, untold)
+    old, new = _select_ranked(before, untold), _select_ranked(after, untold)
     shared = {k.problem for k in old if k.problem} & {k.problem for k in new if k.problem}
     found: list[UnexpectedDispatch] = []
     for problem in sorted(shared):
-        found.extend(_worse(_of(old, problem), _of(new, problem), problem))
+        found.extend(_find_worse(_select_problem(old, problem), _select_problem(new, problem), problem))
     rest_old = {kernel: count for kernel, count in old.items() if kernel.problem not in shared}
     rest_new = {kernel: count for kernel, count in new.items() if kernel.problem not in shared}
     # A convolution that has left oneDNN altogether has left its problem behind: here the two meet again.
-    found.extend(_worse(rest_old, rest_new, ""))
+    found.extend(_find_worse(rest_old, rest_new, ""))
     if Source.ATEN not in untold:
-        found.extend(_unfused_attention(before, after, found))
+        found.extend(_find_unfused_attention(before, after, found))
     return tuple(found)
 
 
-def changed_kernels(before: KernelIdentities, after: KernelIdentities) -> tuple[KernelChange, ...]:
+def list_changed_kernels(before: KernelIdentities, after: KernelIdentities) -> tuple[KernelChange, ...]:
     """Return all kernels that do not run as often as before, sorted: added reorders, loops that are fused otherwise. A
     source that one side cannot read is left out."""
     untold = {*before.untold, *after.untold}
@@ -81,28 +81,28 @@ def changed_kernels(before: KernelIdentities, after: KernelIdentities) -> tuple[
     )
 
 
-def _ranked(identities: KernelIdentities, untold: set[Source]) -> Ranked:
+def _select_ranked(identities: KernelIdentities, untold: set[Source]) -> Ranked:
     return {
         entry.kernel: entry.count
         for entry in identities.kernels
-        if entry.kernel.source not in untold and implementation(entry.kernel) is not None
+        if entry.kernel.source not in untold and rank_implementation(entry.kernel) is not None
     }
 
 
-def _of(kernels: Ranked, problem: str) -> Ranked:
+def _select_problem(kernels: Ranked, problem: str) -> Ranked:
     return {kernel: count for kernel, count in kernels.items() if kernel.problem == problem}
 
 
-def _worse(old: Ranked, new: Ranked, problem: str) -> Iterator[UnexpectedDispatch]:
+def _find_worse(old: Ranked, new: Ranked, problem: str) -> Iterator[UnexpectedDispatch]:
     for work in Work:
-        before, after = _at_work(old, work), _at_work(new, work)
+        before, after = _count_by_rank(old, work), _count_by_rank(new, work)
         best = max((rank for _, rank, _ in before), default=None)
         if best is None:
             continue
         had = Counter({name: count for name, _, count in before})
         told = 0
         for rank in (rank for rank in Rank if rank < best):
-            more = _up_to(after, rank) - _up_to(before, rank) - told
+            more = _count_up_to(after, rank) - _count_up_to(before, rank) - told
             better = tuple(name for name, found, _ in before if found > rank)
             for name, count in ((name, count - had[name]) for name, found, count in after if found == rank):
                 if count > 0 and more > 0:
@@ -111,33 +111,33 @@ def _worse(old: Ranked, new: Ranked, problem: str) -> Iterator[UnexpectedDispatc
                     more -= count
 
 
-def _at_work(kernels: Ranked, work: Work) -> list[tuple[str, Rank, int]]:
+def _count_by_rank(kernels: Ranked, work: Work) -> list[tuple[str, Rank, int]]:
     """Names with their ranks and counts, sorted."""
     found: Counter[tuple[str, Rank]] = Counter()
     for kernel, count in kernels.items():
-        ranked = _implementation(kernel)
+        ranked = _get_implementation(kernel)
         if ranked.work is work:
             found[kernel.name, ranked.rank] += count
     return [(name, rank, found[name, rank]) for name, rank in sorted(found)]
 
 
-def _implementation(kernel: Kernel) -> Implementation:
-    found = implementation(kernel)
+def _get_implementation(kernel: Kernel) -> Implementation:
+    found = rank_implementation(kernel)
     assert found is not None
     return found
 
 
-def _up_to(kernels: list[tuple[str, Rank, int]], rank: Rank) -> int:
+def _count_up_to(kernels: list[tuple[str, Rank, int]], rank: Rank) -> int:
     return sum(count for _, found, count in kernels if found <= rank)
 
 
-def _unfused_attention(
+def _find_unfused_attention(
     before: KernelIdentities, after: KernelIdentities, found: list[UnexpectedDispatch]
 ) -> Iterator[UnexpectedDispatch]:
     """Compiled, attention that is not fused leaves no operator of its own, but its two products of batches."""
     if any(one.work is Work.ATTENTION for one in found):
         return
-    old, new = before.counts(Source.ATEN), after.counts(Source.ATEN)
+    old, new = before.count_kernels(Source.ATEN), after.count_kernels(Source.ATEN)
     fused = [name for name in sorted(old) if _is_fused_attention(name)]
     lost = sum(old[name] for name in fused) - sum(count for name, count in new.items() if _is_fused_attention(name))
     products = {name: new[name] - old[name] for name in _PRODUCTS_OF_SCORES}
@@ -147,5 +147,5 @@ def _unfused_attention(
 
 
 def _is_fused_attention(name: str) -> bool:
-    found = implementation(Kernel(Source.ATEN, name))
+    found = rank_implementation(Kernel(Source.ATEN, name))
     return found is not None and found.work is Work.ATTENTION and found.rank is Rank.SPECIAL

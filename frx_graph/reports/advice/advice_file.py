@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from frx_graph.advice import Advice
 from frx_graph.errors import EvidenceError
-from frx_graph.reports.render.document import adapter, to_json
+from frx_graph.reports.render.document import get_adapter, to_json
 
 _NAME = "frx_advice_v1"
 _BEGINNING = 4096
@@ -24,7 +24,7 @@ def render_json(advice: Advice) -> str:
 
 def parse_advice(text: bytes | str) -> Advice:
     """Return the advice that a document describes. Raises pydantic's `ValidationError` for any other text."""
-    advice: Advice = adapter(Advice).validate_json(text)
+    advice: Advice = get_adapter(Advice).validate_json(text)
     return advice
 
 

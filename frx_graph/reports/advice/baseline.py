@@ -17,16 +17,16 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from frx_graph.advice import Advice
 from frx_graph.errors import OptionError
-from frx_graph.reports.advice.fingerprint import Identity, identity_of
-from frx_graph.reports.advice.selection import hide
+from frx_graph.reports.advice.fingerprint import Identity, identify_finding
+from frx_graph.reports.advice.selection import hide_findings
 from frx_graph.support.atomic_file import write_atomically
-from frx_graph.support.plain_text import encodable, one_line
+from frx_graph.support.plain_text import clean_line, escape_surrogates
 
 Baseline = Mapping[Identity, int]
 """How many findings of each identity are known."""
 
 
-class _Entry(BaseModel):
+class _BaselineEntry(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     rule: str
@@ -41,12 +41,12 @@ class _BaselineFile(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     schema_name: Literal["frx_baseline_v1"] = Field(alias="schema")
-    findings: list[_Entry]
+    findings: list[_BaselineEntry]
 
 
-def baseline_of(advice: Advice, root: Path) -> Baseline:
+def build_baseline(advice: Advice, root: Path) -> Baseline:
     """Count the findings of `advice` by identity; files are relative to `root`."""
-    return Counter(_written(identity_of(finding, root)) for finding in advice.findings)
+    return Counter(_to_encodable(identify_finding(finding, root)) for finding in advice.findings)
 
 
 def filter_new(advice: Advice, baseline: Baseline, root: Path) -> Advice:
@@ -56,11 +56,11 @@ def filter_new(advice: Advice, baseline: Baseline, root: Path) -> Advice:
     known: set[int] = set()
     by_line = sorted(range(len(advice.findings)), key=lambda i: (advice.findings[i].site.line, i))
     for index in by_line:
-        identity = _written(identity_of(advice.findings[index], root))
+        identity = _to_encodable(identify_finding(advice.findings[index], root))
         if left[identity] > 0:
             left[identity] -= 1
             known.add(index)
-    return hide(advice, known, "known to the baseline")
+    return hide_findings(advice, known, "known to the baseline")
 
 
 def write_baseline(path: Path, baseline: Baseline) -> None:
@@ -71,13 +71,13 @@ def write_baseline(path: Path, baseline: Baseline) -> None:
         write_atomically(path, text)
     except OSError as error:
         raise OptionError(
-            f"the baseline cannot be written to {one_line(str(path))}: {error.strerror}", "choose another path"
+            f"the baseline cannot be written to {clean_line(str(path))}: {error.strerror}", "choose another path"
         ) from error
 
 
 def read_baseline(path: Path) -> Baseline:
     """The known findings. Raises OptionError for a file that is missing, unreadable or malformed."""
-    name = one_line(str(path))
+    name = clean_line(str(path))
     again = "write one with `frx advise TARGET --write-baseline FILE`"
     try:
         document = _BaselineFile.model_validate_json(path.read_bytes())
@@ -86,13 +86,15 @@ def read_baseline(path: Path) -> Baseline:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(str(part) for part in first["loc"]) or "the top level"
-        raise OptionError(f"{name} is not a baseline: {one_line(first['msg'])} at {one_line(where)}", again) from error
+        raise OptionError(
+            f"{name} is not a baseline: {clean_line(first['msg'])} at {clean_line(where)}", again
+        ) from error
     known: Counter[Identity] = Counter()
     for entry in document.findings:
         known[Identity(entry.rule, entry.file, entry.function, entry.module_path, entry.key)] += entry.count
     return known
 
 
-def _written(identity: Identity) -> Identity:
+def _to_encodable(identity: Identity) -> Identity:
     """The identity as the file can hold it."""
-    return Identity(*(encodable(part) for part in asdict(identity).values()))
+    return Identity(*(escape_surrogates(part) for part in asdict(identity).values()))

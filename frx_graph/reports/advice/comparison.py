@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from frx_graph.capture.call_site import CallSite, common_module_path
+from frx_graph.capture.call_site import CallSite, merge_module_paths
 from frx_graph.records import Copy
 
 TOLERANCE = 0.10
@@ -40,18 +40,20 @@ class SiteCopies:
             return Agreement.NOT_PREDICTED
         if self.observed_count is None or self.observed_bytes is None:
             return Agreement.NOT_OBSERVED
-        close = _close(self.predicted_count, self.observed_count) and _close(self.predicted_bytes, self.observed_bytes)
+        close = _is_close(self.predicted_count, self.observed_count) and _is_close(
+            self.predicted_bytes, self.observed_bytes
+        )
         return Agreement.AGREES if close else Agreement.DIFFERS
 
 
 def compare(predicted: Iterable[Copy], observed: Iterable[Copy]) -> tuple[SiteCopies, ...]:
     """One row a call site, by traffic, largest first."""
-    left, right = _by_location(predicted), _by_location(observed)
+    left, right = _group_by_location(predicted), _group_by_location(observed)
     rows = []
     for location in left.keys() | right.keys():
         ours, seen = left.get(location, []), right.get(location, [])
         anywhere = [copy.site for copy in (*ours, *seen)]
-        module_path = common_module_path(site.module_path for site in anywhere)
+        module_path = merge_module_paths(site.module_path for site in anywhere)
         rows.append(
             SiteCopies(
                 site=CallSite(*location, function=anywhere[0].function, module_path=module_path),
@@ -65,17 +67,17 @@ def compare(predicted: Iterable[Copy], observed: Iterable[Copy]) -> tuple[SiteCo
     return tuple(rows)
 
 
-def agreement_counts(rows: Iterable[SiteCopies]) -> dict[Agreement, int]:
+def count_agreements(rows: Iterable[SiteCopies]) -> dict[Agreement, int]:
     """Count call sites by agreement; every kind is a key."""
     counts = Counter(row.agreement for row in rows)
     return {kind: counts[kind] for kind in Agreement}
 
 
-def _close(predicted: int, observed: int) -> bool:
+def _is_close(predicted: int, observed: int) -> bool:
     return abs(predicted - observed) <= TOLERANCE * observed
 
 
-def _by_location(copies: Iterable[Copy]) -> dict[tuple[str, int], list[Copy]]:
+def _group_by_location(copies: Iterable[Copy]) -> dict[tuple[str, int], list[Copy]]:
     grouped: dict[tuple[str, int], list[Copy]] = defaultdict(list)
     for copy in copies:
         grouped[copy.site.location].append(copy)

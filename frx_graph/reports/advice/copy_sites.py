@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from frx_graph.capture.call_site import CallSite, common_module_path
+from frx_graph.capture.call_site import CallSite, merge_module_paths
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.records import Basis, Copy, CopyKind, OperandRole
-from frx_graph.reports.render.quantities import byte_count
-from frx_graph.reports.render.svg import inline_bar, rect
+from frx_graph.reports.render.quantities import format_byte_count
+from frx_graph.reports.render.svg import draw_rect, make_inline_bar
 
 KIND_WORDS = {
     CopyKind.REORDER: "library reorder",
@@ -33,18 +33,18 @@ class CopySite:
     by_kind: tuple[tuple[CopyKind, int], ...]
 
 
-def copy_sites(copies: Iterable[Copy]) -> tuple[CopySite, ...]:
+def group_by_site(copies: Iterable[Copy]) -> tuple[CopySite, ...]:
     """One entry a call site, most bytes first."""
     grouped: dict[tuple[str, int], list[Copy]] = defaultdict(list)
     for copy in copies:
         grouped[copy.site.location].append(copy)
-    sites = [_site(members) for members in grouped.values()]
+    sites = [_merge_copies(members) for members in grouped.values()]
     return tuple(sorted(sites, key=lambda each: (-each.bytes, *each.site.location)))
 
 
-def _site(members: list[Copy]) -> CopySite:
+def _merge_copies(members: list[Copy]) -> CopySite:
     first = members[0].site
-    module_path = common_module_path(sorted({copy.site.module_path for copy in members}))
+    module_path = merge_module_paths(sorted({copy.site.module_path for copy in members}))
     by_kind = [(kind, sum(copy.bytes for copy in members if copy.kind is kind)) for kind in KIND_WORDS]
     return CopySite(
         site=CallSite(first.file, first.line, first.function, module_path),
@@ -55,17 +55,17 @@ def _site(members: list[Copy]) -> CopySite:
     )
 
 
-def bar(site: CopySite, most: int) -> Markup:
+def draw_copy_bar(site: CopySite, most: int) -> Markup:
     """Return a stacked bar of the site's kinds, full if the site has `most` bytes."""
     drawn, x = [], 0.0
     for kind, size in site.by_kind:
         width = 100.0 * size / most if most else 0.0
-        drawn.append(rect(x, 0, width, 10, kind_class(kind), f"{KIND_WORDS[kind]}: {byte_count(size)}"))
+        drawn.append(draw_rect(x, 0, width, 10, get_kind_class(kind), f"{KIND_WORDS[kind]}: {format_byte_count(size)}"))
         x += width
-    return inline_bar("bar", *drawn)
+    return make_inline_bar("bar", *drawn)
 
 
-def kind_class(kind: CopyKind) -> str:
+def get_kind_class(kind: CopyKind) -> str:
     """The CSS class that colours a kind."""
     return f"kind-{kind.value}"
 
@@ -86,7 +86,7 @@ class CopyRow:
     nodes: tuple[str, ...]
 
 
-def copy_rows(copies: Iterable[Copy]) -> tuple[CopyRow, ...]:
+def group_by_cause(copies: Iterable[Copy]) -> tuple[CopyRow, ...]:
     """The rows, most bytes first."""
     grouped: dict[tuple[str, OperandRole, CopyKind, Phase, Basis, str], list[Copy]] = defaultdict(list)
     for copy in copies:

@@ -9,7 +9,7 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 
 from frx_graph.records import Finding
-from frx_graph.reports.render.source_path import short_path
+from frx_graph.reports.render.source_path import shorten_path
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -27,22 +27,22 @@ class Identity:
     key: str
 
 
-def identity_of(finding: Finding, root: Path) -> Identity:
+def identify_finding(finding: Finding, root: Path) -> Identity:
     """The identity of one finding, its file relative to `root` or to the installed packages."""
     return Identity(
         rule=finding.rule,
-        file=short_path(finding.site.file, root),
+        file=shorten_path(finding.site.file, root),
         function=finding.site.function,
         module_path=finding.site.module_path,
         key=",".join(sorted({f"{copy.operator}:{copy.kind}:{copy.role}" for copy in finding.copies})),
     )
 
 
-def fingerprints(findings: Sequence[Finding], root: Path) -> tuple[str, ...]:
+def compute_fingerprints(findings: Sequence[Finding], root: Path) -> tuple[str, ...]:
     """One hexadecimal fingerprint a finding, distinct for findings of the same identity: they count by line."""
     members: dict[Identity, list[int]] = defaultdict(list)
     for index, finding in enumerate(findings):
-        members[identity_of(finding, root)].append(index)
+        members[identify_finding(finding, root)].append(index)
     result = [""] * len(findings)
     for identity, indices in members.items():
         for ordinal, index in enumerate(sorted(indices, key=lambda i: (findings[i].site.line, i))):

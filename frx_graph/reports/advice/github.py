@@ -13,20 +13,20 @@ from frx_graph.capture.call_site import CallSite
 from frx_graph.records import Finding, Severity
 from frx_graph.reports.advice.wording import (
     Outcome,
-    copies_sentence,
-    evidence_line,
-    frequency,
+    classify_outcome,
+    describe_copies,
+    describe_impact,
+    format_evidence,
+    format_frequency,
+    format_headline,
+    format_place,
+    format_title,
     group_refusals,
-    headline,
-    impact,
-    outcome_of,
-    place,
-    strongest_evidence,
-    title,
+    sort_evidence,
 )
-from frx_graph.reports.render.marked_text import lines
-from frx_graph.reports.render.source_path import project_path
-from frx_graph.support.plain_text import one_line
+from frx_graph.reports.render.marked_text import split_lines
+from frx_graph.reports.render.source_path import get_project_path
+from frx_graph.support.plain_text import clean_line
 
 _LEVEL = {Severity.HIGH: "warning", Severity.MEDIUM: "warning", Severity.LOW: "notice", Severity.INFO: "notice"}
 _SUMMARY_LEVEL = {
@@ -45,43 +45,43 @@ def render_github(advice: Advice, *, root: Path) -> str:
 
     Files outside the checkout cannot be annotated: their findings name the file in the message.
     """
-    commands = [_annotation(finding, root) for finding in advice.findings]
-    commands.append(_summary(advice, root))
+    commands = [_format_annotation(finding, root) for finding in advice.findings]
+    commands.append(_format_summary(advice, root))
     return "".join(f"{command}\n" for command in commands)
 
 
-def _command(level: str, properties: dict[str, str], message: str) -> str:
+def _format_command(level: str, properties: dict[str, str], message: str) -> str:
     written = ",".join(f"{key}={value.translate(_PROPERTY)}" for key, value in properties.items())
     return f"::{level} {written}::{message.translate(_DATA)}"
 
 
-def _annotation(finding: Finding, root: Path) -> str:
-    properties = {**_position(finding.site, root), "title": f"{finding.rule} {title(finding)}"}
+def _format_annotation(finding: Finding, root: Path) -> str:
+    properties = {**_get_position(finding.site, root), "title": f"{finding.rule} {format_title(finding)}"}
     message = [
-        f"{impact(finding).sentence}, {frequency(finding)}; effort {finding.effort.value}, risk {finding.risk.value}",
-        f"at {place(finding.site, root)}",
+        f"{describe_impact(finding).sentence}, {format_frequency(finding)}; effort {finding.effort.value}, risk {finding.risk.value}",
+        f"at {format_place(finding.site, root)}",
     ]
     if finding.site.module_path:
-        message.append(f"in {one_line(finding.site.module_path)}")
-    message += ["", *lines(finding.fix), ""]
-    message += [evidence_line(fact) for fact in strongest_evidence(finding)]
-    return _command(_LEVEL[finding.severity], properties, "\n".join(message).rstrip())
+        message.append(f"in {clean_line(finding.site.module_path)}")
+    message += ["", *split_lines(finding.fix), ""]
+    message += [format_evidence(fact) for fact in sort_evidence(finding)]
+    return _format_command(_LEVEL[finding.severity], properties, "\n".join(message).rstrip())
 
 
-def _position(site: CallSite, root: Path) -> dict[str, str]:
-    file = project_path(site.file, root)
+def _get_position(site: CallSite, root: Path) -> dict[str, str]:
+    file = get_project_path(site.file, root)
     if file is None:
         return {}
-    return {"file": one_line(file, len(file))} | ({"line": str(site.line)} if site.line else {})
+    return {"file": clean_line(file, len(file))} | ({"line": str(site.line)} if site.line else {})
 
 
-def _summary(advice: Advice, root: Path) -> str:
-    outcome = outcome_of(advice)
-    message = [headline(advice)]
+def _format_summary(advice: Advice, root: Path) -> str:
+    outcome = classify_outcome(advice)
+    message = [format_headline(advice)]
     if outcome is not Outcome.NOTHING_ANALYSED:
-        message.append(f"{copies_sentence(advice)}.")
+        message.append(f"{describe_copies(advice)}.")
     message += [
         f"Left alone: {group.reason}: {group.listed(_SUBJECTS_SHOWN)}"
         for group in group_refusals(advice.refusals, root)
     ]
-    return _command(_SUMMARY_LEVEL[outcome], {"title": "frx-graph"}, "\n".join(message))
+    return _format_command(_SUMMARY_LEVEL[outcome], {"title": "frx-graph"}, "\n".join(message))

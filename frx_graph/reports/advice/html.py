@@ -16,78 +16,78 @@ from markupsafe import Markup
 
 from frx_graph.advice import Advice
 from frx_graph.reports.advice import wording
-from frx_graph.reports.advice.comparison import agreement_counts, compare
-from frx_graph.reports.advice.copy_sites import KIND_WORDS, copy_sites
-from frx_graph.reports.advice.html_environment import html_environment
-from frx_graph.reports.advice.layout_map import layout_map
-from frx_graph.reports.advice.roofline import placed_points, roof_of
-from frx_graph.reports.advice.roofline_plot import NUMBERED, roofline_plot
+from frx_graph.reports.advice.comparison import compare, count_agreements
+from frx_graph.reports.advice.copy_sites import KIND_WORDS, group_by_site
+from frx_graph.reports.advice.html_environment import make_environment
+from frx_graph.reports.advice.layout_map import draw_layout_map
+from frx_graph.reports.advice.roofline import build_roof, place_points
+from frx_graph.reports.advice.roofline_plot import NUMBERED, draw_roofline
 from frx_graph.reports.advice.wording import (
     Cards,
     Outcome,
-    copies_sentence,
+    classify_outcome,
+    describe_copies,
+    format_headline,
     group_refusals,
-    headline,
-    outcome_of,
 )
 
 WIDE, NARROW = 1000.0, 360.0
 """Units of the two versions of each picture: for a screen and for a phone, where text must not shrink with it."""
 FRAGMENT_FINDINGS = 10
 ADVICE_PARTS = ("sections.html.j2", "pictures.html.j2")
-"""Macros of the parts of advice, for `advice_context`."""
+"""Macros of the parts of advice, for `build_context`."""
 _TEMPLATES = ("page.html.j2", "fragment.html.j2", *ADVICE_PARTS)
 
 
 def render_html(advice: Advice, *, root: Path, cards: Cards) -> str:
     """The whole page; files are named relative to `root`."""
-    script = report_source("page.js")
+    script = read_template("page.js")
     digest = base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
     return _render("page.html.j2", advice, None, root, cards, script=Markup(script), script_hash=f"sha256-{digest}")
 
 
-def html_fragment(advice: Advice, *, root: Path, cards: Cards) -> str:
+def render_fragment(advice: Advice, *, root: Path, cards: Cards) -> str:
     """The numbers, the first findings and the copies by call site, for the output of a notebook cell. No script."""
     return _render("fragment.html.j2", advice, FRAGMENT_FINDINGS, root, cards)
 
 
 def _render(template: str, advice: Advice, top: int | None, root: Path, cards: Cards, **page: object) -> str:
-    environment = html_environment({name: report_source(name) for name in _TEMPLATES}, root)
-    style = Markup(report_source("report.css"))
-    return environment.get_template(template).render(style=style, **advice_context(advice, top, root, cards), **page)
+    environment = make_environment({name: read_template(name) for name in _TEMPLATES}, root)
+    style = Markup(read_template("report.css"))
+    return environment.get_template(template).render(style=style, **build_context(advice, top, root, cards), **page)
 
 
-def advice_context(advice: Advice, top: int | None, root: Path, cards: Cards) -> dict[str, object]:
+def build_context(advice: Advice, top: int | None, root: Path, cards: Cards) -> dict[str, object]:
     """Return the context of the templates of advice, `sections.html.j2` and `pictures.html.j2` among them."""
-    roof = roof_of(advice.environment)
-    points = placed_points(advice.graphs, roof)
+    roof = build_roof(advice.environment)
+    points = place_points(advice.graphs, roof)
     rows = None if advice.observed is None else compare(advice.copies, advice.observed)
     return {
         "advice": advice,
-        "outcome": outcome_of(advice),
+        "outcome": classify_outcome(advice),
         "Outcome": Outcome,
-        "headline": headline(advice),
-        "copies_sentence": copies_sentence(advice),
-        "machine": wording.machine(advice.environment),
+        "headline": format_headline(advice),
+        "copies_sentence": describe_copies(advice),
+        "machine": wording.describe_machine(advice.environment),
         "shown": advice.findings[:top],
         "most_bytes": max((f.bytes_per_step or 0 for f in advice.findings), default=0),
         "cards": cards,
-        "sites": copy_sites(advice.copies),
+        "sites": group_by_site(advice.copies),
         "kinds": [kind for kind in KIND_WORDS if any(copy.kind is kind for copy in advice.copies)],
-        "maps": [(graph, layout_map(graph, WIDE), layout_map(graph, NARROW)) for graph in advice.graphs],
+        "maps": [(graph, draw_layout_map(graph, WIDE), draw_layout_map(graph, NARROW)) for graph in advice.graphs],
         "layouts": list(dict.fromkeys(span.layout for graph in advice.graphs for span in graph.spans)),
         "roof": roof,
         "points": points,
         "numbered": NUMBERED,
         "dtypes": list(dict.fromkeys([*(dtype for dtype, _ in roof.peaks), *(placed.dtype for placed in points)])),
-        "plots": (roofline_plot(roof, points, WIDE, 460.0), roofline_plot(roof, points, NARROW, 380.0)),
+        "plots": (draw_roofline(roof, points, WIDE, 460.0), draw_roofline(roof, points, NARROW, 380.0)),
         "comparison": rows,
-        "agreement": None if rows is None else agreement_counts(rows),
+        "agreement": None if rows is None else count_agreements(rows),
         "refusals": group_refusals(advice.refusals, root),
     }
 
 
 @cache
-def report_source(name: str) -> str:
+def read_template(name: str) -> str:
     """A template, style or script of the reports, by its file's name."""
     return resources.files("frx_graph.reports.render").joinpath(name).read_text(encoding="utf-8")

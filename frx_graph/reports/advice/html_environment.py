@@ -11,18 +11,18 @@ from jinja2 import DictLoader, Environment, StrictUndefined
 from markupsafe import Markup, escape
 
 from frx_graph.reports.advice import wording
-from frx_graph.reports.advice.copy_sites import KIND_WORDS, bar, copy_rows, kind_class
-from frx_graph.reports.advice.layout_map import layout_class, layout_words
-from frx_graph.reports.advice.roofline_plot import dtype_class
+from frx_graph.reports.advice.copy_sites import KIND_WORDS, draw_copy_bar, get_kind_class, group_by_cause
+from frx_graph.reports.advice.layout_map import describe_layout, get_layout_class
+from frx_graph.reports.advice.roofline_plot import get_dtype_class
 from frx_graph.reports.render import quantities
-from frx_graph.reports.render.marked_text import CodeBlock, Run, blocks, lines, runs
-from frx_graph.reports.render.svg import inline_bar, rect
-from frx_graph.support.plain_text import one_line
+from frx_graph.reports.render.marked_text import CodeBlock, Run, split_blocks, split_lines, split_runs
+from frx_graph.reports.render.svg import draw_rect, make_inline_bar
+from frx_graph.support.plain_text import clean_line
 
 LONGEST_TEXT: Final = 4000
 
 
-def html_environment(templates: Mapping[str, str], root: Path) -> Environment:
+def make_environment(templates: Mapping[str, str], root: Path) -> Environment:
     """An environment with these templates, by name; files are named relative to `root`."""
     environment = Environment(
         loader=DictLoader(dict(templates)),
@@ -31,67 +31,67 @@ def html_environment(templates: Mapping[str, str], root: Path) -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
-        finalize=_printable,
+        finalize=_make_printable,
     )
-    environment.filters.update(_filters(root))
+    environment.filters.update(_make_filters(root))
     return environment
 
 
-def _filters(root: Path) -> dict[str, Callable[..., Any]]:
+def _make_filters(root: Path) -> dict[str, Callable[..., Any]]:
     return {
-        "name": one_line,
-        "text": lambda value: one_line(value, LONGEST_TEXT),
-        "source": lambda value: Markup("\n").join(escape(line) for line in lines(value)),
-        "marked": lambda value: _marked(runs(one_line(value, LONGEST_TEXT))),
-        "prose": _prose,
-        "copy_rows": copy_rows,
-        "bytes": quantities.byte_count,
-        "percent": quantities.percent,
-        "plural": quantities.plural,
-        "seconds": quantities.seconds,
-        "flops": partial(quantities.rate, unit="FLOP/s"),
-        "bandwidth": partial(quantities.rate, unit="B/s"),
-        "location": lambda site: _breakable(wording.location(site, root)),
-        "place": lambda site: _breakable(wording.place(site, root)),
-        "impact": wording.impact,
-        "frequency": wording.frequency,
-        "strongest": wording.strongest_evidence,
-        "layout_class": layout_class,
-        "layout_words": layout_words,
-        "kind_class": kind_class,
+        "name": clean_line,
+        "text": lambda value: clean_line(value, LONGEST_TEXT),
+        "source": lambda value: Markup("\n").join(escape(line) for line in split_lines(value)),
+        "marked": lambda value: _render_runs(split_runs(clean_line(value, LONGEST_TEXT))),
+        "prose": _render_prose,
+        "copy_rows": group_by_cause,
+        "bytes": quantities.format_byte_count,
+        "percent": quantities.format_percent,
+        "plural": quantities.format_count,
+        "seconds": quantities.format_seconds,
+        "flops": partial(quantities.format_rate, unit="FLOP/s"),
+        "bandwidth": partial(quantities.format_rate, unit="B/s"),
+        "location": lambda site: _make_breakable(wording.format_location(site, root)),
+        "place": lambda site: _make_breakable(wording.format_place(site, root)),
+        "impact": wording.describe_impact,
+        "frequency": wording.format_frequency,
+        "strongest": wording.sort_evidence,
+        "layout_class": get_layout_class,
+        "layout_words": describe_layout,
+        "kind_class": get_kind_class,
         "kind_words": lambda kind: KIND_WORDS[kind],
-        "dtype_class": dtype_class,
-        "bar": bar,
-        "meter": meter,
+        "dtype_class": get_dtype_class,
+        "bar": draw_copy_bar,
+        "meter": draw_meter,
     }
 
 
-def meter(share: float) -> Markup:
+def draw_meter(share: float) -> Markup:
     """Return a bar that is `share` full, 0..1."""
-    return inline_bar("meter", rect(0, 0, max(100.0 * share, 0.5), 10))
+    return make_inline_bar("meter", draw_rect(0, 0, max(100.0 * share, 0.5), 10))
 
 
-def _printable(value: object) -> object:
+def _make_printable(value: object) -> object:
     """Make plain strings printable; markup stays as it is. Jinja applies this to all that a template prints."""
-    return one_line(value, LONGEST_TEXT) if isinstance(value, str) and not isinstance(value, Markup) else value
+    return clean_line(value, LONGEST_TEXT) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
-def _marked(pieces: tuple[Run, ...]) -> Markup:
+def _render_runs(pieces: tuple[Run, ...]) -> Markup:
     return Markup("").join(
         Markup("<code>{}</code>").format(run.text) if run.code else escape(run.text) for run in pieces
     )
 
 
-def _prose(value: str) -> Markup:
+def _render_prose(value: str) -> Markup:
     """Paragraphs and code blocks of a fix or of a rule card."""
     return Markup("\n").join(
         Markup("<pre>{}</pre>").format("\n".join(block.lines))
         if isinstance(block, CodeBlock)
-        else Markup("<p>{}</p>").format(_marked(block.runs))
-        for block in blocks(value)
+        else Markup("<p>{}</p>").format(_render_runs(block.runs))
+        for block in split_blocks(value)
     )
 
 
-def _breakable(path: str) -> Markup:
+def _make_breakable(path: str) -> Markup:
     """A path that may be wrapped behind its slashes."""
     return Markup("/<wbr>").join(escape(part) for part in path.split("/"))

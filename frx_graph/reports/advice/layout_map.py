@@ -16,9 +16,17 @@ from markupsafe import Markup
 from frx_graph.advice import GraphSummary, LayoutSpan
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.facts.layout import Layout
-from frx_graph.reports.render.quantities import byte_count, percent, plural
-from frx_graph.reports.render.svg import clipped, element, fits, picture, rect, text, title
-from frx_graph.support.plain_text import one_line
+from frx_graph.reports.render.quantities import format_byte_count, format_count, format_percent
+from frx_graph.reports.render.svg import (
+    clip_text,
+    does_fit,
+    draw_rect,
+    draw_text,
+    make_element,
+    make_picture,
+    make_tooltip,
+)
+from frx_graph.support.plain_text import clean_line
 
 BAND = 46.0
 NOTCH = 7.0
@@ -46,7 +54,7 @@ LAYOUT_WORDS = {
 
 
 @dataclass(frozen=True, slots=True)
-class _Piece:
+class _RowPiece:
     """The part of a block in one row."""
 
     span: LayoutSpan
@@ -56,19 +64,19 @@ class _Piece:
     first: bool
 
 
-def layout_class(layout: str) -> str:
+def get_layout_class(layout: str) -> str:
     """The CSS class that colours a layout; `lay-other` for names that are not ours."""
     if layout == NO_LAYOUT:
         return "lay-none"
     return f"lay-{layout.replace('_', '-')}" if layout in LAYOUT_WORDS else "lay-other"
 
 
-def layout_words(layout: str) -> str:
+def describe_layout(layout: str) -> str:
     """The layout in words."""
-    return LAYOUT_WORDS.get(layout) or one_line(layout)
+    return LAYOUT_WORDS.get(layout) or clean_line(layout)
 
 
-def layout_map(graph: GraphSummary, width: float) -> Markup | None:
+def draw_layout_map(graph: GraphSummary, width: float) -> Markup | None:
     """The picture of one graph, `width` units wide, its phases one below the other; None without any traffic."""
     phases = [
         (phase, spans) for phase in Phase if (spans := [s for s in graph.spans if s.phase is phase and s.bytes > 0])
@@ -79,26 +87,26 @@ def layout_map(graph: GraphSummary, width: float) -> Markup | None:
     most = max(len(spans) for _, spans in phases)
     rows = max(1, min(MOST_ROWS, round(most * NARROWEST_AVERAGE / width + 0.5)))
     scale = (rows * width - blocks * NARROWEST_BLOCK) / heaviest
-    shared = _shared_parts([span.module_path for _, spans in phases for span in spans])
+    shared = _count_shared_parts([span.module_path for _, spans in phases for span in spans])
     drawn: list[Markup] = []
     top = 0.0
     for phase, spans in phases:
         total = sum(span.bytes for span in spans)
         copied = sum(span.copy_bytes for span in spans)
-        caption = f"{phase.value}: {byte_count(total)} moved, {byte_count(copied)} of it by layout copies"
-        drawn.append(text(caption, 0, top + LABEL_FONT + 2, "map-caption"))
+        caption = f"{phase.value}: {format_byte_count(total)} moved, {format_byte_count(copied)} of it by layout copies"
+        drawn.append(draw_text(caption, 0, top + LABEL_FONT + 2, "map-caption"))
         top += PHASE_LINE
         used = 0
-        for row, pieces in groupby(_pieces(spans, width, scale), key=lambda piece: piece.row):
+        for row, pieces in groupby(_split_into_rows(spans, width, scale), key=lambda piece: piece.row):
             members, place = list(pieces), top + row * ROW
-            drawn += _brackets(members, place, shared)
-            drawn += (_block(piece, place + LABEL_LINE + NOTCH) for piece in members)
+            drawn += _draw_brackets(members, place, shared)
+            drawn += (_draw_block(piece, place + LABEL_LINE + NOTCH) for piece in members)
             used = row + 1
         top += used * ROW
-    return picture(width, top, _description(graph), drawn, "map")
+    return make_picture(width, top, _describe_graph(graph), drawn, "map")
 
 
-def _pieces(spans: Sequence[LayoutSpan], width: float, scale: float) -> Iterator[_Piece]:
+def _split_into_rows(spans: Sequence[LayoutSpan], width: float, scale: float) -> Iterator[_RowPiece]:
     """The blocks in order, cut where a row ends. `scale` is units a byte, on top of what makes a block visible."""
     x, row = 0.0, 0
     for span in spans:
@@ -109,66 +117,68 @@ def _pieces(spans: Sequence[LayoutSpan], width: float, scale: float) -> Iterator
                 x, row = 0.0, row + 1
                 continue
             taken = min(left, room)
-            yield _Piece(span, row, x, taken, first)
+            yield _RowPiece(span, row, x, taken, first)
             rest = left - taken
             x, left, first = x + taken, rest if rest >= NARROWEST_BLOCK else 0.0, False
 
 
-def _block(piece: _Piece, top: float) -> Markup:
+def _draw_block(piece: _RowPiece, top: float) -> Markup:
     span = piece.span
     share = min(span.copy_bytes / span.bytes, 1.0)
     children = [
-        title(_words(span)),
-        rect(piece.x, top, piece.width, BAND, layout_class(span.layout)),
+        make_tooltip(_describe_span(span)),
+        draw_rect(piece.x, top, piece.width, BAND, get_layout_class(span.layout)),
     ]
     if span.copies:
         height = max(share * BAND, 3.0)
-        children.append(rect(piece.x, top + BAND - height, piece.width, height, "copied"))
+        children.append(draw_rect(piece.x, top + BAND - height, piece.width, height, "copied"))
     if span.copies and piece.first:
         middle = piece.x + min(piece.width / 2, 12.0)
         notch = f"M{middle - 4:.2f} {top - NOTCH:.2f}h8l-4 {NOTCH - 1:.2f}z"
-        children.append(element("path", d=notch, class_="copied"))
-        label = byte_count(span.copy_bytes)
+        children.append(make_element("path", d=notch, class_="copied"))
+        label = format_byte_count(span.copy_bytes)
         # On the colour of the copies where they fill the block's foot, on the layout's colour above it elsewhere.
-        if fits(label, piece.width - 8, LABEL_FONT):
+        if does_fit(label, piece.width - 8, LABEL_FONT):
             inside = share * BAND >= LABEL_FONT + 5
             y = top + BAND - 5 if inside else top + BAND - max(share * BAND, 3.0) - 4
-            children.append(text(label, piece.x + 5, y, "map-on-copy" if inside else "map-on-layout"))
-    return element("g", *children)
+            children.append(draw_text(label, piece.x + 5, y, "map-on-copy" if inside else "map-on-layout"))
+    return make_element("g", *children)
 
 
-def _brackets(pieces: list[_Piece], top: float, shared: int) -> Iterator[Markup]:
+def _draw_brackets(pieces: list[_RowPiece], top: float, shared: int) -> Iterator[Markup]:
     """Module names over the blocks of a row, at the greatest depth at which most of them can be read whole."""
     deepest = max(piece.span.module_path.count(".") + 1 for piece in pieces)
-    groups = _groups(pieces, shared, shared + 1)
+    groups = _group_by_module(pieces, shared, shared + 1)
     for depth in range(deepest, shared + 1, -1):
-        deeper = _groups(pieces, shared, depth)
-        if _readable(deeper) >= READABLE_SHARE:
+        deeper = _group_by_module(pieces, shared, depth)
+        if _get_readable_share(deeper) >= READABLE_SHARE:
             groups = deeper
             break
     for name, left, right in groups:
-        label = clipped(name, right - left - 6, LABEL_FONT)
+        label = clip_text(name, right - left - 6, LABEL_FONT)
         if label:
-            yield element("path", d=f"M{left + 1:.2f} {top + LABEL_LINE - 3:.2f}H{right - 1:.2f}", class_="map-bracket")
-            yield text(label, left + 2, top + LABEL_LINE - 7, "map-label")
+            yield make_element(
+                "path", d=f"M{left + 1:.2f} {top + LABEL_LINE - 3:.2f}H{right - 1:.2f}", class_="map-bracket"
+            )
+            yield draw_text(label, left + 2, top + LABEL_LINE - 7, "map-label")
 
 
-def _groups(pieces: list[_Piece], shared: int, depth: int) -> list[tuple[str, float, float]]:
+def _group_by_module(pieces: list[_RowPiece], shared: int, depth: int) -> list[tuple[str, float, float]]:
     """Runs of blocks whose paths agree up to `depth`: name without the `shared` parts, left and right edge."""
     groups = []
     for name, run in groupby(pieces, key=lambda piece: ".".join(piece.span.module_path.split(".")[shared:depth])):
         members = list(run)
-        groups.append((one_line(name), members[0].x, members[-1].x + members[-1].width))
+        groups.append((clean_line(name), members[0].x, members[-1].x + members[-1].width))
     return groups
 
 
-def _readable(groups: Sequence[tuple[str, float, float]]) -> float:
+def _get_readable_share(groups: Sequence[tuple[str, float, float]]) -> float:
     """The share of the row's width under names that fit."""
     width = sum(right - left for _, left, right in groups)
-    return sum(right - left for name, left, right in groups if fits(name, right - left - 6, LABEL_FONT)) / width
+    return sum(right - left for name, left, right in groups if does_fit(name, right - left - 6, LABEL_FONT)) / width
 
 
-def _shared_parts(paths: Sequence[str]) -> int:
+def _count_shared_parts(paths: Sequence[str]) -> int:
     """Count the parts that all paths begin with, at most one less than the shortest has."""
     split = [path.split(".") for path in paths]
     shared = 0
@@ -177,28 +187,28 @@ def _shared_parts(paths: Sequence[str]) -> int:
     return shared
 
 
-def _words(span: LayoutSpan) -> str:
+def _describe_span(span: LayoutSpan) -> str:
     copied = (
-        f"{plural(span.copies, 'layout copy', 'layout copies')}, {byte_count(span.copy_bytes)} "
-        f"({percent(100.0 * span.copy_bytes / span.bytes)})"
+        f"{format_count(span.copies, 'layout copy', 'layout copies')}, {format_byte_count(span.copy_bytes)} "
+        f"({format_percent(100.0 * span.copy_bytes / span.bytes)})"
         if span.copies
         else "no layout copy"
     )
-    where = one_line(span.module_path) or "the model"
-    ops = plural(span.ops, "operator")
-    return f"{where}: {layout_words(span.layout)}, {ops}, {byte_count(span.bytes)} moved, {copied}"
+    where = clean_line(span.module_path) or "the model"
+    ops = format_count(span.ops, "operator")
+    return f"{where}: {describe_layout(span.layout)}, {ops}, {format_byte_count(span.bytes)} moved, {copied}"
 
 
-def _description(graph: GraphSummary) -> str:
+def _describe_graph(graph: GraphSummary) -> str:
     """The picture in words: how much runs in which layout, and the blocks that copy most."""
     total = sum(span.bytes for span in graph.spans)
     by_layout: dict[str, int] = {}
     for span in graph.spans:
         by_layout[span.layout] = by_layout.get(span.layout, 0) + span.bytes
     shares = ", ".join(
-        f"{layout_words(layout)} {percent(100.0 * size / total)}"
+        f"{describe_layout(layout)} {format_percent(100.0 * size / total)}"
         for layout, size in sorted(by_layout.items(), key=lambda item: (-item[1], item[0]))
     )
     worst = sorted((s for s in graph.spans if s.copies), key=lambda s: (-s.copy_bytes, s.module_path))[:5]
-    copies = "; ".join(f"{one_line(s.module_path)} {byte_count(s.copy_bytes)}" for s in worst) or "none"
-    return f"Traffic of {one_line(graph.origin)} by layout: {shares}. Most layout copies: {copies}."
+    copies = "; ".join(f"{clean_line(s.module_path)} {format_byte_count(s.copy_bytes)}" for s in worst) or "none"
+    return f"Traffic of {clean_line(graph.origin)} by layout: {shares}. Most layout copies: {copies}."

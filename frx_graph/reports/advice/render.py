@@ -12,13 +12,13 @@ from frx_graph.errors import OptionError
 from frx_graph.records import Finding, Refusal
 from frx_graph.reports.advice.advice_file import render_json
 from frx_graph.reports.advice.github import render_github
-from frx_graph.reports.advice.html import html_fragment, render_html
+from frx_graph.reports.advice.html import render_fragment, render_html
 from frx_graph.reports.advice.markdown import render_markdown
 from frx_graph.reports.advice.sarif import render_sarif
 from frx_graph.reports.advice.terminal import PIPED_WIDTH, Format, detect_terminal
 from frx_graph.reports.advice.text import render_text
-from frx_graph.reports.advice.wording import Cards, shipped_cards
-from frx_graph.reports.render.source_path import checkout_root
+from frx_graph.reports.advice.wording import Cards, load_cards
+from frx_graph.reports.render.source_path import find_checkout_root
 from frx_graph.support.atomic_file import write_atomically
 
 DEFAULT_TOP = 10
@@ -49,11 +49,11 @@ def render(
         case Format.MD:
             return render_markdown(advice, top=top, root=folder)
         case Format.GITHUB:
-            return render_github(advice, root=checkout_root(folder))
+            return render_github(advice, root=find_checkout_root(folder))
         case Format.SARIF:
-            return render_sarif(advice, root=checkout_root(folder), cards=shipped_cards() if cards is None else cards)
+            return render_sarif(advice, root=find_checkout_root(folder), cards=load_cards() if cards is None else cards)
         case Format.HTML:
-            return render_html(advice, root=folder, cards=shipped_cards() if cards is None else cards)
+            return render_html(advice, root=folder, cards=load_cards() if cards is None else cards)
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class AdviceReport:
         return self.render(Format.TEXT).rstrip("\n")
 
     def _repr_html_(self) -> str:
-        return html_fragment(self.advice, root=Path.cwd(), cards=shipped_cards())
+        return render_fragment(self.advice, root=Path.cwd(), cards=load_cards())
 
 
 def _format(name: Format | str) -> Format:

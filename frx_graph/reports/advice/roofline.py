@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from frx_graph.advice import Environment, GraphSummary, RooflinePoint
-from frx_graph.reports.render.quantities import finite
+from frx_graph.reports.render.quantities import drop_non_finite
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class Roof:
     bandwidth: float | None
     peaks: tuple[tuple[str, float], ...]
 
-    def attainable(self, intensity: float, dtype: str) -> float | None:
+    def get_attainable(self, intensity: float, dtype: str) -> float | None:
         """FLOP per second that an operator of this intensity can reach; None without bandwidth."""
         if self.bandwidth is None:
             return None
@@ -29,7 +29,7 @@ class Roof:
         slope = intensity * self.bandwidth
         return slope if peak is None else min(slope, peak)
 
-    def ridge(self, dtype: str) -> float | None:
+    def get_ridge(self, dtype: str) -> float | None:
         """FLOP per byte at which the bound changes from memory to arithmetic; None where either is unknown."""
         peak = dict(self.peaks).get(dtype)
         return None if peak is None or self.bandwidth is None else peak / self.bandwidth
@@ -59,39 +59,39 @@ class PlacedPoint:
         return 100.0 * self.achieved / self.attainable
 
 
-def roof_of(environment: Environment) -> Roof:
+def build_roof(environment: Environment) -> Roof:
     """The device's roof, numbers that are not positive and finite left out."""
-    bandwidth = finite(environment.bandwidth_bytes_per_s)
+    bandwidth = drop_non_finite(environment.bandwidth_bytes_per_s)
     peaks = tuple(
-        (dtype_name(peak.dtype), peak.flops_per_s)
+        (strip_torch_prefix(peak.dtype), peak.flops_per_s)
         for peak in environment.peak_flops
         if math.isfinite(peak.flops_per_s) and peak.flops_per_s > 0
     )
     return Roof(bandwidth if bandwidth is not None and bandwidth > 0 else None, peaks)
 
 
-def placed_points(graphs: Iterable[GraphSummary], roof: Roof) -> tuple[PlacedPoint, ...]:
+def place_points(graphs: Iterable[GraphSummary], roof: Roof) -> tuple[PlacedPoint, ...]:
     """Return the points that do arithmetic, most bytes first. Copies and views have no place in the plot."""
     points = [p for graph in graphs for p in graph.roofline if p.flops > 0 and p.bytes > 0]
     placed = []
     for point in points:
-        dtype = dtype_name(point.dtype)
+        dtype = strip_torch_prefix(point.dtype)
         intensity = point.flops / point.bytes
-        seconds = finite(point.seconds)
-        ridge = roof.ridge(dtype)
+        seconds = drop_non_finite(point.seconds)
+        ridge = roof.get_ridge(dtype)
         placed.append(
             PlacedPoint(
                 point=point,
                 dtype=dtype,
                 intensity=intensity,
-                attainable=roof.attainable(intensity, dtype),
-                achieved=finite(point.flops / seconds) if seconds else None,
+                attainable=roof.get_attainable(intensity, dtype),
+                achieved=drop_non_finite(point.flops / seconds) if seconds else None,
                 bound=None if ridge is None else "memory" if intensity < ridge else "arithmetic",
             )
         )
     return tuple(sorted(placed, key=lambda p: (-p.point.bytes, p.point.operator, p.point.site.location)))
 
 
-def dtype_name(dtype: str) -> str:
+def strip_torch_prefix(dtype: str) -> str:
     """`float32` for `torch.float32`, too."""
     return dtype.removeprefix("torch.")

@@ -13,23 +13,23 @@ from urllib.parse import quote
 from frx_graph.advice import Advice
 from frx_graph.capture.call_site import UNKNOWN_SITE, CallSite
 from frx_graph.records import Finding, Refusal, Severity
-from frx_graph.reports.advice.fingerprint import fingerprints
+from frx_graph.reports.advice.fingerprint import compute_fingerprints
 from frx_graph.reports.advice.wording import (
     Cards,
     Outcome,
-    evidence_line,
-    frequency,
-    headline,
-    impact,
-    outcome_of,
-    strongest_evidence,
-    title,
+    classify_outcome,
+    describe_impact,
+    format_evidence,
+    format_frequency,
+    format_headline,
+    format_title,
+    sort_evidence,
 )
-from frx_graph.reports.render.marked_text import lines
-from frx_graph.reports.render.quantities import finite
-from frx_graph.reports.render.source_path import project_path
+from frx_graph.reports.render.marked_text import split_lines
+from frx_graph.reports.render.quantities import drop_non_finite
+from frx_graph.reports.render.source_path import get_project_path
 from frx_graph.rules.rule_card import RuleCard
-from frx_graph.support.plain_text import encodable, one_line
+from frx_graph.support.plain_text import clean_line, escape_surrogates
 
 Json = Mapping[str, "Json"] | list["Json"] | str | int | float | bool | None
 """What `json.dumps` writes: SARIF is built here and read nowhere in the package."""
@@ -44,7 +44,7 @@ _LEVEL = {Severity.HIGH: "warning", Severity.MEDIUM: "warning", Severity.LOW: "n
 def render_sarif(advice: Advice, *, root: Path, cards: Cards) -> str:
     """One run with a result a finding. Files under `root` are relative to it; `cards` are the rules' cards by code."""
     codes = sorted({finding.rule for finding in advice.findings} | cards.keys())
-    marks = fingerprints(advice.findings, root)
+    marks = compute_fingerprints(advice.findings, root)
     document: Json = {
         "$schema": SCHEMA_URI,
         "version": "2.1.0",
@@ -54,24 +54,26 @@ def render_sarif(advice: Advice, *, root: Path, cards: Cards) -> str:
                     "driver": {
                         "name": "frx-graph",
                         "semanticVersion": advice.environment.frx_version,
-                        "rules": [_rule(code, cards.get(code)) for code in codes],
+                        "rules": [_build_rule(code, cards.get(code)) for code in codes],
                     }
                 },
-                "invocations": [_invocation(advice, root)],
+                "invocations": [_build_invocation(advice, root)],
                 "originalUriBaseIds": {SOURCE_ROOT: {"description": {"text": "The root of the checkout."}}},
                 "columnKind": "unicodeCodePoints",
                 "results": [
-                    _result(finding, codes.index(finding.rule), mark, _location(finding.site, advice.target, root))
+                    _build_result(
+                        finding, codes.index(finding.rule), mark, _build_location(finding.site, advice.target, root)
+                    )
                     for finding, mark in zip(advice.findings, marks, strict=True)
                 ],
-                "properties": _run_properties(advice),
+                "properties": _build_run_properties(advice),
             }
         ],
     }
     return json.dumps(document, indent=2, ensure_ascii=True, allow_nan=False) + "\n"
 
 
-def _rule(code: str, card: RuleCard | None) -> Json:
+def _build_rule(code: str, card: RuleCard | None) -> Json:
     if card is None:
         return {"id": code}
     sections = (("What", card.what), ("Why it costs", card.why), ("Fix", card.fix), ("Safety", card.safety))
@@ -92,12 +94,13 @@ def _rule(code: str, card: RuleCard | None) -> Json:
     }
 
 
-def _result(finding: Finding, rule_index: int, mark: str, location: Json) -> Json:
-    fix = " ".join(line.strip() for line in lines(finding.fix) if line)
-    message = f"{title(finding)}: {impact(finding).sentence}, {frequency(finding)}. {fix}"
+def _build_result(finding: Finding, rule_index: int, mark: str, location: Json) -> Json:
+    fix = " ".join(line.strip() for line in split_lines(finding.fix) if line)
+    message = f"{format_title(finding)}: {describe_impact(finding).sentence}, {format_frequency(finding)}. {fix}"
     expected = finding.saving
     share = next(
-        (pct for pct in map(finite, (expected.predicted_pct_max, expected.measured_pct)) if pct is not None), None
+        (pct for pct in map(drop_non_finite, (expected.predicted_pct_max, expected.measured_pct)) if pct is not None),
+        None,
     )
     return {
         "ruleId": finding.rule,
@@ -114,87 +117,89 @@ def _result(finding: Finding, rule_index: int, mark: str, location: Json) -> Jso
             "severity": finding.severity.value,
             "bytesPerStep": finding.bytes_per_step,
             "countPerStep": finding.count_per_step,
-            "predictedSavingPctMin": finite(expected.predicted_pct_min),
-            "predictedSavingPctMax": finite(expected.predicted_pct_max),
-            "measuredSavingPct": finite(expected.measured_pct),
+            "predictedSavingPctMin": drop_non_finite(expected.predicted_pct_min),
+            "predictedSavingPctMax": drop_non_finite(expected.predicted_pct_max),
+            "measuredSavingPct": drop_non_finite(expected.measured_pct),
             "basis": finding.basis.value,
             "effort": finding.effort.value,
             "risk": finding.risk.value,
             "confidence": finding.confidence,
-            "modules": [one_line(module) for module in finding.modules],
-            "evidence": [evidence_line(fact) for fact in strongest_evidence(finding)],
+            "modules": [clean_line(module) for module in finding.modules],
+            "evidence": [format_evidence(fact) for fact in sort_evidence(finding)],
         },
     }
 
 
-def _location(site: CallSite, target: str, root: Path) -> Json:
+def _build_location(site: CallSite, target: str, root: Path) -> Json:
     """Return a physical location, which code scanning requires: an unknown call site becomes the target's file."""
     known = site.file != UNKNOWN_SITE.file
-    physical: dict[str, Json] = {"artifactLocation": _artifact(site.file if known else _target_file(target), root)}
+    physical: dict[str, Json] = {
+        "artifactLocation": _build_artifact(site.file if known else _get_target_file(target), root)
+    }
     if known and site.line > 0:
         physical["region"] = {"startLine": site.line}
     location: dict[str, Json] = {"physicalLocation": physical}
     names = ((site.function, "function"), (site.module_path, "module"))
     logical: list[Json] = [
-        {"fullyQualifiedName": one_line(name), "kind": kind}
+        {"fullyQualifiedName": clean_line(name), "kind": kind}
         for name, kind in names
-        if one_line(name) and name != UNKNOWN_SITE.function
+        if clean_line(name) and name != UNKNOWN_SITE.function
     ]
     if logical:
         location["logicalLocations"] = logical
     return location
 
 
-def _target_file(target: str) -> str:
+def _get_target_file(target: str) -> str:
     """The file of `file.py:callable` or `package.module:callable`; a trace is its own file."""
     place = target.rpartition(":")[0] or target
     return place if "/" in place or PurePath(place).suffix in _FILE_SUFFIXES else f"{place.replace('.', '/')}.py"
 
 
-def _artifact(file: str, root: Path) -> Json:
-    relative = project_path(file, root)
+def _build_artifact(file: str, root: Path) -> Json:
+    relative = get_project_path(file, root)
     if relative is not None:
-        return {"uri": _uri_path(relative), "uriBaseId": SOURCE_ROOT}
+        return {"uri": _encode_uri_path(relative), "uriBaseId": SOURCE_ROOT}
     if PurePath(file).is_absolute():
-        return {"uri": f"file://{_uri_path(file)}"}
-    return {"uri": _uri_path(file)}
+        return {"uri": f"file://{_encode_uri_path(file)}"}
+    return {"uri": _encode_uri_path(file)}
 
 
-def _uri_path(path: str) -> str:
-    return quote(encodable(path).replace("\\", "/"), safe="/")
+def _encode_uri_path(path: str) -> str:
+    return quote(escape_surrogates(path).replace("\\", "/"), safe="/")
 
 
-def _invocation(advice: Advice, root: Path) -> Json:
-    analysed = outcome_of(advice) is not Outcome.NOTHING_ANALYSED
+def _build_invocation(advice: Advice, root: Path) -> Json:
+    analysed = classify_outcome(advice) is not Outcome.NOTHING_ANALYSED
     invocation: dict[str, Json] = {"executionSuccessful": analysed}
-    notes: list[Json] = [_notification(refusal, analysed, advice.target, root) for refusal in advice.refusals]
+    notes: list[Json] = [_build_notification(refusal, analysed, advice.target, root) for refusal in advice.refusals]
     if not analysed:
-        notes.insert(0, {"level": "error", "message": {"text": headline(advice)}})
+        notes.insert(0, {"level": "error", "message": {"text": format_headline(advice)}})
     if notes:
         invocation["toolExecutionNotifications"] = notes
     return invocation
 
 
-def _notification(refusal: Refusal, analysed: bool, target: str, root: Path) -> Json:
+def _build_notification(refusal: Refusal, analysed: bool, target: str, root: Path) -> Json:
     note: dict[str, Json] = {
         "level": "note" if analysed else "error",
-        "message": {"text": f"{one_line(refusal.subject)}: {one_line(refusal.reason, 600)}"},
+        "message": {"text": f"{clean_line(refusal.subject)}: {clean_line(refusal.reason, 600)}"},
     }
     if refusal.site is not None:
-        note["locations"] = [_location(refusal.site, target, root)]
+        note["locations"] = [_build_location(refusal.site, target, root)]
     return note
 
 
-def _run_properties(advice: Advice) -> Json:
+def _build_run_properties(advice: Advice) -> Json:
     totals = advice.totals
     return {
-        "target": one_line(advice.target),
+        "target": clean_line(advice.target),
         "torchVersion": advice.environment.torch_version,
-        "device": one_line(advice.environment.device),
-        "inner": one_line(advice.environment.inner),
+        "device": clean_line(advice.environment.device),
+        "inner": clean_line(advice.environment.inner),
         "opsScanned": totals.ops_scanned,
         "copiesPerStep": totals.copies_per_step,
         "copyBytesPerStep": totals.copy_bytes_per_step,
-        "bandwidthOverheadPct": finite(totals.bandwidth_overhead_pct),
+        "bandwidthOverheadPct": drop_non_finite(totals.bandwidth_overhead_pct),
         "quickWins": totals.quick_wins,
     }

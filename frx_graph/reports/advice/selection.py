@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from frx_graph.advice import Advice, is_quick_win
 from frx_graph.errors import OptionError
 from frx_graph.records import Refusal
-from frx_graph.reports.render.quantities import plural
-from frx_graph.support.plain_text import one_line
+from frx_graph.reports.render.quantities import format_count
+from frx_graph.support.plain_text import clean_line
 
 
-def hide(advice: Advice, hidden: Iterable[int], reason: str) -> Advice:
+def hide_findings(advice: Advice, hidden: Iterable[int], reason: str) -> Advice:
     """The advice without the findings at the `hidden` indices; a refusal says how many there are and the `reason`.
 
     The copies and their totals stay: they are facts about the step, whatever is shown of it.
@@ -25,7 +25,7 @@ def hide(advice: Advice, hidden: Iterable[int], reason: str) -> Advice:
     return replace(
         advice,
         findings=kept,
-        refusals=(*advice.refusals, Refusal(plural(len(left_out), "finding"), reason)),
+        refusals=(*advice.refusals, Refusal(format_count(len(left_out), "finding"), reason)),
         totals=replace(advice.totals, quick_wins=sum(map(is_quick_win, kept))),
     )
 
@@ -37,7 +37,7 @@ class RuleSelection:
     select: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
 
-    def shows(self, code: str) -> bool:
+    def is_shown(self, code: str) -> bool:
         """The longer matching prefix decides; `ignore` wins a tie."""
         chosen = max((len(prefix) for prefix in self.select if code.startswith(prefix)), default=-1)
         if not self.select:
@@ -46,38 +46,38 @@ class RuleSelection:
         return chosen > refused
 
 
-def rule_selection(select: Iterable[str], ignore: Iterable[str], known: Mapping[str, str]) -> RuleSelection:
+def parse_selection(select: Iterable[str], ignore: Iterable[str], known: Mapping[str, str]) -> RuleSelection:
     """The checked selection. Entries may hold several codes or names with commas between; case does not
     matter.
 
     `known` maps every rule's code to its name. Raises OptionError that names the nearest code for what is
     neither a name nor the beginning of a code.
     """
-    return RuleSelection(_codes(select, "select", known), _codes(ignore, "ignore", known))
+    return RuleSelection(_parse_codes(select, "select", known), _parse_codes(ignore, "ignore", known))
 
 
 def apply_selection(advice: Advice, selection: RuleSelection) -> Advice:
     """The advice with the findings of the rules that are shown."""
-    hidden = [index for index, finding in enumerate(advice.findings) if not selection.shows(finding.rule)]
-    return hide(advice, hidden, "their rules are left out by --select or --ignore")
+    hidden = [index for index, finding in enumerate(advice.findings) if not selection.is_shown(finding.rule)]
+    return hide_findings(advice, hidden, "their rules are left out by --select or --ignore")
 
 
-def _codes(entries: Iterable[str], option: str, known: Mapping[str, str]) -> tuple[str, ...]:
+def _parse_codes(entries: Iterable[str], option: str, known: Mapping[str, str]) -> tuple[str, ...]:
     by_name = {name: code for code, name in known.items()}
     codes = []
     for entry in entries:
         for part in entry.split(","):
             code = by_name.get(part.strip().lower(), part.strip().upper())
             if not code or not any(rule.startswith(code) for rule in known):
-                raise _unknown(part.strip(), option, known)
+                raise _make_unknown_error(part.strip(), option, known)
             codes.append(code)
     return tuple(codes)
 
 
-def _unknown(given: str, option: str, known: Mapping[str, str]) -> OptionError:
+def _make_unknown_error(given: str, option: str, known: Mapping[str, str]) -> OptionError:
     by_name = {name: code for code, name in known.items()}
     near = difflib.get_close_matches(given.upper(), known, n=1) or [
         by_name[name] for name in difflib.get_close_matches(given.lower(), by_name, n=1)
     ]
     hint = f"did you mean {near[0]} ({known[near[0]]})?" if near else "`frx rules` lists them"
-    return OptionError(f"--{option}: no rule is called {one_line(given, 40)!r}", hint)
+    return OptionError(f"--{option}: no rule is called {clean_line(given, 40)!r}", hint)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from frx_graph.advice import Advice
 from frx_graph.records import Finding
-from frx_graph.reports.advice.selection import hide
+from frx_graph.reports.advice.selection import hide_findings
 
 SourceLines = Callable[[str], Sequence[str]]
 """Path → the file's lines; empty where it cannot be read as Python source."""
@@ -26,8 +26,8 @@ _COMMENT = re.compile(r"#\s*frx:\s*ignore\b(?:\s*\[(?P<codes>[^\]#]*)\])?", re.I
 def apply_suppressions(advice: Advice, source_lines: SourceLines | None = None) -> Advice:
     """The advice without the findings that a comment at their call site suppresses."""
     read = source_lines or read_source
-    hidden = [index for index, finding in enumerate(advice.findings) if _suppressed(finding, read)]
-    return hide(advice, hidden, "suppressed by a `# frx: ignore` comment")
+    hidden = [index for index, finding in enumerate(advice.findings) if _is_suppressed(finding, read)]
+    return hide_findings(advice, hidden, "suppressed by a `# frx: ignore` comment")
 
 
 def read_source(file: str) -> Sequence[str]:
@@ -44,18 +44,18 @@ def read_source(file: str) -> Sequence[str]:
     return linecache.getlines(file)
 
 
-def _suppressed(finding: Finding, read: SourceLines) -> bool:
+def _is_suppressed(finding: Finding, read: SourceLines) -> bool:
     line = finding.site.line
     source = read(finding.site.file) if line > 0 else []
     if not 0 < line <= len(source):
         return False
-    if _covers(source[line - 1], finding.rule):
+    if _covers_rule(source[line - 1], finding.rule):
         return True
     above = source[line - 2].strip() if line > 1 else ""
-    return above.startswith("#") and _covers(above, finding.rule)
+    return above.startswith("#") and _covers_rule(above, finding.rule)
 
 
-def _covers(line: str, rule: str) -> bool:
+def _covers_rule(line: str, rule: str) -> bool:
     for comment in _COMMENT.finditer(line):
         codes = comment["codes"]
         if codes is None or rule in (code.strip().upper() for code in codes.split(",")):

@@ -11,26 +11,26 @@ from rich.text import Text
 
 from frx_graph.advice import Advice
 from frx_graph.records import Copy, Finding, Risk, Severity
-from frx_graph.reports.advice.comparison import Agreement, agreement_counts, compare
+from frx_graph.reports.advice.comparison import Agreement, compare, count_agreements
 from frx_graph.reports.advice.wording import (
     Outcome,
-    copies_sentence,
-    evidence_line,
-    frequency,
+    classify_outcome,
+    describe_copies,
+    describe_impact,
+    describe_machine,
+    format_evidence,
+    format_frequency,
+    format_headline,
+    format_location,
+    format_place,
+    format_title,
     group_refusals,
-    headline,
-    impact,
-    location,
-    machine,
-    outcome_of,
-    place,
-    strongest_evidence,
-    title,
+    sort_evidence,
 )
-from frx_graph.reports.render.marked_text import lines
-from frx_graph.reports.render.quantities import byte_count, plural, seconds
-from frx_graph.reports.render.text_console import text_console
-from frx_graph.support.plain_text import one_line
+from frx_graph.reports.render.marked_text import split_lines
+from frx_graph.reports.render.quantities import format_byte_count, format_count, format_seconds
+from frx_graph.reports.render.text_console import make_console
+from frx_graph.support.plain_text import clean_line
 
 EVIDENCE_SHOWN = 2
 SUBJECTS_SHOWN = 4
@@ -54,13 +54,15 @@ _AGREEMENT_STYLE = {
 
 def render_text(advice: Advice, *, top: int, width: int, color: bool, root: Path) -> str:
     """The report at `width` columns, with the first `top` findings; files are named relative to `root`."""
-    out, console = text_console(width, color)
+    out, console = make_console(width, color)
     _print_header(console, advice)
     shown = advice.findings[:top]
     if shown:
-        console.print(_ranked_table(shown, root))
+        console.print(_make_table(shown, root))
         if hidden := len(advice.findings) - len(shown):
-            console.print(Text(f"{plural(hidden, 'more finding')}: --top {len(advice.findings)} shows all.\n", "dim"))
+            console.print(
+                Text(f"{format_count(hidden, 'more finding')}: --top {len(advice.findings)} shows all.\n", "dim")
+            )
         for rank, finding in enumerate(shown, start=1):
             _print_details(console, rank, finding, root)
     if advice.observed is not None:
@@ -71,10 +73,10 @@ def render_text(advice: Advice, *, top: int, width: int, color: bool, root: Path
 
 def _print_header(console: Console, advice: Advice) -> None:
     environment = advice.environment
-    console.print(Text.assemble((f"frx-graph {environment.frx_version}", "bold"), f"  {one_line(advice.target)}"))
-    basis_of_advice = [f"torch {environment.torch_version}", machine(environment)]
+    console.print(Text.assemble((f"frx-graph {environment.frx_version}", "bold"), f"  {clean_line(advice.target)}"))
+    basis_of_advice = [f"torch {environment.torch_version}", describe_machine(environment)]
     if environment.contract:
-        basis_of_advice.append(f"contract {one_line(environment.contract)}")
+        basis_of_advice.append(f"contract {clean_line(environment.contract)}")
     console.print(Text(", ".join(basis_of_advice), "dim"))
     timings = advice.timings
     parts = (
@@ -83,18 +85,18 @@ def _print_header(console: Console, advice: Advice) -> None:
         ("measuring", timings.measure_s),
         ("observing", timings.observe_s),
     )
-    took = ", ".join(f"{name} {seconds(value)}" for name, value in parts if value is not None)
-    console.print(Text(f"{plural(len(advice.graphs), 'graph')} ({took})", "dim"))
+    took = ", ".join(f"{name} {format_seconds(value)}" for name, value in parts if value is not None)
+    console.print(Text(f"{format_count(len(advice.graphs), 'graph')} ({took})", "dim"))
     console.print()
-    outcome = outcome_of(advice)
-    console.print(Text(headline(advice), _OUTCOME_STYLE[outcome]))
+    outcome = classify_outcome(advice)
+    console.print(Text(format_headline(advice), _OUTCOME_STYLE[outcome]))
     if outcome is not Outcome.NOTHING_ANALYSED:
-        console.print(Text(f"{copies_sentence(advice)}."))
+        console.print(Text(f"{describe_copies(advice)}."))
     if not advice.findings:
         console.print()
 
 
-def _ranked_table(findings: tuple[Finding, ...], root: Path) -> Table:
+def _make_table(findings: tuple[Finding, ...], root: Path) -> Table:
     table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), leading=1)
     table.add_column("#", justify="right", no_wrap=True)
     table.add_column("Finding", overflow="fold", ratio=1)
@@ -104,11 +106,11 @@ def _ranked_table(findings: tuple[Finding, ...], root: Path) -> Table:
     for rank, finding in enumerate(findings, start=1):
         what = Text(overflow="fold")
         what.append(finding.rule, _SEVERITY_STYLE[finding.severity])
-        what.append(f" {title(finding)}\n")
-        what.append(place(finding.site, root), "cyan")
-        module = one_line(finding.site.module_path)
-        what.append(f"\n{module}, {frequency(finding)}" if module else f"\n{frequency(finding)}", "dim")
-        saves = Text("\n".join(impact(finding).lines))
+        what.append(f" {format_title(finding)}\n")
+        what.append(format_place(finding.site, root), "cyan")
+        module = clean_line(finding.site.module_path)
+        what.append(f"\n{module}, {format_frequency(finding)}" if module else f"\n{format_frequency(finding)}", "dim")
+        saves = Text("\n".join(describe_impact(finding).lines))
         table.add_row(str(rank), what, saves, finding.effort.value, Text(finding.risk.value, _RISK_STYLE[finding.risk]))
     return table
 
@@ -117,7 +119,7 @@ def _print_details(console: Console, rank: int, finding: Finding, root: Path) ->
     console.print(
         Text.assemble(
             (f"{rank}. {finding.rule}", _SEVERITY_STYLE[finding.severity]),
-            f" {location(finding.site, root)}",
+            f" {format_location(finding.site, root)}",
             (f"  {finding.severity.value}, confidence {finding.confidence:.2f}", "dim"),
             overflow="fold",
         )
@@ -125,9 +127,9 @@ def _print_details(console: Console, rank: int, finding: Finding, root: Path) ->
     grid = Table.grid(padding=(0, 1, 0, 0))
     grid.add_column(width=6, no_wrap=True)
     grid.add_column(overflow="fold")
-    grid.add_row("   Fix", Text("\n".join(lines(finding.fix)), overflow="fold"))
-    for index, fact in enumerate(strongest_evidence(finding)[:EVIDENCE_SHOWN]):
-        grid.add_row("" if index else "   Why", Text(evidence_line(fact), "dim", overflow="fold"))
+    grid.add_row("   Fix", Text("\n".join(split_lines(finding.fix)), overflow="fold"))
+    for index, fact in enumerate(sort_evidence(finding)[:EVIDENCE_SHOWN]):
+        grid.add_row("" if index else "   Why", Text(format_evidence(fact), "dim", overflow="fold"))
     console.print(grid)
     console.print()
 
@@ -145,26 +147,26 @@ def _print_comparison(console: Console, predicted: tuple[Copy, ...], observed: t
     table.add_column("", no_wrap=True)
     for row in rows[:SITES_SHOWN]:
         table.add_row(
-            Text(location(row.site, root)),
-            _amount(row.predicted_count, row.predicted_bytes),
-            _amount(row.observed_count, row.observed_bytes),
+            Text(format_location(row.site, root)),
+            _format_copies(row.predicted_count, row.predicted_bytes),
+            _format_copies(row.observed_count, row.observed_bytes),
             Text(row.agreement.value, _AGREEMENT_STYLE[row.agreement]),
         )
     console.print(table)
-    counts = ", ".join(f"{count} {kind.value}" for kind, count in agreement_counts(rows).items() if count)
+    counts = ", ".join(f"{count} {kind.value}" for kind, count in count_agreements(rows).items() if count)
     more = f" The {SITES_SHOWN} largest are shown." if len(rows) > SITES_SHOWN else ""
-    console.print(Text(f"{plural(len(rows), 'call site')}: {counts}.{more}\n"))
+    console.print(Text(f"{format_count(len(rows), 'call site')}: {counts}.{more}\n"))
 
 
-def _amount(count: int | None, size: int | None) -> str:
-    return "–" if count is None else f"{count:,}×  {byte_count(size)}"
+def _format_copies(count: int | None, size: int | None) -> str:
+    return "–" if count is None else f"{count:,}×  {format_byte_count(size)}"
 
 
 def _print_refusals(console: Console, advice: Advice, root: Path) -> None:
     groups = group_refusals(advice.refusals, root)
     if not groups:
         return
-    console.print(Text(f"{plural(len(advice.refusals), 'thing')} left alone", "bold"))
+    console.print(Text(f"{format_count(len(advice.refusals), 'thing')} left alone", "bold"))
     grid = Table.grid(padding=(0, 1, 0, 0))
     grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold")

@@ -10,10 +10,17 @@ from pathlib import Path
 from frx_graph.advice import Advice, Environment
 from frx_graph.capture.call_site import UNKNOWN_SITE, CallSite
 from frx_graph.records import Basis, Evidence, Finding, Refusal
-from frx_graph.reports.render.quantities import UNKNOWN, byte_count, finite, percent, plural, predicted
-from frx_graph.reports.render.source_path import short_path
-from frx_graph.rules.rule_card import RuleCard, all_cards
-from frx_graph.support.plain_text import one_line
+from frx_graph.reports.render.quantities import (
+    UNKNOWN,
+    drop_non_finite,
+    format_byte_count,
+    format_count,
+    format_percent,
+    format_saving,
+)
+from frx_graph.reports.render.source_path import shorten_path
+from frx_graph.rules.rule_card import RuleCard, load_all_cards
+from frx_graph.support.plain_text import clean_line
 
 TEXT_LIMIT = 600
 """Characters of a title or of one line of evidence."""
@@ -21,24 +28,24 @@ _NOTHING = ("nothing",)
 """The traffic that is saved where every copy of a finding is needed."""
 
 
-def location(site: CallSite, root: Path) -> str:
+def format_location(site: CallSite, root: Path) -> str:
     """`models/net.py:42`, printable; without a known line the module, and "unknown call site" without either."""
     if site.file == UNKNOWN_SITE.file:
-        return f"module {one_line(site.module_path)}" if site.module_path else "unknown call site"
-    file = one_line(short_path(site.file, root))
+        return f"module {clean_line(site.module_path)}" if site.module_path else "unknown call site"
+    file = clean_line(shorten_path(site.file, root))
     return f"{file}:{site.line}" if site.line else file
 
 
-def place(site: CallSite, root: Path) -> str:
+def format_place(site: CallSite, root: Path) -> str:
     """The location and the function."""
-    function = one_line(site.function)
+    function = clean_line(site.function)
     known = function and function != UNKNOWN_SITE.function
-    return f"{location(site, root)} in {function}" if known else location(site, root)
+    return f"{format_location(site, root)} in {function}" if known else format_location(site, root)
 
 
-def title(finding: Finding) -> str:
+def format_title(finding: Finding) -> str:
     """The finding's title, printable."""
-    return one_line(finding.title, TEXT_LIMIT)
+    return clean_line(finding.title, TEXT_LIMIT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,50 +81,50 @@ class Impact:
         return ", ".join(parts) or "saving unknown"
 
 
-def impact(finding: Finding) -> Impact:
+def describe_impact(finding: Finding) -> Impact:
     """Return the saving of a finding's fix."""
-    share = predicted(finding.saving)
-    traffic = [byte_count(finding.bytes_per_step)] if finding.bytes_per_step is not None else []
+    share = format_saving(finding.saving)
+    traffic = [format_byte_count(finding.bytes_per_step)] if finding.bytes_per_step is not None else []
     if finding.bytes_per_step == 0:
         return Impact(_NOTHING, finding.basis.value, None)
     if share != UNKNOWN:
         traffic.append(share)
-    measured = finite(finding.saving.measured_pct)
-    return Impact(tuple(traffic), finding.basis.value, None if measured is None else percent(measured))
+    measured = drop_non_finite(finding.saving.measured_pct)
+    return Impact(tuple(traffic), finding.basis.value, None if measured is None else format_percent(measured))
 
 
-def frequency(finding: Finding) -> str:
+def format_frequency(finding: Finding) -> str:
     """`4× a step`."""
     return f"{finding.count_per_step:,}× a step"
 
 
-def strongest_evidence(finding: Finding) -> tuple[Evidence, ...]:
+def sort_evidence(finding: Finding) -> tuple[Evidence, ...]:
     """Return observed evidence before predicted evidence, else in the finding's own order."""
     return tuple(sorted(finding.evidence, key=lambda fact: fact.basis is not Basis.OBSERVED))
 
 
-def evidence_line(fact: Evidence) -> str:
+def format_evidence(fact: Evidence) -> str:
     """The fact, where it comes from, and whether it was observed."""
-    source = one_line(fact.source)
+    source = clean_line(fact.source)
     notes = [note for note in (source, "observed" if fact.basis is Basis.OBSERVED else "") if note]
-    return f"{one_line(fact.text, TEXT_LIMIT)} ({', '.join(notes)})" if notes else one_line(fact.text, TEXT_LIMIT)
+    return f"{clean_line(fact.text, TEXT_LIMIT)} ({', '.join(notes)})" if notes else clean_line(fact.text, TEXT_LIMIT)
 
 
-def machine(environment: Environment) -> str:
+def describe_machine(environment: Environment) -> str:
     """The compiler and the device that the advice is for."""
-    name = one_line(environment.device_name)
-    device = one_line(environment.device)
-    threads = "" if environment.threads is None else plural(environment.threads, "thread")
+    name = clean_line(environment.device_name)
+    device = clean_line(environment.device)
+    threads = "" if environment.threads is None else format_count(environment.threads, "thread")
     details = ", ".join(part for part in (name, threads) if part)
-    return f"{one_line(environment.inner)} on {device}" + (f" ({details})" if details else "")
+    return f"{clean_line(environment.inner)} on {device}" + (f" ({details})" if details else "")
 
 
 Cards = Mapping[str, RuleCard]
 
 
-def shipped_cards() -> Cards:
+def load_cards() -> Cards:
     """The cards of the package."""
-    return {card.code: card for card in all_cards()}
+    return {card.code: card for card in load_all_cards()}
 
 
 class Outcome(enum.StrEnum):
@@ -130,7 +137,7 @@ class Outcome(enum.StrEnum):
     NOTHING_ANALYSED = "nothing analysed"
 
 
-def outcome_of(advice: Advice) -> Outcome:
+def classify_outcome(advice: Advice) -> Outcome:
     """FINDINGS wins; without findings, what was scanned and what was refused decide."""
     if advice.findings:
         return Outcome.FINDINGS
@@ -139,33 +146,33 @@ def outcome_of(advice: Advice) -> Outcome:
     return Outcome.PARTIAL if advice.refusals else Outcome.CLEAN
 
 
-def headline(advice: Advice) -> str:
+def format_headline(advice: Advice) -> str:
     """The outcome in one sentence."""
     totals = advice.totals
-    scanned = plural(totals.ops_scanned, "operator")
-    match outcome_of(advice):
+    scanned = format_count(totals.ops_scanned, "operator")
+    match classify_outcome(advice):
         case Outcome.NOTHING_ANALYSED:
-            why = f" {plural(len(advice.refusals), 'reason')} below." if advice.refusals else ""
+            why = f" {format_count(len(advice.refusals), 'reason')} below." if advice.refusals else ""
             return f"Nothing was analysed: not one operator was captured.{why}"
         case Outcome.PARTIAL:
-            left = plural(len(advice.refusals), "thing")
+            left = format_count(len(advice.refusals), "thing")
             return f"No findings to show in {scanned}; {left} left alone, see below."
         case Outcome.CLEAN:
             return f"No findings in {scanned}."
         case Outcome.FINDINGS:
-            count = plural(len(advice.findings), "finding")
-            wins = plural(totals.quick_wins, "quick win")
+            count = format_count(len(advice.findings), "finding")
+            wins = format_count(totals.quick_wins, "quick win")
             return f"{count} in {scanned}, {wins} among them."
 
 
-def copies_sentence(advice: Advice) -> str:
+def describe_copies(advice: Advice) -> str:
     """The predicted layout copies of a step, their bytes and their share of its traffic."""
     totals = advice.totals
-    share = finite(totals.bandwidth_overhead_pct)
+    share = drop_non_finite(totals.bandwidth_overhead_pct)
     return (
-        f"{plural(totals.copies_per_step, 'layout copy', 'layout copies')} a step, "
-        f"{byte_count(totals.copy_bytes_per_step)}, "
-        f"{'an unknown share' if share is None else percent(share)} of its memory traffic"
+        f"{format_count(totals.copies_per_step, 'layout copy', 'layout copies')} a step, "
+        f"{format_byte_count(totals.copy_bytes_per_step)}, "
+        f"{'an unknown share' if share is None else format_percent(share)} of its memory traffic"
     )
 
 
@@ -190,8 +197,8 @@ def group_refusals(refusals: Iterable[Refusal], root: Path) -> tuple[RefusalGrou
     """Groups in the order in which their reasons first appear."""
     subjects: dict[str, dict[str, None]] = {}
     for refusal in refusals:
-        subject = one_line(refusal.subject)
+        subject = clean_line(refusal.subject)
         if refusal.site is not None and refusal.site.line:
-            subject = f"{subject} ({one_line(short_path(refusal.site.file, root))}:{refusal.site.line})"
-        subjects.setdefault(one_line(refusal.reason, _REASON_LIMIT), {})[subject] = None
+            subject = f"{subject} ({clean_line(shorten_path(refusal.site.file, root))}:{refusal.site.line})"
+        subjects.setdefault(clean_line(refusal.reason, _REASON_LIMIT), {})[subject] = None
     return tuple(RefusalGroup(reason, tuple(members)) for reason, members in subjects.items())

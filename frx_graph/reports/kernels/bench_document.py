@@ -8,12 +8,12 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from frx_graph.analyzers.comparison.ncu_diff import NcuDiff
-from frx_graph.reports.kernels.compare_document import ncu_diff_part
+from frx_graph.reports.kernels.compare_document import build_ncu_diff
 from frx_graph.reports.kernels.compare_parts import NcuDiffPart
 from frx_graph.reports.render.document import Part, read_from
-from frx_graph.reports.render.marked_text import lines
-from frx_graph.reports.render.quantities import finite
-from frx_graph.support.plain_text import encodable, one_line
+from frx_graph.reports.render.marked_text import split_lines
+from frx_graph.reports.render.quantities import drop_non_finite
+from frx_graph.support.plain_text import clean_line, escape_surrogates
 from frx_graph.trials.program_bench import WORDS, BenchRun, BenchSide
 from frx_graph.trials.program_outputs import ABSOLUTE, RELATIVE, OutputComparison
 from frx_graph.trials.program_times import CONFIDENCE, ProgramComparison
@@ -67,7 +67,7 @@ class RatioPart(Part):
 
     ratio_median: float
     low: float = read_from("ci_low")
-    high: Annotated[float | None, BeforeValidator(finite)] = read_from("ci_high", description="null: no bound")
+    high: Annotated[float | None, BeforeValidator(drop_non_finite)] = read_from("ci_high", description="null: no bound")
     confidence: float
     quads: int
 
@@ -92,8 +92,8 @@ class OutputsPart(Part):
     absolute_tolerance: float
     numbers: int | None = Field(description="compared one by one; null: the text around them differs, or nothing does")
     numbers_off: int | None = Field(description="of these, beyond the tolerance")
-    largest_absolute: Annotated[float | None, BeforeValidator(finite)]
-    largest_relative: Annotated[float | None, BeforeValidator(finite)]
+    largest_absolute: Annotated[float | None, BeforeValidator(drop_non_finite)]
+    largest_relative: Annotated[float | None, BeforeValidator(drop_non_finite)]
     first_line: int | None = Field(description="that differs, counted from 1")
     before_line: str | None
     after_line: str | None
@@ -131,52 +131,52 @@ class BenchDocument(Part):
     not_run_because: str | None
 
 
-def bench_document(run: BenchRun, ncu: NcuDiff | str | None = None) -> BenchDocument:
+def build_bench_document(run: BenchRun, ncu: NcuDiff | str | None = None) -> BenchDocument:
     """The document of what was compiled and run, and of what Nsight Compute has measured, or why it has not."""
     wall, kernels = run.wall, run.kernels
     return BenchDocument(
         arch=run.options.arch,
-        build_flags=tuple(map(encodable, run.options.flags)),
-        gpus=tuple(one_line(name) for name in run.gpus),
-        before=_side(run, run.before, () if wall is None else wall.before_seconds),
-        after=_side(run, run.after, () if wall is None else wall.after_seconds),
+        build_flags=tuple(map(escape_surrogates, run.options.flags)),
+        gpus=tuple(clean_line(name) for name in run.gpus),
+        before=_build_side(run, run.before, () if wall is None else wall.before_seconds),
+        after=_build_side(run, run.after, () if wall is None else wall.after_seconds),
         speedup_x=None if wall is None else wall.speedup,
-        ci=None if wall is None else _ratio(wall),
+        ci=None if wall is None else _build_ratio(wall),
         verdict=None if wall is None else wall.direction.value,
-        order=tuple(map(_word, run.order)),
+        order=tuple(map(_get_word, run.order)),
         kernel_time=None
         if kernels is None
         else KernelTimePart(
-            before=TimingPart(**_timing(kernels.times.before_seconds)),
-            after=TimingPart(**_timing(kernels.times.after_seconds)),
+            before=TimingPart(**_summarize_times(kernels.times.before_seconds)),
+            after=TimingPart(**_summarize_times(kernels.times.after_seconds)),
             launches_before=kernels.before.launches,
             launches_after=kernels.after.launches,
             speedup_x=kernels.times.speedup,
-            ci=_ratio(kernels.times),
+            ci=_build_ratio(kernels.times),
             verdict=kernels.times.direction.value,
         ),
         no_kernel_time_because=run.no_kernel_times,
-        outputs=None if run.outputs is None else _outputs(run.outputs, run.varying),
-        ncu_diff=ncu_diff_part(ncu) if isinstance(ncu, NcuDiff) else None,
-        no_ncu_diff_because=encodable(ncu) if isinstance(ncu, str) else None,
-        compile_errors=CompileErrors(before=_errors(run.before), after=_errors(run.after)),
-        not_run_because=None if run.not_run_because is None else encodable(run.not_run_because),
+        outputs=None if run.outputs is None else _build_outputs(run.outputs, run.varying),
+        ncu_diff=build_ncu_diff(ncu) if isinstance(ncu, NcuDiff) else None,
+        no_ncu_diff_because=escape_surrogates(ncu) if isinstance(ncu, str) else None,
+        compile_errors=CompileErrors(before=_format_errors(run.before), after=_format_errors(run.after)),
+        not_run_because=None if run.not_run_because is None else escape_surrogates(run.not_run_because),
     )
 
 
-def _side(run: BenchRun, side: BenchSide, seconds: tuple[float, ...]) -> BenchSidePart:
+def _build_side(run: BenchRun, side: BenchSide, seconds: tuple[float, ...]) -> BenchSidePart:
     return BenchSidePart(
-        **_timing(seconds),
-        source=encodable(str(side.source)),
+        **_summarize_times(seconds),
+        source=escape_surrogates(str(side.source)),
         warmup=run.options.warmup if seconds else 0,
         architectures=side.compiled.architectures,
         kernels=tuple(BenchKernelPart.from_record(kernel, name=name) for name, kernel in side.compiled.kernels.items()),
         problem=side.problem,
-        problem_stderr=tuple(lines(side.errors.decode(errors="replace"))[:_ERROR_LINES]),
+        problem_stderr=tuple(split_lines(side.errors.decode(errors="replace"))[:_ERROR_LINES]),
     )
 
 
-def _timing(seconds: tuple[float, ...]) -> dict[str, Any]:
+def _summarize_times(seconds: tuple[float, ...]) -> dict[str, Any]:
     milliseconds = tuple(value * 1e3 for value in seconds)
     return {
         "median_ms": statistics.median(milliseconds) if milliseconds else None,
@@ -188,28 +188,28 @@ def _timing(seconds: tuple[float, ...]) -> dict[str, Any]:
     }
 
 
-def _ratio(found: ProgramComparison) -> RatioPart:
+def _build_ratio(found: ProgramComparison) -> RatioPart:
     return RatioPart.from_record(found, confidence=CONFIDENCE)
 
 
-def _outputs(found: OutputComparison, varying: tuple[Arm, ...]) -> OutputsPart:
+def _build_outputs(found: OutputComparison, varying: tuple[Arm, ...]) -> OutputsPart:
     return OutputsPart.from_record(
         found,
         relative_tolerance=RELATIVE,
         absolute_tolerance=ABSOLUTE,
-        before_line=None if found.before_line is None else one_line(found.before_line.decode(errors="replace")),
-        after_line=None if found.after_line is None else one_line(found.after_line.decode(errors="replace")),
-        varying=tuple(map(_word, varying)),
+        before_line=None if found.before_line is None else clean_line(found.before_line.decode(errors="replace")),
+        after_line=None if found.after_line is None else clean_line(found.after_line.decode(errors="replace")),
+        varying=tuple(map(_get_word, varying)),
     )
 
 
-def _errors(side: BenchSide) -> str | None:
+def _format_errors(side: BenchSide) -> str | None:
     if side.compiled.program is not None:
         return None
     if side.compiled.lacks_main:
         return NEEDS_MAIN
-    return "\n".join(lines(side.compiled.errors)[:_ERROR_LINES])
+    return "\n".join(split_lines(side.compiled.errors)[:_ERROR_LINES])
 
 
-def _word(arm: Arm) -> _Word:
+def _get_word(arm: Arm) -> _Word:
     return WORDS[arm]

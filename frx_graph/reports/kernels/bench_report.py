@@ -14,10 +14,10 @@ from frx_graph.reports.kernels.bench_document import (
     TimingPart,
 )
 from frx_graph.reports.kernels.compare_report import print_changes, print_findings
-from frx_graph.reports.render.quantities import milliseconds, plural
-from frx_graph.reports.render.source_path import path_end
-from frx_graph.reports.render.text_console import INDENT, print_more, print_title, print_wrapped, text_console
-from frx_graph.support.plain_text import one_line
+from frx_graph.reports.render.quantities import format_count, format_ms
+from frx_graph.reports.render.source_path import cut_path
+from frx_graph.reports.render.text_console import INDENT, make_console, print_more, print_title, print_wrapped
+from frx_graph.support.plain_text import clean_line
 
 _STYLES = {"faster": "bold green", "slower": "bold red", "no difference shown": "bold yellow"}
 _KERNELS = 10
@@ -29,22 +29,22 @@ _MOST_RATIO = 1000
 
 def render_bench(document: BenchDocument, *, width: int, color: bool) -> str:
     """The verdict, the times, whether the outputs agree, and what the assembler said."""
-    out, console = text_console(width, color, soft_wrap=True)
+    out, console = make_console(width, color, soft_wrap=True)
     verdict = document.verdict or "not run"
     room = max(10, (width - 30) // 2)
-    sources = f"{path_end(document.before.source, room)} -> {path_end(document.after.source, room)}"
+    sources = f"{cut_path(document.before.source, room)} -> {cut_path(document.after.source, room)}"
     console.print(Text.assemble((verdict.upper(), _STYLES.get(verdict, "bold red")), f"  {sources}"))
     if document.not_run_because is not None:
         print_wrapped(console, document.not_run_because)
     if document.ci is not None and document.speedup_x is not None:
-        print_wrapped(console, f"whole programs: {_speedup(document.speedup_x, document.ci)}")
+        print_wrapped(console, f"whole programs: {_format_speedup(document.speedup_x, document.ci)}")
         if (found := document.kernel_time) is not None:
-            print_wrapped(console, f"kernels: {found.verdict}, {_speedup(found.speedup_x, found.ci)}")
+            print_wrapped(console, f"kernels: {found.verdict}, {_format_speedup(found.speedup_x, found.ci)}")
         before = document.before
         where = ", ".join(document.gpus)
         said = f"{before.runs} runs of each, taking turns, after {before.warmup} to warm up, on {where}"
         print_wrapped(console, said)
-    _compile_errors(console, document)
+    _print_compile_errors(console, document)
     for word, side in (("before", document.before), ("after", document.after)):
         if side.problem_stderr:
             print_title(console, f"What {word} wrote to its standard error")
@@ -52,24 +52,24 @@ def render_bench(document: BenchDocument, *, width: int, color: bool) -> str:
                 print_wrapped(console, line)
     if document.speedup_x is not None:
         print_title(console, "Whole programs, wall clock")
-        _times(console, document.before, document.after)
+        _print_times(console, document.before, document.after)
         print_title(console, "Kernels, CUDA events, runs of their own")
         if document.kernel_time is not None:
-            _kernel_time(console, document.kernel_time)
+            _print_kernel_time(console, document.kernel_time)
         else:
             print_wrapped(console, f"not known: {document.no_kernel_time_because}")
-    _ncu(console, document)
+    _print_ncu(console, document)
     if document.outputs is not None:
         print_title(console, "Outputs")
-        _outputs(console, document.outputs)
+        _print_outputs(console, document.outputs)
     for word, side in (("before", document.before), ("after", document.after)):
         if side.kernels:
             print_title(console, f"Kernels of {word} for {side.architectures[-1]}, by ptxas")
-            _assembled(console, side)
+            _print_assembled(console, side)
     return out.getvalue()
 
 
-def _ncu(console: Console, document: BenchDocument) -> None:
+def _print_ncu(console: Console, document: BenchDocument) -> None:
     """Print the measurements of Nsight Compute, or the reason for their absence."""
     if document.no_ncu_diff_because is not None:
         print_title(console, "Nsight Compute")
@@ -82,50 +82,50 @@ def _ncu(console: Console, document: BenchDocument) -> None:
     print_findings(console, "New in after", diff.findings_introduced)
     for word, names in (("before", diff.only_a), ("after", diff.only_b)):
         if names:
-            said = ", ".join(one_line(name, _NAME) for name in names[:_KERNELS])
+            said = ", ".join(clean_line(name, _NAME) for name in names[:_KERNELS])
             print_wrapped(console, f"kernels of {word} alone: {said}")
 
 
-def _compile_errors(console: Console, document: BenchDocument) -> None:
+def _print_compile_errors(console: Console, document: BenchDocument) -> None:
     errors = document.compile_errors
     for side, said in ((document.before, errors.before), (document.after, errors.after)):
         if said is not None:
-            print_title(console, f"{path_end(side.source, console.width - 20)} is not compiled")
+            print_title(console, f"{cut_path(side.source, console.width - 20)} is not compiled")
             for line in said.splitlines():
                 print_wrapped(console, line)
 
 
-def _times(console: Console, before: TimingPart, after: TimingPart) -> None:
+def _print_times(console: Console, before: TimingPart, after: TimingPart) -> None:
     head = "".join(f"{word:>{_COLUMN}}" for word in ("median", "min", "max", "stdev"))
     console.print(Text(f"{INDENT}{'':<8}{head}", "dim"))
     for word, side in (("before", before), ("after", after)):
         found = (side.median_ms, side.min_ms, side.max_ms, side.stdev_ms)
-        cells = "".join(f"{milliseconds(ms):>{_COLUMN}}" for ms in found)
+        cells = "".join(f"{format_ms(ms):>{_COLUMN}}" for ms in found)
         console.print(Text(f"{INDENT}{word:<8}{cells}"))
 
 
-def _kernel_time(console: Console, found: KernelTimePart) -> None:
-    _times(console, found.before, found.after)
+def _print_kernel_time(console: Console, found: KernelTimePart) -> None:
+    _print_times(console, found.before, found.after)
     same = found.launches_before == found.launches_after
     launches = f"{found.launches_before}" if same else f"{found.launches_before} before, {found.launches_after} after"
     print_wrapped(console, f"launches a run: {launches}")
 
 
-def _speedup(speedup: float, ci: RatioPart) -> str:
+def _format_speedup(speedup: float, ci: RatioPart) -> str:
     """The ratio that the interval is about, and the simpler one where it looks different."""
-    high = "no upper bound" if ci.high is None else _times_as_fast(ci.high)
-    interval = f"{100 * ci.confidence:.0f} % interval {_times_as_fast(ci.low)} to {high}"
-    medians = "" if f"{speedup:.2f}" == f"{ci.ratio_median:.2f}" else f"; ratio of medians {_times_as_fast(speedup)}"
-    return f"{_times_as_fast(ci.ratio_median)} ({interval}, {plural(ci.quads, 'quad')}){medians}"
+    high = "no upper bound" if ci.high is None else _format_ratio(ci.high)
+    interval = f"{100 * ci.confidence:.0f} % interval {_format_ratio(ci.low)} to {high}"
+    medians = "" if f"{speedup:.2f}" == f"{ci.ratio_median:.2f}" else f"; ratio of medians {_format_ratio(speedup)}"
+    return f"{_format_ratio(ci.ratio_median)} ({interval}, {format_count(ci.quads, 'quad')}){medians}"
 
 
-def _times_as_fast(ratio: float) -> str:
+def _format_ratio(ratio: float) -> str:
     if ratio >= _MOST_RATIO:
         return f"more than {_MOST_RATIO}x"
     return f"{ratio:.3f}x" if ratio >= 0.01 else "less than 0.01x"
 
 
-def _outputs(console: Console, found: OutputsPart) -> None:
+def _print_outputs(console: Console, found: OutputsPart) -> None:
     tolerance = f"{found.relative_tolerance:g} relative and {found.absolute_tolerance:g} absolute"
     match found.agreement:
         case "identical":
@@ -133,9 +133,9 @@ def _outputs(console: Console, found: OutputsPart) -> None:
         case "nothing_printed":
             said = "neither prints anything: that they compute the same was not shown"
         case "within_tolerance":
-            said = f"not the same bytes, but {plural(found.numbers or 0, 'number')} within {tolerance}"
+            said = f"not the same bytes, but {format_count(found.numbers or 0, 'number')} within {tolerance}"
         case "different":
-            off = f"{found.numbers_off} of {plural(found.numbers or 0, 'number')} beyond {tolerance}"
+            off = f"{found.numbers_off} of {format_count(found.numbers or 0, 'number')} beyond {tolerance}"
             said = "DIFFERENT: " + ("the text differs, not only numbers in it" if found.numbers is None else off)
     print_wrapped(console, said)
     if found.numbers is not None:
@@ -148,15 +148,19 @@ def _outputs(console: Console, found: OutputsPart) -> None:
         print_wrapped(console, f"first in line {found.first_line}:")
         for word, line in (("before", found.before_line), ("after", found.after_line)):
             console.print(
-                Text(f"{INDENT * 2}{word:<8}{one_line('(no such line)' if line is None else line, console.width - 17)}")
+                Text(
+                    f"{INDENT * 2}{word:<8}{clean_line('(no such line)' if line is None else line, console.width - 17)}"
+                )
             )
     for word in found.varying:
         print_wrapped(console, f"What {word} prints changes from run to run: a time, perhaps, or a race")
 
 
-def _assembled(console: Console, side: BenchSidePart) -> None:
+def _print_assembled(console: Console, side: BenchSidePart) -> None:
     for kernel in side.kernels[:_KERNELS]:
         spilled = kernel.spill_stores + kernel.spill_loads
-        said = f"{plural(kernel.registers, 'register')}, {f'{spilled} bytes of spills' if spilled else 'no spills'}"
-        console.print(Text(f"{INDENT}{one_line(kernel.name, console.width - 8 - len(said))}  {said}"))
+        said = (
+            f"{format_count(kernel.registers, 'register')}, {f'{spilled} bytes of spills' if spilled else 'no spills'}"
+        )
+        console.print(Text(f"{INDENT}{clean_line(kernel.name, console.width - 8 - len(said))}  {said}"))
     print_more(console, len(side.kernels), _KERNELS)

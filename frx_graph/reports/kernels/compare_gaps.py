@@ -23,13 +23,13 @@ class NextCommand:
     for_ncu: Sequence[Sequence[str]]
 
 
-def still_unknown(found: Comparison) -> tuple[str, ...]:
+def list_unknowns(found: Comparison) -> tuple[str, ...]:
     """A sentence for each thing that is not known."""
-    return tuple(_unknown(found))
+    return tuple(_yield_unknowns(found))
 
 
-def _unknown(found: Comparison) -> Iterator[str]:
-    for layer, in_a, in_b in _layers(found):
+def _yield_unknowns(found: Comparison) -> Iterator[str]:
+    for layer, in_a, in_b in _yield_layers(found):
         if in_a is not in_b:
             yield f"{_NAMED[layer]} of {'A' if in_a else 'B'} alone: not compared"
     if found.ncu is None:
@@ -45,13 +45,13 @@ def _unknown(found: Comparison) -> Iterator[str]:
     if missing:
         yield f"Not scored, for lack of evidence of both: {', '.join(missing)}"
     if found.a.ncu is not None and found.b.ncu is not None:
-        differ = sorted(_metrics(found.a.ncu) ^ _metrics(found.b.ncu))
+        differ = sorted(_get_metrics(found.a.ncu) ^ _get_metrics(found.b.ncu))
         if differ:
             more = f" and {len(differ) - 8} more" if len(differ) > 8 else ""
             yield f"Measured of one side alone: {', '.join(differ[:8])}{more}"
 
 
-def upgrade_hints(found: Comparison, again: NextCommand) -> tuple[str, ...]:
+def suggest_commands(found: Comparison, again: NextCommand) -> tuple[str, ...]:
     """Commands, complete as they are to be typed."""
     hints = []
     if found.ptx is None and again.for_ptx:
@@ -66,14 +66,14 @@ def upgrade_hints(found: Comparison, again: NextCommand) -> tuple[str, ...]:
     return tuple(hints)
 
 
-def _layers(found: Comparison) -> Iterator[tuple[str, bool, bool]]:
+def _yield_layers(found: Comparison) -> Iterator[tuple[str, bool, bool]]:
     def has(layers: Layers) -> tuple[bool, bool, bool]:
         return layers.source is not None, layers.ptx is not None, layers.ncu is not None
 
     yield from zip(_NAMED, has(found.a), has(found.b), strict=True)
 
 
-def _metrics(layer: NcuLayer) -> set[str]:
+def _get_metrics(layer: NcuLayer) -> set[str]:
     return {
         name for kernel in layer.analysis.kernels for name in kernel.summary.values if not name.startswith("stall_")
     }

@@ -42,7 +42,7 @@ class FindingPart(Part):
     count_b: int = read_from("b")
 
 
-class _FindingsPart(Part):
+class _DiffPart(Part):
     findings_resolved: tuple[FindingPart, ...]
     findings_introduced: tuple[FindingPart, ...]
 
@@ -69,7 +69,7 @@ class StaticKernelPart(_KernelPart):
     strides: tuple[StridePart, ...] = Field(description="of arrays where they differ")
 
 
-class StaticDiffPart(_FindingsPart):
+class StaticDiffPart(_DiffPart):
     """Two CUDA sources."""
 
     kernels: tuple[StaticKernelPart, ...]
@@ -84,7 +84,7 @@ class PtxKernelPart(_KernelPart):
     instruction_mix: tuple[ChangePart, ...] = Field(validation_alias=AliasChoices("instruction_mix", "mix"))
 
 
-class PtxDiffPart(_FindingsPart):
+class PtxDiffPart(_DiffPart):
     """Two PTX files."""
 
     target_a: str
@@ -113,7 +113,7 @@ class NcuKernelPart(_KernelPart):
     )
 
 
-class NcuDiffPart(_FindingsPart):
+class NcuDiffPart(_DiffPart):
     """Two measurements. Of what limits a kernel only that of the version that is not faster counts as a finding."""
 
     kernels: tuple[NcuKernelPart, ...]

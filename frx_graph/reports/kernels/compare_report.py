@@ -20,19 +20,19 @@ from frx_graph.reports.kernels.compare_parts import (
     VerdictPart,
 )
 from frx_graph.reports.kernels.reconcile_report import print_diagnoses, print_missing_evidence
-from frx_graph.reports.kernels.tradeoff_text import change_text, pair_name
-from frx_graph.reports.render.quantities import quantity, seconds
-from frx_graph.reports.render.source_path import path_end
+from frx_graph.reports.kernels.tradeoff_text import format_change, format_pair
+from frx_graph.reports.render.quantities import format_quantity, format_seconds
+from frx_graph.reports.render.source_path import cut_path
 from frx_graph.reports.render.text_console import (
     INDENT,
+    make_console,
     print_command,
     print_more,
     print_section,
     print_title,
     print_wrapped,
-    text_console,
 )
-from frx_graph.support.plain_text import one_line
+from frx_graph.support.plain_text import clean_line
 
 _WORDS = {Winner.A: "A", Winner.B: "B", Winner.TIE: "TIE", Winner.UNKNOWN: "UNKNOWN"}
 _STYLES = {Winner.A: "bold red", Winner.B: "bold green", Winner.TIE: "bold yellow", Winner.UNKNOWN: "bold yellow"}
@@ -50,13 +50,13 @@ _NAME = 60
 
 def render_comparison(result: CompareResult, *, top: int, width: int, color: bool) -> str:
     """Render the winner, differences, `top` root causes, tradeoffs and open questions."""
-    out, console = text_console(width, color, soft_wrap=True)
-    _winner(console, result)
+    out, console = make_console(width, color, soft_wrap=True)
+    _print_winner(console, result)
     print_findings(console, "RESOLVED IN B", result.resolved)
     print_findings(console, "REGRESSIONS IN B", result.regressions)
-    _dimensions(console, result)
-    _changes(console, result)
-    _causes(console, result, top)
+    _print_dimensions(console, result)
+    _print_changes(console, result)
+    _print_causes(console, result, top)
     print_section(console, "TRADEOFFS", (f"- {one.text}" for one in result.tradeoffs))
     shown = {(one.diagnosis, one.kernel) for one in result.root_causes_a[:top]}
     print_missing_evidence(console, result.missing_evidence, shown, top)
@@ -70,25 +70,25 @@ def render_comparison(result: CompareResult, *, top: int, width: int, color: boo
     return out.getvalue()
 
 
-def _winner(console: Console, result: CompareResult) -> None:
+def _print_winner(console: Console, result: CompareResult) -> None:
     verdict = result.verdict
     winner = verdict.overall_winner
     label = {Winner.A: result.label_a, Winner.B: result.label_b}.get(winner)
-    said = "" if label is None else f"  {path_end(label, max(10, console.width - 20))}"
+    said = "" if label is None else f"  {cut_path(label, max(10, console.width - 20))}"
     console.print(Text.assemble(("WINNER  ", "bold"), (_WORDS[winner], _STYLES[winner]), said))
-    for line in _reasons(verdict):
+    for line in _yield_reasons(verdict):
         print_wrapped(console, line)
     for side, label in (("A", result.label_a), ("B", result.label_b)):
-        print_wrapped(console, f"{side}: {path_end(label, console.width - 8)}")
+        print_wrapped(console, f"{side}: {cut_path(label, console.width - 8)}")
 
 
-def _reasons(verdict: VerdictPart) -> Iterator[str]:
+def _yield_reasons(verdict: VerdictPart) -> Iterator[str]:
     if verdict.reason is not None:
         yield verdict.reason
     if basis := _BASES[verdict.basis.value]:
         yield basis
     for one in () if verdict.time is None else verdict.time.readings:
-        times = f"{seconds(one.seconds_a)} -> {seconds(one.seconds_b)}"
+        times = f"{format_seconds(one.seconds_a)} -> {format_seconds(one.seconds_b)}"
         fast = "" if one.speedup_x is None else f", B is {one.speedup_x:.3g}x as fast"
         yield f"{one.of}: {times}{fast}"
     if verdict.score_a is not None and verdict.score_b is not None:
@@ -104,14 +104,14 @@ def print_findings(console: Console, title: str, found: Sequence[FindingPart]) -
         where = (
             "kernels without a counterpart"
             if one.kernel_a is None or one.kernel_b is None
-            else pair_name(one.kernel_a, one.kernel_b)
+            else format_pair(one.kernel_a, one.kernel_b)
         )
         count = "" if {one.count_a, one.count_b} == {0, 1} else f" ({one.count_a} -> {one.count_b})"
         print_wrapped(console, f"- {one.code}{count}: {one.title}, {where} [{one.layer}]")
     print_more(console, len(found), _FINDINGS)
 
 
-def _causes(console: Console, result: CompareResult, top: int) -> None:
+def _print_causes(console: Console, result: CompareResult, top: int) -> None:
     if result.root_causes_a:
         print_diagnoses(console, "ROOT CAUSES IN A", result.root_causes_a, top)
     left = {one.diagnosis for one in result.root_causes_a} & {one.diagnosis for one in result.root_causes_b}
@@ -119,31 +119,38 @@ def _causes(console: Console, result: CompareResult, top: int) -> None:
         print_wrapped(console, f"B has of these: {', '.join(sorted(left))}")
 
 
-def _dimensions(console: Console, result: CompareResult) -> None:
+def _print_dimensions(console: Console, result: CompareResult) -> None:
     for title, winner in (("IMPROVED", Winner.B), ("REGRESSED", Winner.A), ("UNCHANGED", Winner.TIE)):
         found = {name: one for name, one in result.scorecard.items() if one.winner is winner}
         if found:
             print_title(console, title)
         for name, one in found.items():
-            console.print(Text(f"{INDENT}{name.replace('_', ' '):<20} {_score(one.score_a)} -> {_score(one.score_b)}"))
+            console.print(
+                Text(
+                    f"{INDENT}{name.replace('_', ' '):<20} {_format_score(one.score_a)} -> {_format_score(one.score_b)}"
+                )
+            )
             if winner is not Winner.TIE:
-                print_wrapped(console, "; ".join(_components(one)), INDENT * 2)
+                print_wrapped(console, "; ".join(_format_components(one)), INDENT * 2)
 
 
-def _components(one: DimensionPart) -> Iterator[str]:
+def _format_components(one: DimensionPart) -> Iterator[str]:
     for part in one.components:
         by = part.evidence_a if part.evidence_a == part.evidence_b else f"{part.evidence_a} and {part.evidence_b}"
-        yield f"{part.name.replace('_', ' ')} {_score(part.a)} -> {_score(part.b)} ({by})"
+        yield f"{part.name.replace('_', ' ')} {_format_score(part.a)} -> {_format_score(part.b)} ({by})"
 
 
-def _score(score: float | None) -> str:
+def _format_score(score: float | None) -> str:
     return "unknown" if score is None else f"{score:.2f}"
 
 
-def _changes(console: Console, result: CompareResult) -> None:
+def _print_changes(console: Console, result: CompareResult) -> None:
     for title, kernels in (
         ("WHAT CHANGED, MEASURED", () if result.ncu_diff is None else result.ncu_diff.kernels),
-        (f"WHAT CHANGED, PTX{_targets(result.ptx_diff)}", () if result.ptx_diff is None else result.ptx_diff.kernels),
+        (
+            f"WHAT CHANGED, PTX{_format_targets(result.ptx_diff)}",
+            () if result.ptx_diff is None else result.ptx_diff.kernels,
+        ),
         ("WHAT CHANGED, SOURCE", () if result.static_diff is None else result.static_diff.kernels),
     ):
         print_changes(console, title, kernels)
@@ -153,54 +160,57 @@ def print_changes(
     console: Console, title: str, kernels: Sequence[StaticKernelPart | PtxKernelPart | NcuKernelPart]
 ) -> None:
     """Print the differences of the most important pairs of kernels; nothing if there are none."""
-    shown = [(kernel, lines) for kernel in kernels[:_KERNELS] if (lines := list(_kernel(kernel)))]
+    shown = [(kernel, lines) for kernel in kernels[:_KERNELS] if (lines := list(_yield_kernel_lines(kernel)))]
     if shown or len(kernels) > _KERNELS:
         print_title(console, title)
     for kernel, lines in shown:
-        print_wrapped(console, _head(kernel))
+        print_wrapped(console, _format_head(kernel))
         for line in lines:
             print_wrapped(console, line, INDENT * 2)
     print_more(console, len(kernels), _KERNELS, "kernels")
 
 
-def _targets(diff: PtxDiffPart | None) -> str:
+def _format_targets(diff: PtxDiffPart | None) -> str:
     """The architectures that it is for."""
     if diff is None:
         return ""
-    targets = (one_line(target, 30) for target in dict.fromkeys((diff.target_a, diff.target_b)))
+    targets = (clean_line(target, 30) for target in dict.fromkeys((diff.target_a, diff.target_b)))
     return f" for {' -> '.join(targets)}"
 
 
-def _head(kernel: StaticKernelPart | PtxKernelPart | NcuKernelPart) -> str:
+def _format_head(kernel: StaticKernelPart | PtxKernelPart | NcuKernelPart) -> str:
     by = "" if kernel.matched_by is MatchedBy.NAME else f" (matched by {kernel.matched_by.value.replace('_', ' ')})"
-    return f"{pair_name(kernel.kernel_a, kernel.kernel_b)}{by}"
+    return f"{format_pair(kernel.kernel_a, kernel.kernel_b)}{by}"
 
 
-def _kernel(kernel: StaticKernelPart | PtxKernelPart | NcuKernelPart) -> Iterator[str]:
+def _yield_kernel_lines(kernel: StaticKernelPart | PtxKernelPart | NcuKernelPart) -> Iterator[str]:
     if isinstance(kernel, NcuKernelPart):
-        times = f"{seconds(kernel.seconds_a)} -> {seconds(kernel.seconds_b)}"
+        times = f"{format_seconds(kernel.seconds_a)} -> {format_seconds(kernel.seconds_b)}"
         launches = f"{kernel.launches_a:,} -> {kernel.launches_b:,} launches"
         if kernel.launches_a != kernel.launches_b or kernel.seconds_a != kernel.seconds_b:
             yield f"time of all launches {times}, {launches}"
         if kernel.bound_a != kernel.bound_b:
             yield f"limited by {kernel.bound_a} -> {kernel.bound_b}"
-        yield from _differing(kernel.changes)
-        stalls = [f"{one.title} {quantity(one.a, '%')} -> {quantity(one.b, '%')}" for one in kernel.warp_stalls[:5]]
+        yield from _yield_differences(kernel.changes)
+        stalls = [
+            f"{one.title} {format_quantity(one.a, '%')} -> {format_quantity(one.b, '%')}"
+            for one in kernel.warp_stalls[:5]
+        ]
         if any(one.a != one.b for one in kernel.warp_stalls):
-            yield f"warps: {'; '.join(one_line(text, _NAME) for text in stalls)}"
+            yield f"warps: {'; '.join(clean_line(text, _NAME) for text in stalls)}"
     elif isinstance(kernel, PtxKernelPart):
         changes = [one for one in kernel.changes if not kernel.assembled or one.metric != "virtual_registers"]
-        yield from _differing(changes)
+        yield from _yield_differences(changes)
         mix = [one for one in kernel.instruction_mix if one.a != one.b]
         mix.sort(key=lambda one: -abs(one.delta or 0.0))
         if mix:
-            yield f"instructions: {'; '.join(change_text(one) for one in mix[:6])}"
+            yield f"instructions: {'; '.join(format_change(one) for one in mix[:6])}"
     else:
-        yield from _differing(kernel.changes)
+        yield from _yield_differences(kernel.changes)
         for stride in kernel.strides:
             between = f"[{', '.join(stride.a)}] -> [{', '.join(stride.b)}]"
-            yield f"elements from thread to thread in {stride.space.value} {one_line(stride.array, _NAME)}: {between}"
+            yield f"elements from thread to thread in {stride.space.value} {clean_line(stride.array, _NAME)}: {between}"
 
 
-def _differing(changes: Sequence[ChangePart]) -> Iterator[str]:
-    return (change_text(change) for change in changes if change.a != change.b)
+def _yield_differences(changes: Sequence[ChangePart]) -> Iterator[str]:
+    return (format_change(change) for change in changes if change.a != change.b)

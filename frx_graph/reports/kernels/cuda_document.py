@@ -174,7 +174,7 @@ class CudaDocument(Part):
     result: CudaResult
 
 
-def cuda_document(source: CudaSource, analysis: CudaAnalysis) -> CudaDocument:
+def build_cuda_document(source: CudaSource, analysis: CudaAnalysis) -> CudaDocument:
     """The document of a file."""
     counts = Counter(finding.card.id for finding in analysis.findings)
     cards = {finding.card.id: finding.card for finding in analysis.findings}
@@ -187,28 +187,28 @@ def cuda_document(source: CudaSource, analysis: CudaAnalysis) -> CudaDocument:
             parse_coverage=source.coverage.share,
             kernel_count=len(source.kernels),
             launch_count=len(source.launches),
-            kernels=tuple(map(_kernel, source.kernels)),
+            kernels=tuple(map(_build_kernel, source.kernels)),
             unread_kernels=source.unread,
             launches=tuple(LaunchPart.from_record(one, shared_bytes=one.shared) for one in analysis.launches),
-            findings=tuple(map(_finding, analysis.findings)),
+            findings=tuple(map(_build_finding, analysis.findings)),
             rules=tuple(RulePart.from_record(card, findings=counts[card.id]) for card in cards.values()),
         )
     )
 
 
-def _kernel(kernel: Kernel) -> KernelPart:
+def _build_kernel(kernel: Kernel) -> KernelPart:
     barriers = (
         BarrierPart.from_record(one, below=[condition.text for condition in one.step.conditions])
         for one in kernel.barriers
     )
-    return KernelPart.from_record(kernel, accesses=tuple(map(_access, kernel.accesses)), barriers=tuple(barriers))
+    return KernelPart.from_record(kernel, accesses=tuple(map(_build_access, kernel.accesses)), barriers=tuple(barriers))
 
 
-def _access(access: Access) -> AccessPart:
+def _build_access(access: Access) -> AccessPart:
     step, size = access.stride.elements, access.element_bytes
     stride_bytes = None if step is None or size is None else step * size
     return AccessPart.from_record(access, index=str(access.offset), stride_bytes=stride_bytes)
 
 
-def _finding(finding: CudaFinding) -> FindingPart:
-    return FindingPart.from_record(finding, access=None if finding.access is None else _access(finding.access))
+def _build_finding(finding: CudaFinding) -> FindingPart:
+    return FindingPart.from_record(finding, access=None if finding.access is None else _build_access(finding.access))

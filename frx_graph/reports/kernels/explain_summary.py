@@ -13,11 +13,11 @@ from frx_graph.reports.kernels.explain_document import (
     TopKernelPart,
     TopRecommendationPart,
 )
-from frx_graph.reports.render.quantities import percent, seconds
-from frx_graph.reports.render.recommendation_text import step_text
-from frx_graph.reports.render.source_path import path_end
-from frx_graph.reports.render.text_console import print_command, print_wrapped, text_console
-from frx_graph.support.plain_text import one_line
+from frx_graph.reports.render.quantities import format_percent, format_seconds
+from frx_graph.reports.render.recommendation_text import format_step
+from frx_graph.reports.render.source_path import cut_path
+from frx_graph.reports.render.text_console import make_console, print_command, print_wrapped
+from frx_graph.support.plain_text import clean_line
 
 FIRST_WORDS = "FRX SUMMARY"
 """With which the file begins."""
@@ -32,32 +32,32 @@ NO_BOUND = "no bound follows from what was measured"
 
 def render_summary(document: ExplainDocument) -> str:
     """Render the diagnosis, the figures, the fixes, and the metrics that show whether they helped."""
-    out, console = text_console(WIDTH, color=False, soft_wrap=True)
-    console.print(Text(f"{FIRST_WORDS}  {path_end(document.evidence_file, WIDTH - len(FIRST_WORDS) - 2)}"))
-    _section(console, "PRIMARY DIAGNOSIS", primary_lines(document))
-    _section(console, "SECONDARY ISSUES", secondary_lines(document))
+    out, console = make_console(WIDTH, color=False, soft_wrap=True)
+    console.print(Text(f"{FIRST_WORDS}  {cut_path(document.evidence_file, WIDTH - len(FIRST_WORDS) - 2)}"))
+    _print_section(console, "PRIMARY DIAGNOSIS", yield_primary(document))
+    _print_section(console, "SECONDARY ISSUES", yield_secondary(document))
     kernels = (
-        f"K{kernel.rank} {one_line(kernel.kernel_name, _NAME)}: {kernel_line(kernel)}"
+        f"K{kernel.rank} {clean_line(kernel.kernel_name, _NAME)}: {describe_kernel(kernel)}"
         for kernel in document.top_kernels
     )
-    _section(console, "TOP KERNELS", kernels)
-    _section(console, "ROOFLINE AND OCCUPANCY of K1", standing_lines(document))
+    _print_section(console, "TOP KERNELS", kernels)
+    _print_section(console, "ROOFLINE AND OCCUPANCY of K1", yield_standing(document))
     if "run" in document.layers_available:
-        _section(console, "KEY METRICS of the run", map(metric_line, document.key_metrics))
-    _section(console, "IN THE SOURCE", source_lines(document))
-    _section(console, "SOURCE AND REPORT TOGETHER", reconciled_lines(document))
+        _print_section(console, "KEY METRICS of the run", map(format_metric, document.key_metrics))
+    _print_section(console, "IN THE SOURCE", yield_source_findings(document))
+    _print_section(console, "SOURCE AND REPORT TOGETHER", yield_reconciled(document))
     for number, found in enumerate(document.top_recommendations, start=1):
-        _section(console, f"FIX {number}: {found.title}", fix_lines(found))
-    _section(console, "EXPECTED IMPROVEMENT", improvement_lines(document))
-    _section(console, "VALIDATION TARGETS", target_lines(document))
-    _section(console, "NOT KNOWN", (f"{missing.layer}: {missing.reason}" for missing in document.missing_data))
+        _print_section(console, f"FIX {number}: {found.title}", yield_fix(found))
+    _print_section(console, "EXPECTED IMPROVEMENT", yield_improvements(document))
+    _print_section(console, "VALIDATION TARGETS", yield_targets(document))
+    _print_section(console, "NOT KNOWN", (f"{missing.layer}: {missing.reason}" for missing in document.missing_data))
     console.print()
     console.print(Text("MEASURE AGAIN"))
     print_command(console, document.reprofile_command)
     return out.getvalue()
 
 
-def primary_lines(document: ExplainDocument) -> Iterator[str]:
+def yield_primary(document: ExplainDocument) -> Iterator[str]:
     """The primary diagnosis with its evidence."""
     found = document.primary_diagnosis
     if found is None:
@@ -66,11 +66,11 @@ def primary_lines(document: ExplainDocument) -> Iterator[str]:
         return
     yield f"{found.title} ({found.label}), score {found.score:.2f}, {found.confidence_label} confidence"
     yield from (f"- {evidence}" for evidence in found.evidence)
-    if numbers := _numbers(document, found.kernels):
+    if numbers := _list_ranks(document, found.kernels):
         yield f"In {numbers}, where it weighs most first."
 
 
-def secondary_lines(document: ExplainDocument) -> Iterator[str]:
+def yield_secondary(document: ExplainDocument) -> Iterator[str]:
     """The others."""
     primary = document.primary_diagnosis
     for found in document.diagnoses:
@@ -78,12 +78,12 @@ def secondary_lines(document: ExplainDocument) -> Iterator[str]:
             yield f"{found.title} ({found.label}), score {found.score:.2f}: {found.evidence[0]}"
 
 
-def kernel_line(kernel: TopKernelPart) -> str:
+def describe_kernel(kernel: TopKernelPart) -> str:
     """Describe one kernel, without its name."""
     known = (
-        ("share of the time", kernel.runtime_share_pct, percent),
-        ("time", kernel.seconds, seconds),
-        ("MFU", kernel.mfu_pct, percent),
+        ("share of the time", kernel.runtime_share_pct, format_percent),
+        ("time", kernel.seconds, format_seconds),
+        ("MFU", kernel.mfu_pct, format_percent),
     )
     said = [f"{what} {text(value)}" for what, value, text in known if value is not None]
     if kernel.roofline_region is not None:
@@ -95,58 +95,58 @@ def kernel_line(kernel: TopKernelPart) -> str:
     return ", ".join(said) or "nothing was measured"
 
 
-def standing_lines(document: ExplainDocument) -> Iterator[str]:
+def yield_standing(document: ExplainDocument) -> Iterator[str]:
     """Roofline region, MFU, occupancy and its limiter, of the first kernel."""
     roofline, occupancy = document.roofline, document.occupancy_summary
     if roofline is not None:
-        yield f"Roofline region: {roofline.region}; MFU: {percent(roofline.mfu_pct)}"
+        yield f"Roofline region: {roofline.region}; MFU: {format_percent(roofline.mfu_pct)}"
         part = "" if roofline.memory_part is None else f" ({roofline.memory_part})"
-        memory = f"{percent(roofline.memory_pct)}{part}"
-        yield f"Compute {percent(roofline.compute_pct)}, memory {memory} of the device's peak"
+        memory = f"{format_percent(roofline.memory_pct)}{part}"
+        yield f"Compute {format_percent(roofline.compute_pct)}, memory {memory} of the device's peak"
     if occupancy is not None:
-        yield f"Occupancy {percent(occupancy.achieved_pct)} of at most {percent(occupancy.theoretical_pct)}"
+        yield f"Occupancy {format_percent(occupancy.achieved_pct)} of at most {format_percent(occupancy.theoretical_pct)}"
         limiters = ", ".join(f"{name} ({share:.0%} of the time)" for name, share in occupancy.limiters.items())
         yield f"Occupancy is limited by: {limiters or 'nothing that was measured'}"
 
 
-def metric_line(found: KeyMetricPart) -> str:
+def format_metric(found: KeyMetricPart) -> str:
     """A metric beside the line that it is judged by."""
     value = "not measured" if found.value is None else f"{found.value:.2f} {found.unit}".rstrip()
     return f"{found.title}: {value}, {found.level.value} ({found.line})"
 
 
-def source_lines(document: ExplainDocument) -> Iterator[str]:
+def yield_source_findings(document: ExplainDocument) -> Iterator[str]:
     """Yield findings in the source, the gravest first, without text of the source."""
     # One line may hold several accesses.
     found = {(one.line, one.label): one for one in document.static_findings if one.layer == "source"}
     for one in tuple(found.values())[:_FINDINGS]:
-        where = f"line {one.line}{_in(document, one.measured_as)}"
+        where = f"line {one.line}{_format_kernels(document, one.measured_as)}"
         fix = f"{one.fix}" if not one.contradicted else "but what was measured, or compiled, says otherwise."
         yield f"{where}: {one.title} ({one.label}, {one.severity}): {fix}"
     if len(found) > _FINDINGS:
         yield f"{len(found) - _FINDINGS} more are in frx_evidence.json."
 
 
-def reconciled_lines(document: ExplainDocument) -> Iterator[str]:
+def yield_reconciled(document: ExplainDocument) -> Iterator[str]:
     """Yield diagnoses of source and report together, the surest first."""
     for one in document.reconciled[:_FINDINGS]:
         lines = f", source lines {', '.join(map(str, one.lines))}" if one.lines else ""
         layers = " and ".join(one.layers)
-        yield f"{one.title}{_in(document, one.measured_as)}: {one.confidence}, by {layers}{lines}"
+        yield f"{one.title}{_format_kernels(document, one.measured_as)}: {one.confidence}, by {layers}{lines}"
 
 
-def fix_lines(found: TopRecommendationPart) -> Iterator[str]:
+def yield_fix(found: TopRecommendationPart) -> Iterator[str]:
     """One card: why, what to do, what to mind."""
     yield f"Why: {found.why}"
     yield from (f"- {action}" for action in found.actions)
     yield from (f"Mind: {risk}" for risk in found.risks)
 
 
-def improvement_lines(document: ExplainDocument) -> Iterator[str]:
+def yield_improvements(document: ExplainDocument) -> Iterator[str]:
     """Yield the most that each fix can bring, as far as counters bound it."""
     for found in document.top_recommendations:
         most, least = found.estimated_speedup_pct_max, found.estimated_speedup_pct_min
-        numbers = _numbers(document, found.kernels[:1])
+        numbers = _list_ranks(document, found.kernels[:1])
         what = f"{found.title}, in {numbers}" if numbers else found.title
         if most is None:
             yield f"{what}: {NO_BOUND}"
@@ -156,28 +156,28 @@ def improvement_lines(document: ExplainDocument) -> Iterator[str]:
             yield f"{what}: {least:.0f} to {most:.0f} % faster"
 
 
-def target_lines(document: ExplainDocument) -> Iterator[str]:
+def yield_targets(document: ExplainDocument) -> Iterator[str]:
     """Yield the metrics to look at after a change, each once."""
     seen = set()
     for found in document.top_recommendations:
         for step in found.validation_steps:
             if step.metric not in seen:
                 seen.add(step.metric)
-                yield step_text(step)
+                yield format_step(step)
 
 
-def _in(document: ExplainDocument, names: tuple[str, ...]) -> str:
-    numbers = _numbers(document, names)
+def _format_kernels(document: ExplainDocument, names: tuple[str, ...]) -> str:
+    numbers = _list_ranks(document, names)
     return f" in {numbers}" if numbers else ""
 
 
-def _numbers(document: ExplainDocument, names: tuple[str, ...]) -> str:
+def _list_ranks(document: ExplainDocument, names: tuple[str, ...]) -> str:
     """`K1, K3`: these kernels, as far as they are among the top ones."""
     ranks = {kernel.kernel_name: kernel.rank for kernel in reversed(document.top_kernels)}
     return ", ".join(f"K{ranks[name]}" for name in names if name in ranks)
 
 
-def _section(console: Console, title: str, lines: Iterable[str]) -> None:
+def _print_section(console: Console, title: str, lines: Iterable[str]) -> None:
     """Print a section; nothing if it has no lines."""
     for number, line in enumerate(lines):
         if not number:

@@ -8,8 +8,8 @@ from typing import Literal
 
 from frx_graph.analyzers.cuda.analysis import CudaFinding
 from frx_graph.analyzers.kernels.labels import INSUFFICIENT
-from frx_graph.analyzers.kernels.metric_levels import metric_levels
-from frx_graph.analyzers.kernels.recommendations import label_title
+from frx_graph.analyzers.kernels.metric_levels import grade_metrics
+from frx_graph.analyzers.kernels.recommendations import get_label_title
 from frx_graph.analyzers.reconcile.matched_kernels import MatchedKernel
 from frx_graph.analyzers.reconcile.reconciliation import Diagnosis, Reconciliation, Why
 from frx_graph.analyzers.reconcile.signal import Layer
@@ -30,9 +30,9 @@ from frx_graph.reports.kernels.explain_document import (
 )
 from frx_graph.reports.kernels.kernel_document import BottleneckPart, KernelPart, NcuResult, OpportunityPart
 from frx_graph.reports.kernels.ptx_document import PtxResult, RiskPart
-from frx_graph.reports.render.marked_text import lines
-from frx_graph.reports.render.recommendation_part import YOUR_PROGRAM, RecommendationPart, rerun_command
-from frx_graph.support.plain_text import encodable, one_line
+from frx_graph.reports.render.marked_text import split_lines
+from frx_graph.reports.render.recommendation_part import YOUR_PROGRAM, RecommendationPart, build_rerun_command
+from frx_graph.support.plain_text import clean_line, escape_surrogates
 
 NAME_LIMIT = 1000
 _KERNELS = 10
@@ -45,49 +45,52 @@ _AGAINST = frozenset({Why.REFUTED, Why.DISPUTED})
 
 def explain_ncu(result: NcuResult, *, measured: Sequence[str] = _YOURS) -> ExplainDocument:
     """Explain an export; `measured` are the filters, `--`, and the program of the measurement."""
-    diagnoses = tuple(map(_diagnosis, result.bottlenecks))
+    diagnoses = tuple(map(_build_diagnosis, result.bottlenecks))
     known = tuple(one for one in diagnoses if one.label != INSUFFICIENT)
     # Both are ordered by what is to be had; one name may stand for kernels on several devices.
     ranked = tuple(zip(result.kernels, result.kernel_attribution.top_opportunities, strict=True))
     first, place = ranked[0]
     unmeasured = result.missing.get("full", ())
-    missing = [_no_source(result.source if measured == _YOURS else None)]
+    missing = [_report_no_source(result.source if measured == _YOURS else None)]
     if unmeasured:
-        reason, command = f"not measured: {', '.join(unmeasured)}", encodable(rerun_command(None, measured))
+        reason, command = (
+            f"not measured: {', '.join(unmeasured)}",
+            escape_surrogates(build_rerun_command(None, measured)),
+        )
         missing.insert(0, MissingPart(layer="ncu", reason=reason, command=command))
     return ExplainDocument(
-        evidence_file=_printable(result.source),
+        evidence_file=_make_printable(result.source),
         layers_available=("ncu",),
         primary_diagnosis=known[0] if known else None,
         diagnoses=diagnoses,
-        key_metrics=tuple(map(KeyMetricPart.from_record, metric_levels(first.kernel_name, first.metrics))),
+        key_metrics=tuple(map(KeyMetricPart.from_record, grade_metrics(first.kernel_name, first.metrics))),
         static_findings=(),
         reconciled=(),
         ncu_bottlenecks=tuple(ScoredLabelPart(label=one.label, score=one.score) for one in result.bottlenecks),
-        top_kernels=tuple(_kernel(rank, *one) for rank, one in enumerate(ranked[:_KERNELS], start=1)),
-        roofline=_roofline(first, place),
-        occupancy_summary=_occupancy(first),
-        top_recommendations=tuple(map(top_recommendation, result.recommendations[:_RECOMMENDATIONS])),
+        top_kernels=tuple(_build_kernel(rank, *one) for rank, one in enumerate(ranked[:_KERNELS], start=1)),
+        roofline=_build_roofline(first, place),
+        occupancy_summary=_build_occupancy(first),
+        top_recommendations=tuple(map(shorten_recommendation, result.recommendations[:_RECOMMENDATIONS])),
         missing_data=tuple(missing),
-        reprofile_command=encodable(rerun_command(result.primary_bottleneck, measured)),
+        reprofile_command=escape_surrogates(build_rerun_command(result.primary_bottleneck, measured)),
         source=None,
     )
 
 
 def explain_ptx(result: PtxResult) -> ExplainDocument:
     """Explain a PTX file by its risks, since it was not run; kernels with the greatest risk come first."""
-    diagnoses = tuple(map(_diagnosis, result.bottlenecks))
+    diagnoses = tuple(map(_build_diagnosis, result.bottlenecks))
     risky = tuple(dict.fromkeys(name for one in result.bottlenecks for name in one.kernels))
     places = {name: place for place, name in enumerate(risky)}
     ranked = sorted(result.kernels, key=lambda kernel: places.get(kernel.name, len(places)))
-    missing = [MissingPart(layer="ncu", reason="nothing was measured while it ran", command=rerun_command(None))]
+    missing = [MissingPart(layer="ncu", reason="nothing was measured while it ran", command=build_rerun_command(None))]
     if result.not_assembled_because is not None:
         # What ptxas says may quote the file.
         reason = "registers and spills are not known, since no ptxas could tell"
         missing.append(MissingPart(layer="ptx", reason=reason, command=None))
-    missing.append(_no_source(result.source))
+    missing.append(_report_no_source(result.source))
     return ExplainDocument(
-        evidence_file=_printable(result.source),
+        evidence_file=_make_printable(result.source),
         layers_available=("ptx",),
         primary_diagnosis=diagnoses[0] if diagnoses else None,
         diagnoses=diagnoses,
@@ -96,13 +99,13 @@ def explain_ptx(result: PtxResult) -> ExplainDocument:
             StaticFindingPart(
                 layer="ptx",
                 label=one.label,
-                title=label_title(one.label),
+                title=get_label_title(one.label),
                 score=one.score,
                 severity=None,
                 confidence=one.confidence,
                 evidence=evidence,
-                kernel=_printable(kernel),
-                measured_as=(_printable(kernel),),
+                kernel=_make_printable(kernel),
+                measured_as=(_make_printable(kernel),),
                 line=None,
                 fix=None,
                 contradicted=False,
@@ -115,7 +118,7 @@ def explain_ptx(result: PtxResult) -> ExplainDocument:
         top_kernels=tuple(
             TopKernelPart(
                 rank=rank,
-                kernel_name=_printable(kernel.name),
+                kernel_name=_make_printable(kernel.name),
                 launches=None,
                 seconds=None,
                 runtime_share_pct=None,
@@ -129,23 +132,23 @@ def explain_ptx(result: PtxResult) -> ExplainDocument:
         ),
         roofline=None,
         occupancy_summary=None,
-        top_recommendations=tuple(map(top_recommendation, result.recommendations[:_RECOMMENDATIONS])),
+        top_recommendations=tuple(map(shorten_recommendation, result.recommendations[:_RECOMMENDATIONS])),
         missing_data=tuple(missing),
-        reprofile_command=rerun_command(None),
+        reprofile_command=build_rerun_command(None),
         source=None,
     )
 
 
-def with_source(
+def add_source(
     document: ExplainDocument, quoted: QuotedSource, findings: Sequence[CudaFinding] | None, found: Reconciliation
 ) -> ExplainDocument:
     """Add the source of the kernels, its findings (None if it is no CUDA source), and the joint diagnoses."""
     source = SourcePart(
-        path=_printable(quoted.path),
+        path=_make_printable(quoted.path),
         first_line=quoted.first,
         total_lines=quoted.total,
         # One line of the file at a time: what splits lines elsewhere must not move the numbers.
-        lines=tuple(" ".join(lines(line)) for line in quoted.lines),
+        lines=tuple(" ".join(split_lines(line)) for line in quoted.lines),
     )
     missing = tuple(one for one in document.missing_data if one.layer != "source")
     if findings is None:
@@ -157,20 +160,20 @@ def with_source(
     for kernel in found.kernels:
         if kernel.source is not None:
             # A template stands for all its instances.
-            named[kernel.source.name] = (*named.get(kernel.source.name, ()), *_measured_as(kernel))
-    against = _contradicted(found)
-    own = tuple(_static_finding(one, named.get(one.kernel, ()), against) for one in findings)
+            named[kernel.source.name] = (*named.get(kernel.source.name, ()), *_list_measured_names(kernel))
+    against = _find_contradicted(found)
+    own = tuple(_build_static_finding(one, named.get(one.kernel, ()), against) for one in findings)
     update = {
         "source": source,
         "missing_data": missing,
         "layers_available": ("source", *document.layers_available),
         "static_findings": (*document.static_findings, *own),
-        "reconciled": tuple(map(_reconciled, found.diagnoses)),
+        "reconciled": tuple(map(_build_reconciled, found.diagnoses)),
     }
     return document.model_copy(update=update)
 
 
-def _contradicted(found: Reconciliation) -> frozenset[tuple[str, str, int | None]]:
+def _find_contradicted(found: Reconciliation) -> frozenset[tuple[str, str, int | None]]:
     """Return rule, kernel and line of findings that another layer refutes for every side of a diagnosis."""
     denied = {
         (one.label, one.kernel.source.name, one.line)
@@ -187,7 +190,7 @@ def _contradicted(found: Reconciliation) -> frozenset[tuple[str, str, int | None
     return frozenset(denied - held)
 
 
-def _static_finding(
+def _build_static_finding(
     found: CudaFinding, measured_as: tuple[str, ...], against: Collection[tuple[str, str, int | None]]
 ) -> StaticFindingPart:
     return StaticFindingPart(
@@ -197,8 +200,8 @@ def _static_finding(
         score=None,
         severity=found.card.severity,
         confidence=found.card.confidence,
-        evidence=_printable(found.seen),
-        kernel=_printable(found.kernel),
+        evidence=_make_printable(found.seen),
+        kernel=_make_printable(found.kernel),
         measured_as=measured_as,
         line=found.line,
         fix=found.card.fix,
@@ -206,73 +209,75 @@ def _static_finding(
     )
 
 
-def _reconciled(found: Diagnosis) -> ReconciledPart:
+def _build_reconciled(found: Diagnosis) -> ReconciledPart:
     lines = {one.line for one in found.agreeing if one.line is not None}
     return ReconciledPart(
         diagnosis=found.rule.name,
         title=found.rule.title,
-        kernel=_printable(found.kernel.name),
-        measured_as=_measured_as(found.kernel),
+        kernel=_make_printable(found.kernel.name),
+        measured_as=_list_measured_names(found.kernel),
         confidence=found.confidence.label,
         layers=found.layers,
         lines=tuple(sorted(lines)),
     )
 
 
-def _measured_as(kernel: MatchedKernel) -> tuple[str, ...]:
+def _list_measured_names(kernel: MatchedKernel) -> tuple[str, ...]:
     names = (*(one.summary.kernel for one in kernel.ncu), *(one.function.name for one in kernel.ptx))
-    return tuple(dict.fromkeys(map(_printable, names)))
+    return tuple(dict.fromkeys(map(_make_printable, names)))
 
 
-def _no_source(report: str | None) -> MissingPart:
+def _report_no_source(report: str | None) -> MissingPart:
     """Report missing source; without a command if the report was not kept."""
-    command = None if report is None else encodable(shlex.join(("frx", "explain", report, "--source", "kernel.cu")))
+    command = (
+        None if report is None else escape_surrogates(shlex.join(("frx", "explain", report, "--source", "kernel.cu")))
+    )
     return MissingPart(layer="source", reason="what the kernels do in memory was not looked at", command=command)
 
 
-def _printable(text: str) -> str:
-    return one_line(text, NAME_LIMIT)
+def _make_printable(text: str) -> str:
+    return clean_line(text, NAME_LIMIT)
 
 
-def _diagnosis(found: BottleneckPart | RiskPart) -> DiagnosisPart:
+def _build_diagnosis(found: BottleneckPart | RiskPart) -> DiagnosisPart:
     return DiagnosisPart.from_record(
         found,
-        title=label_title(found.label),
-        confidence_label=confidence_label(found.confidence),
-        kernels=tuple(map(_printable, found.kernels)),
+        title=get_label_title(found.label),
+        confidence_label=classify_confidence(found.confidence),
+        kernels=tuple(map(_make_printable, found.kernels)),
     )
 
 
-def confidence_label(confidence: float) -> Literal["low", "medium", "high"]:
+def classify_confidence(confidence: float) -> Literal["low", "medium", "high"]:
     """Return a confidence in words."""
     return "high" if confidence >= _HIGH else "medium" if confidence >= _MEDIUM else "low"
 
 
-def _kernel(rank: int, kernel: KernelPart, place: OpportunityPart) -> TopKernelPart:
+def _build_kernel(rank: int, kernel: KernelPart, place: OpportunityPart) -> TopKernelPart:
     registers = kernel.metrics.get("registers_per_thread")
     return TopKernelPart.from_record(
         place,
         rank=rank,
-        kernel_name=_printable(kernel.kernel_name),
+        kernel_name=_make_printable(kernel.kernel_name),
         launches=kernel.launches,
         seconds=kernel.seconds,
         registers=None if registers is None else round(registers),
     )
 
 
-def _roofline(kernel: KernelPart, place: OpportunityPart) -> RooflinePart:
+def _build_roofline(kernel: KernelPart, place: OpportunityPart) -> RooflinePart:
     return RooflinePart.from_record(
         kernel,
-        kernel_name=_printable(kernel.kernel_name),
+        kernel_name=_make_printable(kernel.kernel_name),
         region=place.roofline_region,
         mfu_pct=place.mfu_pct,
     )
 
 
-def _occupancy(kernel: KernelPart) -> OccupancyPart:
+def _build_occupancy(kernel: KernelPart) -> OccupancyPart:
     block = kernel.block
     return OccupancyPart(
-        kernel_name=_printable(kernel.kernel_name),
+        kernel_name=_make_printable(kernel.kernel_name),
         achieved_pct=kernel.metrics.get("achieved_occupancy"),
         theoretical_pct=kernel.metrics.get("theoretical_occupancy"),
         limiters=kernel.limiters,
@@ -281,8 +286,8 @@ def _occupancy(kernel: KernelPart) -> OccupancyPart:
     )
 
 
-def top_recommendation(found: RecommendationPart) -> TopRecommendationPart:
+def shorten_recommendation(found: RecommendationPart) -> TopRecommendationPart:
     """A card, as short as it can be acted on."""
     return TopRecommendationPart.from_record(
-        found, kernels=tuple(map(_printable, found.kernels)), actions=found.actions[:2]
+        found, kernels=tuple(map(_make_printable, found.kernels)), actions=found.actions[:2]
     )

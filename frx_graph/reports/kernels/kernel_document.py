@@ -8,12 +8,12 @@ from pydantic import Field
 
 from frx_graph.analyzers.kernels.analysis import KernelAnalysis, LabelledKernel
 from frx_graph.analyzers.kernels.gpu_view import GpuView
-from frx_graph.analyzers.kernels.metric_levels import measured_values
-from frx_graph.analyzers.kernels.speed_of_light import speed_of_light, warp_stalls
+from frx_graph.analyzers.kernels.metric_levels import add_derived_values
+from frx_graph.analyzers.kernels.speed_of_light import compute_warp_stalls, judge_speed_of_light
 from frx_graph.evidence.ncu.launch import Form, NcuExport
 from frx_graph.evidence.ncu.presets import PRESETS
 from frx_graph.reports.render.document import Part, read_from
-from frx_graph.reports.render.recommendation_part import RecommendationPart, recommendation_part
+from frx_graph.reports.render.recommendation_part import RecommendationPart, build_recommendation
 
 
 class BottleneckPart(Part):
@@ -142,7 +142,7 @@ class NcuDocument(Part):
     result: NcuResult
 
 
-def ncu_document(export: NcuExport, analysis: KernelAnalysis) -> NcuDocument:
+def build_ncu_document(export: NcuExport, analysis: KernelAnalysis) -> NcuDocument:
     """The document of an export that was read."""
     labels = [bottleneck.label for bottleneck in analysis.bottlenecks]
     primary = analysis.primary
@@ -158,13 +158,13 @@ def ncu_document(export: NcuExport, analysis: KernelAnalysis) -> NcuDocument:
             primary_bottleneck=None if primary is None else primary.label,
             secondary_bottlenecks=tuple(label for label in labels if primary is not None and label != primary.label),
             bottlenecks=tuple(map(BottleneckPart.from_record, analysis.bottlenecks)),
-            recommendations=tuple(map(recommendation_part, analysis.recommendations)),
+            recommendations=tuple(map(build_recommendation, analysis.recommendations)),
             kernel_attribution=AttributionPart(
                 has_runtime_share=analysis.timed,
                 top_opportunities=tuple(OpportunityPart.from_record(kernel.attribution) for kernel in analysis.kernels),
             ),
-            kernels=tuple(map(_kernel, analysis.kernels)),
-            missing=_missing(analysis),
+            kernels=tuple(map(_build_kernel, analysis.kernels)),
+            missing=_list_missing(analysis),
             unread=(
                 *(f"{place} {number}: unknown unit: {what}" for what, number in export.unknown_units.items()),
                 *(f"{place} {number}: not a number: {what}" for what, number in export.unreadable.items()),
@@ -173,8 +173,8 @@ def ncu_document(export: NcuExport, analysis: KernelAnalysis) -> NcuDocument:
     )
 
 
-def _missing(analysis: KernelAnalysis) -> dict[str, tuple[str, ...]]:
-    seen = {name for kernel in analysis.kernels for name in measured_values(kernel.summary.values)}
+def _list_missing(analysis: KernelAnalysis) -> dict[str, tuple[str, ...]]:
+    seen = {name for kernel in analysis.kernels for name in add_derived_values(kernel.summary.values)}
     missing = {
         preset.name: tuple(name for name in preset.metrics if name not in seen)
         + (("warp stalls",) if preset.stalls and not analysis.with_stalls else ())
@@ -183,18 +183,18 @@ def _missing(analysis: KernelAnalysis) -> dict[str, tuple[str, ...]]:
     return {name: metrics for name, metrics in missing.items() if metrics}
 
 
-def _gpu(view: GpuView) -> GpuPart:
+def _build_gpu(view: GpuView) -> GpuPart:
     product = view.profile.product
     return GpuPart.from_record(view, peaks_source=None if product is None else product.source)
 
 
-def _kernel(kernel: LabelledKernel) -> KernelPart:
+def _build_kernel(kernel: LabelledKernel) -> KernelPart:
     summary = kernel.summary
-    sol, stalls = speed_of_light(summary.values), warp_stalls(summary.values)
+    sol, stalls = judge_speed_of_light(summary.values), compute_warp_stalls(summary.values)
     return KernelPart.from_record(
         kernel,
         device_name=summary.device_name or None,
-        gpu=None if kernel.gpu is None else _gpu(kernel.gpu),
+        gpu=None if kernel.gpu is None else _build_gpu(kernel.gpu),
         bound=sol.bound,
         compute_pct=sol.compute_pct,
         memory_pct=sol.memory_pct,

@@ -11,23 +11,23 @@ from rich.text import Text
 
 from frx_graph.analyzers.kernels.analysis import MEASURED
 from frx_graph.analyzers.kernels.gpu_view import BY_CAPABILITY, BY_OPTION
-from frx_graph.analyzers.kernels.metric_levels import Level, metric_levels
+from frx_graph.analyzers.kernels.metric_levels import Level, grade_metrics
 from frx_graph.analyzers.kernels.speed_of_light import LATENCY_BELOW_PCT
 from frx_graph.reports.kernels.kernel_document import BottleneckPart, GpuPart, KernelPart, NcuResult, RulePart
-from frx_graph.reports.render.quantities import byte_count, percent, plural, seconds
-from frx_graph.reports.render.recommendation_part import YOUR_PROGRAM, rerun_command
+from frx_graph.reports.render.quantities import format_byte_count, format_count, format_percent, format_seconds
+from frx_graph.reports.render.recommendation_part import YOUR_PROGRAM, build_rerun_command
 from frx_graph.reports.render.recommendation_text import print_recommendations
-from frx_graph.reports.render.source_path import path_end
+from frx_graph.reports.render.source_path import cut_path
 from frx_graph.reports.render.text_console import (
     INDENT,
+    make_console,
     print_command,
     print_more,
     print_title,
     print_wrapped,
-    text_console,
 )
 from frx_graph.rules.gpu_profile import FLOAT32
-from frx_graph.support.plain_text import one_line
+from frx_graph.support.plain_text import clean_line
 
 _MARKS = {
     Level.BAD: ("[!!]", "bold red"),
@@ -56,25 +56,25 @@ def render_kernels(
     result: NcuResult, *, top: int, width: int, color: bool, measured: Sequence[str] = ("--", *YOUR_PROGRAM)
 ) -> str:
     """Render verdict, metrics, bottlenecks, `top` recommendations, next steps; `measured` is the measured command."""
-    out, console = text_console(width, color, soft_wrap=True)
-    _verdict(console, result)
-    _kernels(console, result)
+    out, console = make_console(width, color, soft_wrap=True)
+    _print_verdict(console, result)
+    _print_kernels(console, result)
     if result.kernels:
-        _metrics(console, result.kernels[0])
-        _gpu(console, result.kernels[0])
-        _rules(console, result.kernels[0])
+        _print_metrics(console, result.kernels[0])
+        _print_gpu(console, result.kernels[0])
+        _print_rules(console, result.kernels[0])
     if result.bottlenecks:
         print_title(console, "BOTTLENECKS DETECTED")
         for bottleneck in result.bottlenecks:
-            _bottleneck(console, bottleneck)
+            _print_bottleneck(console, bottleneck)
     print_recommendations(console, result.recommendations, top)
-    _next_steps(console, result, measured)
+    _print_next_steps(console, result, measured)
     return out.getvalue()
 
 
-def _verdict(console: Console, result: NcuResult) -> None:
-    console.print(Text.assemble(("VERDICT", "bold"), f"  {path_end(result.source, console.width - 9)}"))
-    kernels, launches = plural(result.kernel_count, "kernel"), plural(result.launches, "launch", "launches")
+def _print_verdict(console: Console, result: NcuResult) -> None:
+    console.print(Text.assemble(("VERDICT", "bold"), f"  {cut_path(result.source, console.width - 9)}"))
+    kernels, launches = format_count(result.kernel_count, "kernel"), format_count(result.launches, "launch", "launches")
     written = "a binary report" if result.form == "report" else f"an export of {result.form} form"
     print_wrapped(console, f"{kernels}, {launches}, {written}")
     primary = next((found for found in result.bottlenecks if found.label == result.primary_bottleneck), None)
@@ -90,12 +90,12 @@ def _verdict(console: Console, result: NcuResult) -> None:
         print_wrapped(console, f"Secondary: {', '.join(result.secondary_bottlenecks)}")
     if result.kernels:
         kernel = result.kernels[0]
-        print_wrapped(console, f"{_name(kernel.kernel_name)}: {kernel.bound}, {_BOUNDS[kernel.bound]}")
+        print_wrapped(console, f"{_cut_name(kernel.kernel_name)}: {kernel.bound}, {_BOUNDS[kernel.bound]}")
     if not result.kernel_attribution.has_runtime_share:
         print_wrapped(console, "Durations were not measured of all kernels: scores count launches, not time.")
 
 
-def _kernels(console: Console, result: NcuResult) -> None:
+def _print_kernels(console: Console, result: NcuResult) -> None:
     print_title(console, "KERNELS")
     table = Table(box=None, pad_edge=False, show_edge=False, header_style="bold")
     table.add_column("kernel", no_wrap=True, overflow="ellipsis", max_width=_KERNEL_COLUMN)
@@ -105,25 +105,25 @@ def _kernels(console: Console, result: NcuResult) -> None:
     ranked = zip(result.kernels, result.kernel_attribution.top_opportunities, strict=True)
     for kernel, place in islice(ranked, _KERNELS):
         table.add_row(
-            Text(_name(kernel.kernel_name)),
-            percent(place.runtime_share_pct),
-            seconds(kernel.seconds),
+            Text(_cut_name(kernel.kernel_name)),
+            format_percent(place.runtime_share_pct),
+            format_seconds(kernel.seconds),
             kernel.bound,
-            percent(kernel.compute_pct),
-            percent(kernel.memory_pct),
-            percent(kernel.metrics.get("achieved_occupancy")),
+            format_percent(kernel.compute_pct),
+            format_percent(kernel.memory_pct),
+            format_percent(kernel.metrics.get("achieved_occupancy")),
         )
     console.print(table, soft_wrap=False)
     print_more(console, result.kernel_count, _KERNELS)
 
 
-def _name(kernel: str) -> str:
-    return one_line(kernel, _KERNEL_NAME)
+def _cut_name(kernel: str) -> str:
+    return clean_line(kernel, _KERNEL_NAME)
 
 
-def _metrics(console: Console, kernel: KernelPart) -> None:
-    print_title(console, f"MEASURED METRICS of {_name(kernel.kernel_name)}")
-    for metric in metric_levels(kernel.kernel_name, kernel.metrics):
+def _print_metrics(console: Console, kernel: KernelPart) -> None:
+    print_title(console, f"MEASURED METRICS of {_cut_name(kernel.kernel_name)}")
+    for metric in grade_metrics(kernel.kernel_name, kernel.metrics):
         mark, style = _MARKS[metric.level]
         value = "not measured" if metric.value is None else f"{metric.value:.2f} {metric.unit}".rstrip()
         line = Text(INDENT)
@@ -136,22 +136,22 @@ def _metrics(console: Console, kernel: KernelPart) -> None:
         )
     if kernel.warp_stalls:
         stalled = [f"{reason} {share:.0%}" for reason, share in list(kernel.warp_stalls.items())[:5]]
-        console.print(Text(f"{INDENT}     warps: {', '.join(one_line(text, 40) for text in stalled)}"))
+        console.print(Text(f"{INDENT}     warps: {', '.join(clean_line(text, 40) for text in stalled)}"))
 
 
-def _gpu(console: Console, kernel: KernelPart) -> None:
+def _print_gpu(console: Console, kernel: KernelPart) -> None:
     gpu = kernel.gpu
     device = kernel.device_name or (f"compute capability {cc}" if (cc := kernel.compute_capability) else None)
     if device is not None and (gpu is None or (kernel.device_name is not None and gpu.known_by == BY_CAPABILITY)):
-        print_wrapped(console, f"GPU: {one_line(device, 60)} is not listed, so its peaks are not known.")
-    if gpu is not None and (lines := list(_gpu_lines(gpu, kernel))):
+        print_wrapped(console, f"GPU: {clean_line(device, 60)} is not listed, so its peaks are not known.")
+    if gpu is not None and (lines := list(_yield_gpu_lines(gpu, kernel))):
         print_title(console, f"BY LIMITS AND DATA SHEET of {gpu.name}")
-        instead = f", in place of {one_line(device, 60)}" if device and gpu.known_by == BY_OPTION else ""
+        instead = f", in place of {clean_line(device, 60)}" if device and gpu.known_by == BY_OPTION else ""
         for line in (f"known by {gpu.known_by}{instead}", *lines):
             print_wrapped(console, line)
 
 
-def _gpu_lines(gpu: GpuPart, kernel: KernelPart) -> Iterator[str]:
+def _yield_gpu_lines(gpu: GpuPart, kernel: KernelPart) -> Iterator[str]:
     if gpu.theoretical_occupancy_pct is not None:
         measured = kernel.metrics.get("theoretical_occupancy")
         by = f", limited by {' and '.join(gpu.limiters)}" if gpu.limiters else ""
@@ -160,7 +160,7 @@ def _gpu_lines(gpu: GpuPart, kernel: KernelPart) -> Iterator[str]:
     if gpu.dram_pct is not None:
         yield f"DRAM at {gpu.dram_pct:.1f} % of its bandwidth ({gpu.peaks_source})"
     if gpu.dram_bytes_per_launch is not None and gpu.l2_bytes is not None:
-        moved, held = byte_count(round(gpu.dram_bytes_per_launch)), byte_count(gpu.l2_bytes)
+        moved, held = format_byte_count(round(gpu.dram_bytes_per_launch)), format_byte_count(gpu.l2_bytes)
         yield f"{moved} of DRAM traffic a launch; the L2 cache holds {held}"
     for of, pct in gpu.peak_pct.items():
         what = "float32" if of == FLOAT32 else f"{of} on tensor cores"
@@ -170,7 +170,7 @@ def _gpu_lines(gpu: GpuPart, kernel: KernelPart) -> Iterator[str]:
         yield f"{gpu.flops_per_byte:.3g} FLOP per byte; at the peaks arithmetic and DRAM meet at {ridge:.3g}"
 
 
-def _rules(console: Console, kernel: KernelPart) -> None:
+def _print_rules(console: Console, kernel: KernelPart) -> None:
     """Print the advice of Nsight Compute's rules, each once, with the greatest estimated speed-up first."""
     best: dict[str, RulePart] = {}
     for rule in kernel.ncu_rules:
@@ -183,19 +183,19 @@ def _rules(console: Console, kernel: KernelPart) -> None:
         said = (
             "" if rule.speedup_pct is None else f", {rule.speedup_kind} speed-up of {rule.speedup_pct:.1f} % estimated"
         )
-        print_wrapped(console, f"{rule.name} ({rule.section}){said}: {one_line(rule.text, _RULE_TEXT)}")
+        print_wrapped(console, f"{rule.name} ({rule.section}){said}: {clean_line(rule.text, _RULE_TEXT)}")
 
 
-def _bottleneck(console: Console, found: BottleneckPart) -> None:
+def _print_bottleneck(console: Console, found: BottleneckPart) -> None:
     filled = round(_BAR * found.score)
     console.print(Text(f"{INDENT}{found.label:<36} {found.score:.2f} [{'#' * filled}{'.' * (_BAR - filled)}]"))
     for evidence, kernel in zip(found.evidence, found.kernels, strict=True):
-        print_wrapped(console, f"{evidence}, {_name(kernel)}", INDENT * 2)
+        print_wrapped(console, f"{evidence}, {_cut_name(kernel)}", INDENT * 2)
 
 
-def _next_steps(console: Console, result: NcuResult, measured: Sequence[str]) -> None:
+def _print_next_steps(console: Console, result: NcuResult, measured: Sequence[str]) -> None:
     print_title(console, "NEXT STEPS")
-    again, everything = rerun_command(result.primary_bottleneck, measured), rerun_command(None, measured)
+    again, everything = build_rerun_command(result.primary_bottleneck, measured), build_rerun_command(None, measured)
     if result.recommendations:
         print_wrapped(console, f"- Try first: {result.recommendations[0].title}")
         print_wrapped(console, "- Then measure again:")

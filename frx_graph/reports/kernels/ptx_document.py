@@ -10,7 +10,7 @@ from frx_graph.analyzers.kernels.ptx_analysis import PtxAnalysis, StaticKernel
 from frx_graph.evidence.ptx.instruction import Kind
 from frx_graph.evidence.ptx.module import PtxModule
 from frx_graph.reports.render.document import Part, read_from
-from frx_graph.reports.render.recommendation_part import RecommendationPart, recommendation_part
+from frx_graph.reports.render.recommendation_part import RecommendationPart, build_recommendation
 
 BUNDLE = "ptx_static"
 
@@ -102,7 +102,7 @@ class PtxDocument(Part):
     result: PtxResult
 
 
-def ptx_document(module: PtxModule, analysis: PtxAnalysis, not_assembled_because: str | None) -> PtxDocument:
+def build_ptx_document(module: PtxModule, analysis: PtxAnalysis, not_assembled_because: str | None) -> PtxDocument:
     """The document of a file; the last says why the assembler was not asked, None if it was."""
     labels = [bottleneck.label for bottleneck in analysis.bottlenecks]
     return PtxDocument(
@@ -110,21 +110,21 @@ def ptx_document(module: PtxModule, analysis: PtxAnalysis, not_assembled_because
             source=module.source,
             version=module.version,
             target=module.target,
-            gpu=_gpu(analysis),
+            gpu=_build_gpu(analysis),
             assembled=not_assembled_because is None,
             not_assembled_because=not_assembled_because,
             kernel_count=len(analysis.kernels),
-            kernels=tuple(map(_kernel, analysis.kernels)),
+            kernels=tuple(map(_build_kernel, analysis.kernels)),
             primary_bottleneck=labels[0] if labels else None,
             secondary_bottlenecks=tuple(labels[1:]),
             bottlenecks=tuple(map(RiskPart.from_record, analysis.bottlenecks)),
-            recommendations=tuple(map(recommendation_part, analysis.recommendations)),
+            recommendations=tuple(map(build_recommendation, analysis.recommendations)),
             bundles=(BUNDLE,),
         )
     )
 
 
-def _gpu(analysis: PtxAnalysis) -> PtxGpuPart | None:
+def _build_gpu(analysis: PtxAnalysis) -> PtxGpuPart | None:
     gpu, most = analysis.gpu, analysis.full_occupancy_registers
     card = None if gpu is None else gpu.profile.architecture
     if gpu is None or most is None or card is None or card.limits is None or card.limits_source is None:
@@ -141,7 +141,7 @@ def _gpu(analysis: PtxAnalysis) -> PtxGpuPart | None:
     )
 
 
-def _kernel(kernel: StaticKernel) -> PtxKernelPart:
+def _build_kernel(kernel: StaticKernel) -> PtxKernelPart:
     assembled = kernel.assembled
     return PtxKernelPart.from_record(
         kernel,

@@ -7,11 +7,11 @@ from rich.text import Text
 
 from frx_graph.evidence.ptx.instruction import Kind
 from frx_graph.reports.kernels.ptx_document import PtxGpuPart, PtxKernelPart, PtxResult
-from frx_graph.reports.render.quantities import plural
+from frx_graph.reports.render.quantities import format_count
 from frx_graph.reports.render.recommendation_text import print_recommendations
-from frx_graph.reports.render.source_path import path_end
-from frx_graph.reports.render.text_console import INDENT, print_more, print_wrapped, text_console
-from frx_graph.support.plain_text import one_line
+from frx_graph.reports.render.source_path import cut_path
+from frx_graph.reports.render.text_console import INDENT, make_console, print_more, print_wrapped
+from frx_graph.support.plain_text import clean_line
 
 _KERNELS = 10
 _KINDS = 6
@@ -20,37 +20,37 @@ _KINDS = 6
 
 def render_ptx(result: PtxResult, *, top: int, width: int, color: bool) -> str:
     """Render instructions and risks of the kernels, and `top` recommendations."""
-    out, console = text_console(width, color, soft_wrap=True)
-    console.print(Text.assemble(("STATIC VERDICT", "bold"), f"  {path_end(result.source, width - 16)}"))
-    said = f"{plural(result.kernel_count, 'kernel')}, PTX {result.version} for {result.target}"
+    out, console = make_console(width, color, soft_wrap=True)
+    console.print(Text.assemble(("STATIC VERDICT", "bold"), f"  {cut_path(result.source, width - 16)}"))
+    said = f"{format_count(result.kernel_count, 'kernel')}, PTX {result.version} for {result.target}"
     print_wrapped(console, said)
     if result.not_assembled_because is not None:
         print_wrapped(console, f"Virtual registers only, low confidence: {result.not_assembled_because}")
-    _gpu(console, result)
+    _print_gpu(console, result)
     print_wrapped(console, f"Primary risk: {result.primary_bottleneck or 'none'}")
     for risk in result.bottlenecks:
         console.print(Text(f"{INDENT}{risk.label:<30} score {risk.score:.2f}, confidence {risk.confidence:.2f}"))
         for evidence, name in zip(risk.evidence, risk.kernels, strict=True):
-            print_wrapped(console, f"{evidence}, {one_line(name, 60)}", INDENT * 2)
+            print_wrapped(console, f"{evidence}, {clean_line(name, 60)}", INDENT * 2)
     for kernel in result.kernels[:_KERNELS]:
-        _kernel(console, kernel)
+        _print_kernel(console, kernel)
     print_more(console, result.kernel_count, _KERNELS, "kernels")
     print_recommendations(console, result.recommendations, top)
     return out.getvalue()
 
 
-def _gpu(console: Console, result: PtxResult) -> None:
+def _print_gpu(console: Console, result: PtxResult) -> None:
     gpu = result.gpu
     if gpu is None:
-        print_wrapped(console, f"{one_line(result.target, 60)} is not listed: the limits of its GPUs are not known")
+        print_wrapped(console, f"{clean_line(result.target, 60)} is not listed: the limits of its GPUs are not known")
         return
-    instead = f", in place of {one_line(result.target, 40)}" if gpu.target not in result.target.split(",") else ""
+    instead = f", in place of {clean_line(result.target, 40)}" if gpu.target not in result.target.split(",") else ""
     full = f"full occupancy up to {gpu.full_occupancy_registers} registers a thread"
     print_wrapped(console, f"{gpu.name}, known by {gpu.known_by}{instead}: {full} ({gpu.limits_source})")
-    print_wrapped(console, _features(gpu))
+    print_wrapped(console, _format_features(gpu))
 
 
-def _features(gpu: PtxGpuPart) -> str:
+def _format_features(gpu: PtxGpuPart) -> str:
     has = f"it has {', '.join(gpu.features)}" if gpu.features else "it has neither cp.async nor mbarrier, TMA, or wgmma"
     return (
         f"{has}; {', '.join(gpu.missing_features)} needs a target such as {gpu.target}a"
@@ -59,10 +59,12 @@ def _features(gpu: PtxGpuPart) -> str:
     )
 
 
-def _kernel(console: Console, kernel: PtxKernelPart) -> None:
+def _print_kernel(console: Console, kernel: PtxKernelPart) -> None:
     console.print()
-    console.print(Text(one_line(kernel.name, console.width - 1), "bold"))
-    print_wrapped(console, f"{plural(kernel.instruction_count, 'instruction')}: {_mix(kernel.instruction_mix)}")
+    console.print(Text(clean_line(kernel.name, console.width - 1), "bold"))
+    print_wrapped(
+        console, f"{format_count(kernel.instruction_count, 'instruction')}: {_format_mix(kernel.instruction_mix)}"
+    )
     if kernel.physical_registers is None:
         print_wrapped(console, f"{kernel.register_count} virtual registers; spills: not known")
     else:
@@ -73,10 +75,10 @@ def _kernel(console: Console, kernel: PtxKernelPart) -> None:
         print_wrapped(console, f"{kernel.physical_registers} registers, {spills} (ptxas){allow}")
     for loop in kernel.loops:
         if loop.innermost:
-            said = f"loop at line {loop.line}: {plural(loop.instructions, 'instruction')}: {_mix(loop.instruction_mix)}"
+            said = f"loop at line {loop.line}: {format_count(loop.instructions, 'instruction')}: {_format_mix(loop.instruction_mix)}"
             print_wrapped(console, said)
 
 
-def _mix(mix: dict[Kind, int]) -> str:
+def _format_mix(mix: dict[Kind, int]) -> str:
     most = sorted(mix.items(), key=lambda item: -item[1])[:_KINDS]
     return ", ".join(f"{kind.value} {count}" for kind, count in most)

@@ -13,7 +13,7 @@ from frx_graph.analyzers.reconcile.matched_kernels import MatchedKernel
 from frx_graph.analyzers.reconcile.reconciliation import Diagnosis, Reconciliation, Why
 from frx_graph.analyzers.reconcile.signal import GradeLabel, Layer, Signal
 from frx_graph.reports.render.document import Part, Text, read_from
-from frx_graph.support.plain_text import encodable
+from frx_graph.support.plain_text import escape_surrogates
 
 
 class ReconciledKernelPart(Part):
@@ -98,14 +98,14 @@ class ReconcileDocument(Part):
     result: ReconcileResult
 
 
-def reconcile_document(layers: Layers, found: Reconciliation) -> ReconcileDocument:
+def build_reconcile_document(layers: Layers, found: Reconciliation) -> ReconcileDocument:
     """The document of these layers, and of what they say together."""
-    diagnoses = tuple(map(_diagnosis, found.diagnoses))
+    diagnoses = tuple(map(_build_diagnosis, found.diagnoses))
     return ReconcileDocument(
         result=ReconcileResult(
             layers_available=found.layers_available,
-            files=_files(layers),
-            kernels=tuple(map(_kernel, found.kernels)),
+            files=_list_files(layers),
+            kernels=tuple(map(_build_kernel, found.kernels)),
             primary_diagnosis=diagnoses[0].diagnosis if diagnoses else None,
             diagnoses=diagnoses,
             unreconciled=tuple(map(UnreconciledPart.from_record, found.unreconciled)),
@@ -114,20 +114,20 @@ def reconcile_document(layers: Layers, found: Reconciliation) -> ReconcileDocume
     )
 
 
-def _files(layers: Layers) -> dict[Layer, str]:
+def _list_files(layers: Layers) -> dict[Layer, str]:
     found: dict[Layer, str] = {}
     if layers.source is not None:
-        found[Layer.SOURCE] = encodable(layers.source.source.source)
+        found[Layer.SOURCE] = escape_surrogates(layers.source.source.source)
     if layers.ptx is not None:
-        found[Layer.PTX] = encodable(layers.ptx.module.source)
+        found[Layer.PTX] = escape_surrogates(layers.ptx.module.source)
     if layers.ncu is not None:
-        found[Layer.NCU] = encodable(layers.ncu.export.source)
+        found[Layer.NCU] = escape_surrogates(layers.ncu.export.source)
     if layers.trace is not None:
-        found[Layer.PROFILER] = encodable(str(layers.trace.trace.tree.trace.path))
+        found[Layer.PROFILER] = escape_surrogates(str(layers.trace.trace.tree.trace.path))
     return found
 
 
-def _kernel(kernel: MatchedKernel) -> ReconciledKernelPart:
+def _build_kernel(kernel: MatchedKernel) -> ReconciledKernelPart:
     names: Mapping[Layer, tuple[str, ...]] = {
         Layer.SOURCE: () if kernel.source is None else (kernel.source.name,),
         Layer.PTX: tuple(one.function.name for one in kernel.ptx),
@@ -136,24 +136,24 @@ def _kernel(kernel: MatchedKernel) -> ReconciledKernelPart:
     }
     return ReconciledKernelPart.from_record(
         kernel,
-        names={layer: tuple(map(encodable, dict.fromkeys(found))) for layer, found in names.items() if found},
+        names={layer: tuple(map(escape_surrogates, dict.fromkeys(found))) for layer, found in names.items() if found},
         overloaded=kernel.source is not None and kernel.source.overloaded,
-        runtime_share_pct=_percent(kernel.runtime_share),
+        runtime_share_pct=_to_percent(kernel.runtime_share),
     )
 
 
-def _diagnosis(found: Diagnosis) -> ReconciledDiagnosisPart:
+def _build_diagnosis(found: Diagnosis) -> ReconciledDiagnosisPart:
     return ReconciledDiagnosisPart.from_record(
         found,
-        runtime_share_pct=_percent(found.kernel.runtime_share),
-        agreeing=tuple(map(_signal, found.agreeing)),
-        contradicting=tuple(map(_signal, found.contradicting)),
+        runtime_share_pct=_to_percent(found.kernel.runtime_share),
+        agreeing=tuple(map(_build_signal, found.agreeing)),
+        contradicting=tuple(map(_build_signal, found.contradicting)),
     )
 
 
-def _signal(signal: Signal) -> SignalPart:
+def _build_signal(signal: Signal) -> SignalPart:
     return SignalPart.from_record(signal, about=signal.about or None)
 
 
-def _percent(share: float | None) -> float | None:
+def _to_percent(share: float | None) -> float | None:
     return None if share is None else 100.0 * share

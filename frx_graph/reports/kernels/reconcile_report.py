@@ -16,17 +16,17 @@ from frx_graph.reports.kernels.reconcile_document import (
     SignalPart,
     UnreconciledPart,
 )
-from frx_graph.reports.render.quantities import percent, plural
-from frx_graph.reports.render.source_path import path_end
+from frx_graph.reports.render.quantities import format_count, format_percent
+from frx_graph.reports.render.source_path import cut_path
 from frx_graph.reports.render.text_console import (
     INDENT,
+    make_console,
     print_command,
     print_more,
     print_title,
     print_wrapped,
-    text_console,
 )
-from frx_graph.support.plain_text import one_line
+from frx_graph.support.plain_text import clean_line
 
 _NAME = 70
 _UNRECONCILED = 20
@@ -40,20 +40,20 @@ _WHY = {
 
 def render_reconciliation(result: ReconcileResult, *, top: int, width: int, color: bool) -> str:
     """Render layers, `top` diagnoses with their evidence, unreconciled findings, and missing evidence."""
-    out, console = text_console(width, color, soft_wrap=True)
+    out, console = make_console(width, color, soft_wrap=True)
     console.print(Text("RECONCILIATION", "bold"))
     for layer in Layer:
-        said = path_end(result.files[layer], width - 14) if layer in result.files else "not at hand"
+        said = cut_path(result.files[layer], width - 14) if layer in result.files else "not at hand"
         console.print(Text(f"{INDENT}{layer.value:<9} {said}"))
     matched = sum(len(kernel.names) > 1 for kernel in result.kernels)
-    kernels = plural(len(result.kernels), "kernel")
+    kernels = format_count(len(result.kernels), "kernel")
     print_wrapped(console, f"{kernels}, {matched} of them in more than one layer")
     for kernel in result.kernels:
         if kernel.overloaded:
-            said = f"{one_line(kernel.name, _NAME)} is several kernels of the source, which cannot be told apart"
+            said = f"{clean_line(kernel.name, _NAME)} is several kernels of the source, which cannot be told apart"
             print_wrapped(console, said)
     print_diagnoses(console, "DIAGNOSES", result.diagnoses, top)
-    _unreconciled(console, result.unreconciled)
+    _print_unreconciled(console, result.unreconciled)
     shown = {(one.diagnosis, one.kernel) for one in result.diagnoses[:top]}
     print_missing_evidence(console, result.missing_evidence, shown, top)
     return out.getvalue()
@@ -66,28 +66,30 @@ def print_diagnoses(console: Console, title: str, found: Sequence[ReconciledDiag
         print_wrapped(console, "None that these layers tell.")
     for number, one in enumerate(found[:top], start=1):
         console.print(Text(f"{number}. [{one.confidence.upper()}] {one.title}", "bold"))
-        share = "" if one.runtime_share_pct is None else f", {percent(one.runtime_share_pct)} of the time of kernels"
-        print_wrapped(console, f"{one.diagnosis} in {one_line(one.kernel, _NAME)}{share}")
+        share = (
+            "" if one.runtime_share_pct is None else f", {format_percent(one.runtime_share_pct)} of the time of kernels"
+        )
+        print_wrapped(console, f"{one.diagnosis} in {clean_line(one.kernel, _NAME)}{share}")
         for signal in one.agreeing:
-            print_wrapped(console, f"+ {_signal(signal)}")
+            print_wrapped(console, f"+ {_format_signal(signal)}")
         for signal in one.contradicting:
-            print_wrapped(console, f"- {_signal(signal)}")
+            print_wrapped(console, f"- {_format_signal(signal)}")
     if len(found) > top:
         console.print(Text(f"{len(found) - top} more: --top {len(found)}"))
 
 
-def _signal(signal: SignalPart) -> str:
+def _format_signal(signal: SignalPart) -> str:
     line = "" if signal.line is None else f", line {signal.line}"
     return f"{signal.layer.value}{line} ({signal.grade}): {signal.evidence}"
 
 
-def _unreconciled(console: Console, found: Sequence[UnreconciledPart]) -> None:
+def _print_unreconciled(console: Console, found: Sequence[UnreconciledPart]) -> None:
     if not found:
         return
     print_title(console, "UNRECONCILED")
     for one in found[:_UNRECONCILED]:
         line = "" if one.line is None else f", line {one.line}"
-        where = "the whole run" if one.kernel is None else one_line(one.kernel, _NAME)
+        where = "the whole run" if one.kernel is None else clean_line(one.kernel, _NAME)
         print_wrapped(console, f"{one.layer.value}{line}: {one.label}, {where}")
         print_wrapped(console, one.evidence, INDENT * 2)
         reason = f"{_WHY[one.why]}: {one.reason}" if one.why is not Why.ONE_LAYER else one.reason
@@ -106,7 +108,7 @@ def print_missing_evidence(
     fallbacks = dict.fromkeys(one.fallback for one in wanted[:top] if one.fallback is not None)
     for one in wanted[:top]:
         console.print(Text(f"{one.diagnosis}", "bold"))
-        for line in _wanted(one):
+        for line in _yield_missing_lines(one):
             print_wrapped(console, line)
         if one.command is not None:
             print_command(console, one.command)
@@ -116,8 +118,8 @@ def print_missing_evidence(
     print_more(console, len(found), min(top, len(wanted)))
 
 
-def _wanted(one: MissingEvidencePart) -> Iterator[str]:
-    yield one_line(one.kernel, _NAME)
+def _yield_missing_lines(one: MissingEvidencePart) -> Iterator[str]:
+    yield clean_line(one.kernel, _NAME)
     now = one.confidence or "not told"
     yield f"confidence: {now} -> {one.confidence_if_confirmed} if {one.layer.value} confirms it"
     yield f"collect: {one.what}"

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from frx_graph.analyzers.comparison.matching import Change, Winner
 from frx_graph.analyzers.comparison.tradeoffs import Kind, Tradeoff
-from frx_graph.evidence.kernel_signature import kernel_signature
+from frx_graph.evidence.kernel_signature import parse_kernel_signature
 from frx_graph.reports.kernels.compare_parts import ChangePart
-from frx_graph.reports.render.quantities import quantity
-from frx_graph.support.plain_text import one_line
+from frx_graph.reports.render.quantities import format_quantity
+from frx_graph.support.plain_text import clean_line
 
 _NAME = 60
 _NAMED = 5
 
 
-def tradeoff_text(found: Tradeoff) -> str:
+def describe_tradeoff(found: Tradeoff) -> str:
     """Return a sentence with the numbers of A and B in this order. Names are printable, and cut."""
     side = {Winner.A: "A", Winner.B: "B"}.get(found.winner, "neither")
     kernel = (
-        "" if found.kernel_a is None or found.kernel_b is None else f" of {pair_name(found.kernel_a, found.kernel_b)}"
+        "" if found.kernel_a is None or found.kernel_b is None else f" of {format_pair(found.kernel_a, found.kernel_b)}"
     )
-    numbers = "; ".join(change_text(change) for change in found.changes)
+    numbers = "; ".join(format_change(change) for change in found.changes)
     better = "equal" if found.winner is Winner.TIE else f"{side} better"
-    gpus = " and ".join(", ".join(map(_name, names)) for names in (found.only_a, found.only_b))
+    gpus = " and ".join(", ".join(map(_cut_name, names)) for names in (found.only_a, found.only_b))
     texts = {
         Kind.TIME_AGAINST_SCORES: f"Time says {better}, the scores do not ({numbers}): the clock is right, and what is "
         "scored matters less here",
@@ -32,7 +32,7 @@ def tradeoff_text(found: Tradeoff) -> str:
         Kind.OCCUPANCY_SHIFT: f"{side} has much more occupancy ({numbers}){kernel}: only time tells whether that helps",
         Kind.SLOWER_KERNELS: f"{side} is faster in one kernel, and not over all ({numbers}){kernel}",
         Kind.CLOCKS: f"{side} was measured at a higher clock ({numbers}){kernel}: times do not compare as they are",
-        Kind.NOT_MATCHED: f"Kernels without a counterpart: {_only('A', found.only_a)}; {_only('B', found.only_b)}",
+        Kind.NOT_MATCHED: f"Kernels without a counterpart: {_list_unmatched('A', found.only_a)}; {_list_unmatched('B', found.only_b)}",
         Kind.OTHER_NAMES: f"Names differ, and each side has this kernel alone:{kernel.removeprefix(' of')}",
         Kind.LAUNCHES: f"Launched more often on one side ({numbers}){kernel}",
         Kind.GPUS: f"Measured on different GPUs: {gpus}",
@@ -40,26 +40,26 @@ def tradeoff_text(found: Tradeoff) -> str:
     return texts[found.kind]
 
 
-def change_text(change: Change | ChangePart) -> str:
+def format_change(change: Change | ChangePart) -> str:
     """`DRAM throughput 40.0 % -> 92.0 %`."""
-    return f"{change.title} {quantity(change.a, change.unit)} -> {quantity(change.b, change.unit)}"
+    return f"{change.title} {format_quantity(change.a, change.unit)} -> {format_quantity(change.b, change.unit)}"
 
 
-def pair_name(a: str, b: str) -> str:
+def format_pair(a: str, b: str) -> str:
     """One name where both have it, else what is short of each: the function and its template arguments."""
-    return _name(a) if a == b else f"{_short(a)} -> {_short(b)}"
+    return _cut_name(a) if a == b else f"{_shorten_name(a)} -> {_shorten_name(b)}"
 
 
-def _short(name: str) -> str:
-    found = kernel_signature(name)
+def _shorten_name(name: str) -> str:
+    found = parse_kernel_signature(name)
     arguments = ", ".join(argument or "?" for argument in found.arguments or ())
-    return one_line(f"{found.function}<{arguments}>" if arguments else found.function, _NAME // 2)
+    return clean_line(f"{found.function}<{arguments}>" if arguments else found.function, _NAME // 2)
 
 
-def _only(side: str, names: tuple[str, ...]) -> str:
+def _list_unmatched(side: str, names: tuple[str, ...]) -> str:
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return f"only {side} has {', '.join(map(_name, names[:_NAMED])) or 'none'}{more}"
+    return f"only {side} has {', '.join(map(_cut_name, names[:_NAMED])) or 'none'}{more}"
 
 
-def _name(name: str) -> str:
-    return one_line(name, _NAME)
+def _cut_name(name: str) -> str:
+    return clean_line(name, _NAME)

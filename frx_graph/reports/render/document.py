@@ -8,7 +8,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import AliasPath, BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationInfo
 
-from frx_graph.support.plain_text import encodable
+from frx_graph.support.plain_text import escape_surrogates
 
 _OF_RECORD = "record"
 """The context in which a part is made of a record, and not read from a document."""
@@ -32,7 +32,7 @@ def _to_microseconds(value: float | None, info: ValidationInfo) -> float | None:
     return value / 1e3 if is_of_record(info) and value is not None else value
 
 
-Text = Annotated[str, BeforeValidator(encodable)]
+Text = Annotated[str, BeforeValidator(escape_surrogates)]
 """Text from elsewhere. Lone surrogates are spelt out."""
 Milliseconds = Annotated[float, BeforeValidator(_to_milliseconds)]
 """Milliseconds in a document, nanoseconds in the records that it is made of."""
@@ -72,7 +72,7 @@ class FinitePart(Part):
 
 
 @functools.cache
-def adapter(document: Any) -> TypeAdapter[Any]:
+def get_adapter(document: Any) -> TypeAdapter[Any]:
     """Return the reader and writer of a type of document."""
     return TypeAdapter(document)
 
@@ -83,18 +83,18 @@ def to_json(document: object) -> Any:
     A number that is not finite becomes null. Lone surrogates are spelt out, so that UTF-8 can hold all text.
     """
     kind: Any = type(document)
-    return _portable(adapter(kind).dump_python(document, mode="json", by_alias=True))
+    return _make_portable(get_adapter(kind).dump_python(document, mode="json", by_alias=True))
 
 
-def _portable(value: Any) -> Any:
+def _make_portable(value: Any) -> Any:
     match value:
         case str():
-            return value if value.isascii() else encodable(value)
+            return value if value.isascii() else escape_surrogates(value)
         case float():
             return value if math.isfinite(value) else None
         case dict():
-            return {_portable(key): _portable(item) for key, item in value.items()}
+            return {_make_portable(key): _make_portable(item) for key, item in value.items()}
         case list():
-            return [_portable(item) for item in value]
+            return [_make_portable(item) for item in value]
         case _:
             return value

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from frx_graph.support.plain_text import one_line
+from frx_graph.support.plain_text import clean_line
 
 _CODE = re.compile(r"`([^`]+)`")
 _INDENT = "    "
@@ -33,7 +33,7 @@ class CodeBlock:
     lines: tuple[str, ...]
 
 
-def runs(line: str) -> tuple[Run, ...]:
+def split_runs(line: str) -> tuple[Run, ...]:
     """The pieces of one line. A backquote without a partner is prose."""
     pieces = []
     position = 0
@@ -44,11 +44,11 @@ def runs(line: str) -> tuple[Run, ...]:
     return tuple(piece for piece in pieces if piece.text)
 
 
-def blocks(text: str) -> tuple[Paragraph | CodeBlock, ...]:
+def split_blocks(text: str) -> tuple[Paragraph | CodeBlock, ...]:
     """The printable paragraphs and code blocks of a text."""
     found: list[Paragraph | CodeBlock] = []
     code: list[str] = []
-    for line in [*lines(text), ""]:
+    for line in [*split_lines(text), ""]:
         if line.startswith(_INDENT):
             code.append(line.removeprefix(_INDENT))
             continue
@@ -56,14 +56,14 @@ def blocks(text: str) -> tuple[Paragraph | CodeBlock, ...]:
             found.append(CodeBlock(tuple(code)))
             code = []
         if line.strip():
-            found.append(Paragraph(runs(line.strip())))
+            found.append(Paragraph(split_runs(line.strip())))
     return tuple(found)
 
 
-def lines(text: str, limit: int = 4000) -> list[str]:
+def split_lines(text: str, limit: int = 4000) -> list[str]:
     """The printable lines of a longer text such as a fix, indentation kept, at most `limit` characters a line."""
     kept = []
     for line in text.replace("\t", "    ").splitlines():
         indent = line[: len(line) - len(line.lstrip(" "))]
-        kept.append((indent + one_line(line, limit)).rstrip())
+        kept.append((indent + clean_line(line, limit)).rstrip())
     return kept

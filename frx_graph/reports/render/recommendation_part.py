@@ -50,7 +50,7 @@ class RecommendationPart(FinitePart):
     kernels: tuple[str, ...]
 
 
-def recommendation_part(found: Recommendation) -> RecommendationPart:
+def build_recommendation(found: Recommendation) -> RecommendationPart:
     """Return the part of a document on a card of advice."""
     return RecommendationPart.from_record(found, estimated_speedup_pct_min=None)
 
@@ -73,7 +73,7 @@ _PRESETS = {
 }
 
 
-def rerun_command(label: str | None, measured: Sequence[str] = ("--", *YOUR_PROGRAM)) -> str:
+def build_rerun_command(label: str | None, measured: Sequence[str] = ("--", *YOUR_PROGRAM)) -> str:
     """The command for the primary bottleneck `label`; `measured` are the filters that the program was measured with,
     `--`, and the program."""
     return shlex.join(("frx", "profile", "--preset", _PRESETS.get(label or "", "full"), *measured))

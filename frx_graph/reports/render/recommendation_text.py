@@ -37,16 +37,16 @@ def _print_recommendation(console: Console, number: int, found: RecommendationPa
     for action in found.actions:
         print_wrapped(console, f"- {action}")
     console.print(Text(f"{INDENT}Validate:"))
-    for command in _commands(found):
+    for command in _yield_commands(found):
         print_command(console, command)
     for step in found.validation_steps:
-        print_wrapped(console, step_text(step), INDENT * 2)
+        print_wrapped(console, format_step(step), INDENT * 2)
     for risk in found.risks:
         print_wrapped(console, f"Mind: {risk}")
     print_wrapped(console, f"Triggered by {', '.join(found.triggered_by)} ({found.id})")
 
 
-def _commands(found: RecommendationPart) -> Iterator[str]:
+def _yield_commands(found: RecommendationPart) -> Iterator[str]:
     counters = [step.metric for step in found.validation_steps if "__" in step.metric]
     if counters:
         yield f"ncu --metrics {','.join(counters)} --csv ./your_app"
@@ -57,7 +57,7 @@ def _commands(found: RecommendationPart) -> Iterator[str]:
         yield "ptxas -v your_kernel.ptx"
 
 
-def step_text(step: ValidationPart) -> str:
+def format_step(step: ValidationPart) -> str:
     """Return the direction in which a metric goes if the change has helped, and its value before."""
     arrow = {"decrease": "<--", "increase": "-->", "stable": "---"}[step.direction.value]
     was = "" if step.current_value is None else f"was {step.current_value:.4g}; "

@@ -6,28 +6,28 @@ import os
 import re
 from pathlib import Path, PurePosixPath
 
-from frx_graph.support.plain_text import one_line
+from frx_graph.support.plain_text import clean_line
 
 _INSTALLED = re.compile(r"^.*/(?:site|dist)-packages/(?P<rest>.+)$", re.DOTALL)
 
 
-def short_path(file: str, root: Path) -> str:
+def shorten_path(file: str, root: Path) -> str:
     """`file` relative to site-packages or to `root`, with forward slashes; else as it is. Reads no disk."""
     if file.startswith("<"):
         return file
     installed = _INSTALLED.match(file.replace(os.sep, "/"))
     if installed is not None:
         return installed["rest"]
-    return project_path(file, root) or file
+    return get_project_path(file, root) or file
 
 
-def checkout_root(start: Path) -> Path:
+def find_checkout_root(start: Path) -> Path:
     """The nearest folder at or above `start` that git keeps its records in; `start` where there is none."""
     folder = start.absolute()
     return next((parent for parent in (folder, *folder.parents) if (parent / ".git").exists()), folder)
 
 
-def project_path(file: str, root: Path) -> str | None:
+def get_project_path(file: str, root: Path) -> str | None:
     """`file` relative to `root` with forward slashes; None for files of other places and of installed packages."""
     if file.startswith("<") or _INSTALLED.match(file.replace(os.sep, "/")):
         return None
@@ -36,7 +36,7 @@ def project_path(file: str, root: Path) -> str | None:
     return str(path.relative_to(base)) if path.is_relative_to(base) and path != base else None
 
 
-def path_end(path: str, limit: int) -> str:
+def cut_path(path: str, limit: int) -> str:
     """Return a printable path; of a path that is too long, its end, which has the file's name."""
-    path = one_line(path, len(path) + 1)
+    path = clean_line(path, len(path) + 1)
     return path if len(path) <= limit else f"…{path[1 - limit :]}"

@@ -10,12 +10,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from frx_graph.support.plain_text import one_line
+from frx_graph.support.plain_text import clean_line
 
 INDENT = "    "
 
 
-def text_console(width: int, color: bool, *, soft_wrap: bool = False) -> tuple[io.StringIO, Console]:
+def make_console(width: int, color: bool, *, soft_wrap: bool = False) -> tuple[io.StringIO, Console]:
     """Return the output, and a console that prints to it, without markup; with `soft_wrap` lines are not cut."""
     out = io.StringIO()
     console = Console(
@@ -44,7 +44,7 @@ def print_wrapped(console: Console, text: str, indent: str = INDENT) -> None:
     wrapper = textwrap.TextWrapper(
         console.width, initial_indent=indent, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
     )
-    for line in wrapper.wrap(one_line(text, 2000)):
+    for line in wrapper.wrap(clean_line(text, 2000)):
         console.print(Text(line))
 
 
@@ -58,7 +58,7 @@ def print_section(console: Console, title: str, lines: Iterable[str]) -> None:
 
 def print_command(console: Console, command: str) -> None:
     """Print a command on one line, however long, so that it can be copied."""
-    console.print(Text(f"{INDENT * 2}{one_line(command, len(command))}"))
+    console.print(Text(f"{INDENT * 2}{clean_line(command, len(command))}"))
 
 
 def print_more(console: Console, total: int, shown: int, noun: str = "") -> None:
@@ -67,7 +67,7 @@ def print_more(console: Console, total: int, shown: int, noun: str = "") -> None
         console.print(Text(f"{INDENT}{total - shown} more{noun and f' {noun}'}: --json has all"))
 
 
-def plain_table(first: str, *headings: str) -> Table:
+def make_table(first: str, *headings: str) -> Table:
     """Return a table without rules: names on the left, figures on the right."""
     table = Table(box=None, pad_edge=False, show_edge=False, header_style="bold")
     table.add_column(first, no_wrap=True, overflow="ellipsis")

@@ -8,9 +8,9 @@ from typing import Literal
 from pydantic import Field
 
 from frx_graph.reports.render.document import Part
-from frx_graph.reports.render.quantities import plural
+from frx_graph.reports.render.quantities import format_count
 from frx_graph.reports.runs.run_parts import RunResult
-from frx_graph.support.plain_text import one_line
+from frx_graph.support.plain_text import clean_line
 
 
 class CapturedPart(Part):
@@ -43,17 +43,17 @@ _LONGEST = 2000
 def render_collected(document: CollectDocument) -> str:
     """Render the place of the bundle, and its files."""
     out = [
-        f"frx collect completed{_ending(document)}",
-        f"Run bundle: {one_line(document.bundle, _LONGEST)}",
-        *([f"Zip bundle: {one_line(document.zip, _LONGEST)}"] if document.zip is not None else []),
-        f"Captured ({plural(len(document.files), 'file')}):",
-        *(f"  {_file(file)}" for file in document.files),
-        *(f"Warning: {one_line(warning, _LONGEST)}" for warning in document.warnings),
+        f"frx collect completed{_describe_ending(document)}",
+        f"Run bundle: {clean_line(document.bundle, _LONGEST)}",
+        *([f"Zip bundle: {clean_line(document.zip, _LONGEST)}"] if document.zip is not None else []),
+        f"Captured ({format_count(len(document.files), 'file')}):",
+        *(f"  {_format_file(file)}" for file in document.files),
+        *(f"Warning: {clean_line(warning, _LONGEST)}" for warning in document.warnings),
     ]
     return "\n".join(out) + "\n"
 
 
-def _ending(document: CollectDocument) -> str:
+def _describe_ending(document: CollectDocument) -> str:
     """Describe a failed workload's end; empty if it did not fail."""
     if document.signal is not None:
         known = document.signal in set(signal.Signals)
@@ -62,5 +62,5 @@ def _ending(document: CollectDocument) -> str:
     return f": the workload ended with exit code {document.exit_code}" if document.exit_code else ""
 
 
-def _file(file: CapturedPart) -> str:
-    return f"{one_line(file.path)} [imported]" if file.imported_from is not None else one_line(file.path)
+def _format_file(file: CapturedPart) -> str:
+    return f"{clean_line(file.path)} [imported]" if file.imported_from is not None else clean_line(file.path)

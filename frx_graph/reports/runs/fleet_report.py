@@ -5,11 +5,11 @@ from __future__ import annotations
 from rich.console import Console
 from rich.text import Text
 
-from frx_graph.reports.render.quantities import UNKNOWN, byte_count, plural, share_percent
-from frx_graph.reports.render.source_path import path_end
-from frx_graph.reports.render.text_console import INDENT, plain_table, print_title, print_wrapped, text_console
+from frx_graph.reports.render.quantities import UNKNOWN, format_byte_count, format_count, format_share
+from frx_graph.reports.render.source_path import cut_path
+from frx_graph.reports.render.text_console import INDENT, make_console, make_table, print_title, print_wrapped
 from frx_graph.reports.runs.fleet_document import BundlesPart, CostPart, FleetDocument, RunsPart, SitePart
-from frx_graph.support.plain_text import one_line
+from frx_graph.support.plain_text import clean_line
 
 _PROBLEMS = 5
 _NAMES = 30
@@ -20,22 +20,22 @@ NOTHING = "none that was recorded"
 
 def render_fleet(document: FleetDocument, *, top: int, width: int, color: bool) -> str:
     """Render bottlenecks, the `top` rules, call sites and cards, and bundles that could not be read."""
-    out, console = text_console(width, color, soft_wrap=True)
+    out, console = make_console(width, color, soft_wrap=True)
     runs = document.runs
-    console.print(Text.assemble(("FLEET", "bold"), f"  {path_end(document.source, width - 7)}"))
-    print_wrapped(console, _read(document.bundles, runs))
-    print_wrapped(console, _time(runs))
-    _bottlenecks(console, document)
-    _labels(console, document)
-    _rules(console, document, top)
-    _sites(console, document, top)
-    _advice(console, document, top)
-    _problems(console, document.bundles)
+    console.print(Text.assemble(("FLEET", "bold"), f"  {cut_path(document.source, width - 7)}"))
+    print_wrapped(console, _describe_bundles(document.bundles, runs))
+    print_wrapped(console, _describe_time(runs))
+    _print_bottlenecks(console, document)
+    _print_labels(console, document)
+    _print_rules(console, document, top)
+    _print_sites(console, document, top)
+    _print_advice(console, document, top)
+    _print_problems(console, document.bundles)
     return out.getvalue()
 
 
-def _read(bundles: BundlesPart, runs: RunsPart) -> str:
-    said = f"{plural(runs.runs, 'run')}, {runs.with_trace:,} with a profiler's trace"
+def _describe_bundles(bundles: BundlesPart, runs: RunsPart) -> str:
+    said = f"{format_count(runs.runs, 'run')}, {runs.with_trace:,} with a profiler's trace"
     if bundles.analysed_anew:
         said += f"; {bundles.analysed_anew:,} analysed anew"
     if bundles.twice:
@@ -45,12 +45,12 @@ def _read(bundles: BundlesPart, runs: RunsPart) -> str:
     return said
 
 
-def _time(runs: RunsPart) -> str:
-    unknown = f"; {plural(runs.runs_not_timed, 'run')} not timed" if runs.runs_not_timed else ""
-    return f"{plural(runs.steps, 'step')} in {hours(runs.seconds)}{unknown}"
+def _describe_time(runs: RunsPart) -> str:
+    unknown = f"; {format_count(runs.runs_not_timed, 'run')} not timed" if runs.runs_not_timed else ""
+    return f"{format_count(runs.steps, 'step')} in {format_hours(runs.seconds)}{unknown}"
 
 
-def hours(seconds: float | None) -> str:
+def format_hours(seconds: float | None) -> str:
     """A long time with the unit that suits it."""
     if seconds is None:
         return UNKNOWN
@@ -60,78 +60,82 @@ def hours(seconds: float | None) -> str:
     return f"{1e3 * seconds:,.1f} ms"
 
 
-def _cost(cost: CostPart) -> tuple[str, str, str]:
-    return hours(cost.seconds), share_percent(cost.share), f"{cost.runs_unknown:,}" if cost.runs_unknown else ""
+def _format_cost(cost: CostPart) -> tuple[str, str, str]:
+    return format_hours(cost.seconds), format_share(cost.share), f"{cost.runs_unknown:,}" if cost.runs_unknown else ""
 
 
-def _bottlenecks(console: Console, document: FleetDocument) -> None:
+def _print_bottlenecks(console: Console, document: FleetDocument) -> None:
     print_title(console, "WHAT HOLDS RUNS BACK")
-    table = plain_table("bottleneck", "runs", "of runs", "time of their steps")
+    table = make_table("bottleneck", "runs", "of runs", "time of their steps")
     for part in document.bottlenecks[:_NAMES]:
-        share = share_percent(part.runs / document.runs.runs)
-        table.add_row(_cell(part.label or NOTHING), f"{part.runs:,}", share, hours(part.seconds))
+        share = format_share(part.runs / document.runs.runs)
+        table.add_row(_make_cell(part.label or NOTHING), f"{part.runs:,}", share, format_hours(part.seconds))
     console.print(table, soft_wrap=False)
-    _more(console, len(document.bottlenecks) - _NAMES, document.bottlenecks_not_listed)
+    _print_hidden(console, len(document.bottlenecks) - _NAMES, document.bottlenecks_not_listed)
 
 
-def _labels(console: Console, document: FleetDocument) -> None:
+def _print_labels(console: Console, document: FleetDocument) -> None:
     present = [part for part in document.labels if part.runs]
     if not present:
         return
     print_title(console, "LABELS, AND WHAT THEY COST AT MOST")
-    table = plain_table("label", "runs", "time", "of steps", "unknown", "not told")
+    table = make_table("label", "runs", "time", "of steps", "unknown", "not told")
     for part in present[:_NAMES]:
-        name = f"{one_line(part.label, _NAME)}{' (symptom)' if part.symptom else ''}"
-        table.add_row(Text(name), f"{part.runs:,}", *_cost(part.cost), f"{part.undecidable:,}")
+        name = f"{clean_line(part.label, _NAME)}{' (symptom)' if part.symptom else ''}"
+        table.add_row(Text(name), f"{part.runs:,}", *_format_cost(part.cost), f"{part.undecidable:,}")
     console.print(table, soft_wrap=False)
-    _more(console, len(present) - _NAMES, document.labels_not_listed)
+    _print_hidden(console, len(present) - _NAMES, document.labels_not_listed)
     print_wrapped(
         console,
         "unknown: runs that have it, of which its cost is not known; not told: runs that do not say",
     )
 
 
-def _rules(console: Console, document: FleetDocument, top: int) -> None:
+def _print_rules(console: Console, document: FleetDocument, top: int) -> None:
     if not document.rules:
         return
     print_title(console, "LAYOUT RULES")
-    table = plain_table("rule", "runs", "sites", "a step", "time", "unknown")
+    table = make_table("rule", "runs", "sites", "a step", "time", "unknown")
     for part in document.rules[:top]:
         rule = part.rule if part.name is None else f"{part.rule} {part.name}"
-        time, _, unknown = _cost(part.cost)
-        table.add_row(_cell(rule), f"{part.runs:,}", f"{part.sites:,}", _bytes(part.bytes_per_step), time, unknown)
+        time, _, unknown = _format_cost(part.cost)
+        table.add_row(
+            _make_cell(rule), f"{part.runs:,}", f"{part.sites:,}", _format_bytes(part.bytes_per_step), time, unknown
+        )
     console.print(table, soft_wrap=False)
-    _more(console, len(document.rules) - top, document.rules_not_listed)
+    _print_hidden(console, len(document.rules) - top, document.rules_not_listed)
 
 
-def _sites(console: Console, document: FleetDocument, top: int) -> None:
+def _print_sites(console: Console, document: FleetDocument, top: int) -> None:
     if not document.sites:
         return
     print_title(console, "CALL SITES")
     for part in document.sites[:top]:
-        print_wrapped(console, f"{one_line(part.rule)} {_place(part)}")
-        print_wrapped(console, one_line(part.title), INDENT * 2)
-        said = f"{plural(part.runs, 'run')}, {plural(part.findings, 'finding')}; {_moved(part)}; {_time_of(part.cost)}"
+        print_wrapped(console, f"{clean_line(part.rule)} {_format_place(part)}")
+        print_wrapped(console, clean_line(part.title), INDENT * 2)
+        said = f"{format_count(part.runs, 'run')}, {format_count(part.findings, 'finding')}; {_describe_traffic(part)}; {_describe_cost(part.cost)}"
         print_wrapped(console, said, INDENT * 2)
-    _more(console, len(document.sites) - top, document.sites_not_listed)
+    _print_hidden(console, len(document.sites) - top, document.sites_not_listed)
 
 
-def _moved(part: SitePart) -> str:
+def _describe_traffic(part: SitePart) -> str:
     if part.bytes_per_step is None:
         return "bytes unknown"
-    unknown = f", of {plural(part.findings_without_bytes, 'finding')} unknown" if part.findings_without_bytes else ""
-    return f"{_bytes(part.bytes_per_step)} a step{unknown}"
+    unknown = (
+        f", of {format_count(part.findings_without_bytes, 'finding')} unknown" if part.findings_without_bytes else ""
+    )
+    return f"{_format_bytes(part.bytes_per_step)} a step{unknown}"
 
 
-def _time_of(cost: CostPart) -> str:
+def _describe_cost(cost: CostPart) -> str:
     if cost.seconds is None:
         return "time unknown"
-    time, share, _ = _cost(cost)
-    unknown = f", of {plural(cost.runs_unknown, 'run')} unknown or not all" if cost.runs_unknown else ""
+    time, share, _ = _format_cost(cost)
+    unknown = f", of {format_count(cost.runs_unknown, 'run')} unknown or not all" if cost.runs_unknown else ""
     return f"{time}, {share} of steps{unknown}"
 
 
-def _place(part: SitePart) -> str:
+def _format_place(part: SitePart) -> str:
     if part.file is None:
         return part.subject
     line = "" if part.line is None else f":{part.line}"
@@ -139,37 +143,37 @@ def _place(part: SitePart) -> str:
     return f"{part.file}{line}{function}"
 
 
-def _advice(console: Console, document: FleetDocument, top: int) -> None:
+def _print_advice(console: Console, document: FleetDocument, top: int) -> None:
     if not document.advice:
         return
     print_title(console, "ADVICE, AND WHAT IT CAN SAVE AT MOST (A BOUND, NO FORECAST)")
     for part in document.advice[:top]:
-        console.print(Text(f"{INDENT}{one_line(part.title, console.width - len(INDENT))}"))
-        effort = f"{plural(part.runs, 'run')} | Effort: {part.effort} | Risk: {part.risk}"
-        print_wrapped(console, f"{effort} | {_time_of(part.saving)}", INDENT * 2)
-    _more(console, len(document.advice) - top, document.advice_not_listed)
+        console.print(Text(f"{INDENT}{clean_line(part.title, console.width - len(INDENT))}"))
+        effort = f"{format_count(part.runs, 'run')} | Effort: {part.effort} | Risk: {part.risk}"
+        print_wrapped(console, f"{effort} | {_describe_cost(part.saving)}", INDENT * 2)
+    _print_hidden(console, len(document.advice) - top, document.advice_not_listed)
 
 
-def _problems(console: Console, bundles: BundlesPart) -> None:
+def _print_problems(console: Console, bundles: BundlesPart) -> None:
     if not bundles.problems:
         return
     print_title(console, f"NOT READ ({bundles.problems:,})")
     for problem in bundles.problems_listed[:_PROBLEMS]:
         print_wrapped(console, f"{problem.place}: {problem.reason}")
     listed = len(bundles.problems_listed)
-    _more(console, listed - _PROBLEMS, bundles.problems - listed)
+    _print_hidden(console, listed - _PROBLEMS, bundles.problems - listed)
 
 
-def _more(console: Console, listed: int, not_listed: int) -> None:
+def _print_hidden(console: Console, listed: int, not_listed: int) -> None:
     """Print the number of rows that are not shown, and the option that shows them."""
     if more := max(0, listed) + not_listed:
         where = "--parquet keeps all of them" if not_listed else "--json has them"
         console.print(Text(f"{INDENT}{more:,} more: {where}"))
 
 
-def _bytes(count: float | None) -> str:
-    return byte_count(None if count is None else round(count))
+def _format_bytes(count: float | None) -> str:
+    return format_byte_count(None if count is None else round(count))
 
 
-def _cell(text: str) -> Text:
-    return Text(one_line(text, _NAME))
+def _make_cell(text: str) -> Text:
+    return Text(clean_line(text, _NAME))

@@ -11,13 +11,13 @@ from frx_graph.analyzers.run.analysis import RunRecord, ScopeAnalysis
 from frx_graph.analyzers.run.batch_layouts import StrideChange
 from frx_graph.analyzers.run.diagnosis import Diagnosis
 from frx_graph.analyzers.run.figures import ScopeFigures
-from frx_graph.analyzers.run.steps import Activity, RunStep, processes
+from frx_graph.analyzers.run.steps import Activity, RunStep, group_steps
 from frx_graph.analyzers.timeline.labels import RunLabel
 from frx_graph.facts.layout import is_channels_last, is_contiguous
-from frx_graph.reports.kernels.explanation import confidence_label
+from frx_graph.reports.kernels.explanation import classify_confidence
 from frx_graph.reports.render.document import to_json
-from frx_graph.reports.render.quantities import finite
-from frx_graph.reports.render.recommendation_part import recommendation_part
+from frx_graph.reports.render.quantities import drop_non_finite
+from frx_graph.reports.render.recommendation_part import build_recommendation
 from frx_graph.reports.runs.run_parts import (
     ComparisonPart,
     DiagnosisPart,
@@ -33,7 +33,7 @@ from frx_graph.reports.runs.run_parts import (
     TaxPart,
 )
 from frx_graph.reports.runs.trace_parts import LabelPart, MissingPart, TraceResult
-from frx_graph.support.plain_text import one_line
+from frx_graph.support.plain_text import clean_line
 from frx_graph.version import __version__
 
 _STEPS_LISTED = 1000
@@ -41,7 +41,7 @@ _CHANGES_LISTED = 100
 _NAME = 200
 
 
-def run_document(
+def build_run_document(
     run_id: str,
     record: RunRecord,
     trace: TraceResult | None,
@@ -55,7 +55,7 @@ def run_document(
     source: Literal["events", "trace"] = "trace" if record.from_trace else "events"
     return RunDocument(
         result=RunResult(
-            run_id=one_line(run_id),
+            run_id=clean_line(run_id),
             frx_version=__version__,
             sources=tuple(sources),
             steps_from=source if timed else None,
@@ -63,24 +63,24 @@ def run_document(
             step_count=len(record.run.figures.steps),
             selector=SelectorPart.from_record(record.selector),
             auto_scope=record.automatic.scope,
-            run=_scope(record.run),
-            steady_state=_scope(record.steady_state),
-            scope_comparison=_comparison(record),
+            run=_build_scope(record.run),
+            steady_state=_build_scope(record.steady_state),
+            scope_comparison=_build_comparison(record),
             trace=trace,
             missing=tuple(missing),
             unread=tuple(unread),
-            warnings=tuple(one_line(warning, _NAME) for warning in warnings),
+            warnings=tuple(clean_line(warning, _NAME) for warning in warnings),
         )
     )
 
 
-def summary_text(document: RunDocument) -> str:
+def format_summary(document: RunDocument) -> str:
     """The text of `derived/summary.json`: the result by itself."""
     return json.dumps(to_json(document)["result"], indent=2, allow_nan=False) + "\n"
 
 
-def _comparison(record: RunRecord) -> ComparisonPart:
-    run, steady = _name(record.run.diagnosis.user_facing), _name(record.steady_state.diagnosis.user_facing)
+def _build_comparison(record: RunRecord) -> ComparisonPart:
+    run, steady = _get_label(record.run.diagnosis.user_facing), _get_label(record.steady_state.diagnosis.user_facing)
     if not record.steady_state.figures.timed:
         return ComparisonPart(
             primary_changed=False, run=run, steady_state=None, reading="no step is left of which to tell a steady state"
@@ -96,40 +96,40 @@ def _comparison(record: RunRecord) -> ComparisonPart:
     return ComparisonPart(primary_changed=run != steady, run=run, steady_state=steady, reading=reading)
 
 
-def _name(label: RunLabel | None) -> str | None:
+def _get_label(label: RunLabel | None) -> str | None:
     return None if label is None else label.label
 
 
-def _scope(found: ScopeAnalysis) -> ScopePart:
+def _build_scope(found: ScopeAnalysis) -> ScopePart:
     steps = found.figures.steps
     labels = tuple(map(LabelPart.from_record, found.labels))
     return ScopePart(
         scope=found.scope,
-        per_step=tuple(map(_step, steps[-_STEPS_LISTED:])),
+        per_step=tuple(map(_build_step, steps[-_STEPS_LISTED:])),
         steps_not_listed=max(0, len(steps) - _STEPS_LISTED),
-        run_summary=_summary(found.figures),
+        run_summary=_build_summary(found.figures),
         bottlenecks=tuple(label for label in labels if label.answer == "present"),
         labels=labels,
-        diagnosis=_diagnosis(found.diagnosis),
+        diagnosis=_build_diagnosis(found.diagnosis),
         framework_abstraction_tax=None if found.tax is None else TaxPart.from_record(found.tax),
-        layout_findings=tuple(map(_change, found.stride_changes[:_CHANGES_LISTED])),
+        layout_findings=tuple(map(_build_stride_change, found.stride_changes[:_CHANGES_LISTED])),
     )
 
 
-def _step(step: RunStep) -> StepPart:
+def _build_step(step: RunStep) -> StepPart:
     return StepPart.from_record(
         step,
-        kind=None if step.kind is None else one_line(step.kind, _NAME),
+        kind=None if step.kind is None else clean_line(step.kind, _NAME),
         incomplete=not step.whole,
         wall_ms=step.wall_ns if step.whole else None,
         marked_ms=None if step.start_ns is None else step.end_ns - step.start_ns,
         unexplained_ms=step.unexplained_ns if step.whole else None,
-        loss=finite(step.loss),
+        loss=drop_non_finite(step.loss),
         **{f"{activity}_ms": step.times.get(activity) for activity in Activity},
     )
 
 
-def _summary(figures: ScopeFigures) -> SummaryPart:
+def _build_summary(figures: ScopeFigures) -> SummaryPart:
     losses = [step.loss for step in figures.steps if step.loss is not None]
     known = [loss for loss in losses if math.isfinite(loss)]
     return SummaryPart.from_record(
@@ -137,7 +137,7 @@ def _summary(figures: ScopeFigures) -> SummaryPart:
         steps=len(figures.steps),
         failed_steps=sum(step.failed for step in figures.steps),
         incomplete_steps=sum(not step.whole for step in figures.steps),
-        processes=tuple(_process(process, steps) for process, steps in processes(figures.timed).items()),
+        processes=tuple(_build_process(process, steps) for process, steps in group_steps(figures.timed).items()),
         shape_change_share=None if figures.shapes is None else figures.shapes.share,
         last_loss=known[-1] if known else None,
         losses_not_finite=len(losses) - len(known),
@@ -145,7 +145,7 @@ def _summary(figures: ScopeFigures) -> SummaryPart:
     )
 
 
-def _process(process: int | None, steps: Sequence[RunStep]) -> ProcessPart:
+def _build_process(process: int | None, steps: Sequence[RunStep]) -> ProcessPart:
     wall = sum(step.wall_ns for step in steps)
     waits = [step.times[Activity.LOADER] for step in steps if Activity.LOADER in step.times]
     return ProcessPart(
@@ -156,20 +156,20 @@ def _process(process: int | None, steps: Sequence[RunStep]) -> ProcessPart:
     )
 
 
-def _diagnosis(found: Diagnosis) -> DiagnosisPart:
+def _build_diagnosis(found: Diagnosis) -> DiagnosisPart:
     return DiagnosisPart.from_record(
         found,
-        primary_bottleneck=_name(found.primary),
+        primary_bottleneck=_get_label(found.primary),
         primary_is_symptom=found.primary is not None and found.primary.symptom,
-        user_facing_bottleneck=_name(found.user_facing),
-        confidence_label=None if found.confidence is None else confidence_label(found.confidence),
-        recommendations=tuple(map(recommendation_part, found.recommendations)),
+        user_facing_bottleneck=_get_label(found.user_facing),
+        confidence_label=None if found.confidence is None else classify_confidence(found.confidence),
+        recommendations=tuple(map(build_recommendation, found.recommendations)),
     )
 
 
-def _change(change: StrideChange) -> StrideChangePart:
-    name = one_line(change.tensor, _NAME)
-    before, after = _layout(change.shape, change.before), _layout(change.shape, change.after)
+def _build_stride_change(change: StrideChange) -> StrideChangePart:
+    name = clean_line(change.tensor, _NAME)
+    before, after = _classify_layout(change.shape, change.before), _classify_layout(change.shape, change.after)
     what = "input" if change.of == "batch" else "parameter"
     times = "once" if change.count == 1 else f"{change.count} times"
     return StrideChangePart.from_record(
@@ -179,17 +179,17 @@ def _change(change: StrideChange) -> StrideChangePart:
         tensor=name,
         layout_before=before,
         layout_after=after,
-        fix=_fix(change, "channels_last" in (before, after)),
+        fix=_suggest_fix(change, "channels_last" in (before, after)),
     )
 
 
-def _layout(shape: Sequence[int], strides: Sequence[int]) -> str:
+def _classify_layout(shape: Sequence[int], strides: Sequence[int]) -> str:
     if is_contiguous(shape, strides):
         return "plain"
     return "channels_last" if is_channels_last(shape, strides) else "other strides"
 
 
-def _fix(change: StrideChange, channels_last: bool) -> str:
+def _suggest_fix(change: StrideChange, channels_last: bool) -> str:
     if change.of == "parameters":
         return (
             "convert the model once, before the first step and before it is compiled, with "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from frx_graph.analyzers.kernels.metric_levels import Level
-from frx_graph.analyzers.kernels.recommendations import label_title
+from frx_graph.analyzers.kernels.recommendations import get_label_title
 from frx_graph.analyzers.run.steps import Scope
 from frx_graph.analyzers.timeline import labels as lines
 from frx_graph.reports.kernels.explain_document import (
@@ -15,10 +15,10 @@ from frx_graph.reports.kernels.explain_document import (
     MissingPart,
     TopKernelPart,
 )
-from frx_graph.reports.kernels.explanation import NAME_LIMIT, confidence_label, top_recommendation
+from frx_graph.reports.kernels.explanation import NAME_LIMIT, classify_confidence, shorten_recommendation
 from frx_graph.reports.runs.run_parts import RunResult, ScopePart, SummaryPart
 from frx_graph.reports.runs.trace_parts import KernelPart, LabelPart
-from frx_graph.support.plain_text import one_line
+from frx_graph.support.plain_text import clean_line
 
 RECOLLECT = "frx collect --explain -- python train.py"
 _UNREADABLE = "files of the bundle that could not be read, or were not: frx analyze names them"
@@ -28,32 +28,32 @@ _RECOMMENDATIONS = 5
 
 def explain_run(result: RunResult, scope: Scope) -> ExplainDocument:
     """Explain a run, in one of its scopes."""
-    found = result.scope(scope)
-    diagnoses = tuple(map(_diagnosis, found.bottlenecks))
+    found = result.get_scope(scope)
+    diagnoses = tuple(map(_build_diagnosis, found.bottlenecks))
     told = found.diagnosis.user_facing_bottleneck
     primary = next((one for one in diagnoses if one.label == told and told != lines.INSUFFICIENT), None)
     if primary is not None and found.diagnosis.confidence is not None:
         primary = primary.model_copy(
             update={
                 "confidence": found.diagnosis.confidence,
-                "confidence_label": confidence_label(found.diagnosis.confidence),
-                "evidence": (*found.diagnosis.evidence, *_times(found.run_summary), *_layouts(found)),
+                "confidence_label": classify_confidence(found.diagnosis.confidence),
+                "evidence": (*found.diagnosis.evidence, *_describe_times(found.run_summary), *_describe_layouts(found)),
             }
         )
     kernels = () if result.trace is None else result.trace.kernels
     return ExplainDocument(
-        evidence_file=one_line(result.run_id, NAME_LIMIT),
+        evidence_file=clean_line(result.run_id, NAME_LIMIT),
         layers_available=("run",),
         primary_diagnosis=primary,
         diagnoses=diagnoses,
-        key_metrics=tuple(_metrics(found.run_summary)),
+        key_metrics=tuple(_build_metrics(found.run_summary)),
         static_findings=(),
         reconciled=(),
         ncu_bottlenecks=(),
-        top_kernels=tuple(_kernel(rank, one) for rank, one in enumerate(kernels[:_KERNELS], start=1)),
+        top_kernels=tuple(_build_kernel(rank, one) for rank, one in enumerate(kernels[:_KERNELS], start=1)),
         roofline=None,
         occupancy_summary=None,
-        top_recommendations=tuple(map(top_recommendation, found.diagnosis.recommendations[:_RECOMMENDATIONS])),
+        top_recommendations=tuple(map(shorten_recommendation, found.diagnosis.recommendations[:_RECOMMENDATIONS])),
         missing_data=tuple(
             MissingPart(layer="run", reason=f"{gap.subject}: {gap.reason}", command=None) for gap in result.missing
         )
@@ -63,26 +63,26 @@ def explain_run(result: RunResult, scope: Scope) -> ExplainDocument:
     )
 
 
-def _diagnosis(label: LabelPart) -> DiagnosisPart:
+def _build_diagnosis(label: LabelPart) -> DiagnosisPart:
     return DiagnosisPart(
         label=label.label,
-        title=label_title(label.label),
+        title=get_label_title(label.label),
         score=label.score,
         confidence=label.confidence,
-        confidence_label=confidence_label(label.confidence),
+        confidence_label=classify_confidence(label.confidence),
         evidence=(label.evidence,),
         kernels=(),
     )
 
 
-def _layouts(found: ScopePart) -> Iterator[str]:
+def _describe_layouts(found: ScopePart) -> Iterator[str]:
     """Describe stride changes without the tensors' names, which belong to the program."""
     if found.layout_findings:
         count = len(found.layout_findings)
         yield f"strides of {count} tensors changed between steps while shapes did not (FRX006)"
 
 
-def _times(summary: SummaryPart) -> Iterator[str]:
+def _describe_times(summary: SummaryPart) -> Iterator[str]:
     if summary.step_ms is None:
         return
     parts = (
@@ -97,7 +97,7 @@ def _times(summary: SummaryPart) -> Iterator[str]:
     yield f"a step takes {summary.step_ms:.4g} ms from batch to batch{': ' if known else ''}{known}"
 
 
-def _metrics(summary: SummaryPart) -> Iterator[KeyMetricPart]:
+def _build_metrics(summary: SummaryPart) -> Iterator[KeyMetricPart]:
     for name, title, share, line, above in (
         ("loader_wait", "Waiting for input", summary.loader_wait_share, lines.INPUT_WAIT, True),
         ("h2d", "Copies from the host", summary.h2d_share, lines.COPY_TIME, True),
@@ -118,10 +118,10 @@ def _metrics(summary: SummaryPart) -> Iterator[KeyMetricPart]:
         )
 
 
-def _kernel(rank: int, kernel: KernelPart) -> TopKernelPart:
+def _build_kernel(rank: int, kernel: KernelPart) -> TopKernelPart:
     return TopKernelPart(
         rank=rank,
-        kernel_name=one_line(kernel.name, NAME_LIMIT),
+        kernel_name=clean_line(kernel.name, NAME_LIMIT),
         launches=kernel.count,
         seconds=kernel.total_ms / 1e3,
         runtime_share_pct=None if kernel.busy_share is None else 100 * kernel.busy_share,

@@ -217,7 +217,7 @@ class RunResult(FinitePart):
     unread: tuple[MissingPart, ...] = Field(description="files of the bundle, by name, and why")
     warnings: tuple[str, ...] = Field(description="of the program, about its own record")
 
-    def scope(self, wanted: Scope) -> ScopePart:
+    def get_scope(self, wanted: Scope) -> ScopePart:
         """The one that is asked for."""
         chosen = self.auto_scope if wanted is Scope.AUTO else wanted
         return self.run if chosen is Scope.RUN else self.steady_state

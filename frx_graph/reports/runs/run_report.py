@@ -12,21 +12,21 @@ from frx_graph.analyzers.run.steps import Scope
 from frx_graph.analyzers.timeline.labels import Answer
 from frx_graph.reports.render.quantities import (
     UNKNOWN,
-    byte_count,
-    milliseconds,
-    per_second,
-    percent,
-    plural,
-    share_percent,
+    format_byte_count,
+    format_count,
+    format_frequency,
+    format_ms,
+    format_percent,
+    format_share,
 )
 from frx_graph.reports.render.recommendation_part import RecommendationPart
 from frx_graph.reports.render.text_console import (
     INDENT,
+    make_console,
     print_more,
     print_section,
     print_title,
     print_wrapped,
-    text_console,
 )
 from frx_graph.reports.runs.run_parts import (
     DiagnosisPart,
@@ -37,7 +37,7 @@ from frx_graph.reports.runs.run_parts import (
     TaxPart,
 )
 from frx_graph.reports.runs.trace_parts import LayoutPart, TraceResult
-from frx_graph.support.plain_text import one_line
+from frx_graph.support.plain_text import clean_line
 
 _FEW = 5
 _NAME = 40
@@ -47,79 +47,85 @@ NOTHING = "none that was recorded"
 
 def render_run(result: RunResult, scope: Scope, read_from: str, *, top: int, width: int, color: bool) -> str:
     """Verdict, evidence, figures, `top` cards, the framework's part, layouts, why no other label, what is missing."""
-    out, console = text_console(width, color, soft_wrap=True)
-    found = result.scope(scope)
-    console.print(Text.assemble(("RUN", "bold"), f"  {one_line(result.run_id, width - 5)}"))
-    print_wrapped(console, f"Scope: {_scope(found, result)}")
+    out, console = make_console(width, color, soft_wrap=True)
+    found = result.get_scope(scope)
+    console.print(Text.assemble(("RUN", "bold"), f"  {clean_line(result.run_id, width - 5)}"))
+    print_wrapped(console, f"Scope: {_describe_scope(found, result)}")
     print_wrapped(console, f"Read from: {read_from}")
-    _verdict(console, found)
+    _print_verdict(console, found)
     print_section(console, "EVIDENCE", (f"- {line}" for line in found.diagnosis.evidence))
-    _snapshot(console, found.run_summary)
-    _parts(console, found.run_summary)
+    _print_snapshot(console, found.run_summary)
+    _print_parts(console, found.run_summary)
     if found.diagnosis.recommendations:
-        _recommendations(console, found.diagnosis.recommendations, top)
-    print_section(console, "FRAMEWORK ABSTRACTION TAX", _tax(found.framework_abstraction_tax))
-    _layouts(console, found, result.trace)
-    print_section(console, "WHY NOT THE OTHERS", _why_not(found.diagnosis))
+        _print_recommendations(console, found.diagnosis.recommendations, top)
+    print_section(console, "FRAMEWORK ABSTRACTION TAX", _yield_tax_lines(found.framework_abstraction_tax))
+    _print_layouts(console, found, result.trace)
+    print_section(console, "WHY NOT THE OTHERS", _yield_why_not(found.diagnosis))
     if result.scope_comparison.primary_changed:
         print_title(console, "SCOPES")
         print_wrapped(console, result.scope_comparison.reading)
-    missing = (f"{one_line(gap.subject)}: {gap.reason}" for gap in (*result.missing, *result.unread))
+    missing = (f"{clean_line(gap.subject)}: {gap.reason}" for gap in (*result.missing, *result.unread))
     warnings = (f"the program says: {warning}" for warning in result.warnings)
     print_section(console, "NOT IN THIS RUN", (*missing, *warnings))
     return out.getvalue()
 
 
-def _scope(found: ScopePart, result: RunResult) -> str:
+def _describe_scope(found: ScopePart, result: RunResult) -> str:
     steps = found.run_summary.steps
-    said = f"{found.scope} ({plural(steps, 'step')}"
+    said = f"{found.scope} ({format_count(steps, 'step')}"
     if found.scope is Scope.STEADY_STATE and steps < result.step_count:
         said += f" of {result.step_count:,}"
     several = len(found.run_summary.processes)
     return said + (f", {several} processes)" if several > 1 else ")")
 
 
-def _verdict(console: Console, found: ScopePart) -> None:
+def _print_verdict(console: Console, found: ScopePart) -> None:
     told = found.diagnosis
     print_title(console, "VERDICT")
-    _row(console, "Primary bottleneck", told.user_facing_bottleneck or NOTHING)
+    _print_row(console, "Primary bottleneck", told.user_facing_bottleneck or NOTHING)
     if told.primary_bottleneck != told.user_facing_bottleneck and told.primary_bottleneck is not None:
         symptom = " (symptom)" if told.primary_is_symptom else ""
-        _row(console, "Internal signal", f"{told.primary_bottleneck}{symptom}")
+        _print_row(console, "Internal signal", f"{told.primary_bottleneck}{symptom}")
     if told.confidence is not None:
-        _row(console, "Confidence", f"{told.confidence_label} ({told.confidence:.2f})")
-    _row(console, "Reason", told.reason)
+        _print_row(console, "Confidence", f"{told.confidence_label} ({told.confidence:.2f})")
+    _print_row(console, "Reason", told.reason)
 
 
-def _snapshot(console: Console, summary: SummaryPart) -> None:
+def _print_snapshot(console: Console, summary: SummaryPart) -> None:
     print_title(console, "PERFORMANCE SNAPSHOT")
-    busy = share_percent(summary.gpu_busy_share)
+    busy = format_share(summary.gpu_busy_share)
     sampled = summary.sampled_gpu_busy_share
     if sampled is not None and sampled != summary.gpu_busy_share:
-        busy += f" in the profiled steps, {percent(100 * sampled)} by samples"
-    rate = UNKNOWN if summary.steps_per_s is None else per_second(summary.steps_per_s, "steps/s")
-    spread = f"median {milliseconds(summary.median_step_ms)}, 90 % below {milliseconds(summary.p90_step_ms)}"
+        busy += f" in the profiled steps, {format_percent(100 * sampled)} by samples"
+    rate = UNKNOWN if summary.steps_per_s is None else format_frequency(summary.steps_per_s, "steps/s")
+    spread = f"median {format_ms(summary.median_step_ms)}, 90 % below {format_ms(summary.p90_step_ms)}"
     rows = (
         ("GPU busy", busy),
-        ("GPU memory busy", share_percent(summary.memory_busy_share)),
-        ("GPU memory, most", share_percent(summary.peak_memory_share)),
-        ("Step time", f"{milliseconds(summary.step_ms)} from batch to batch; {spread}"),
+        ("GPU memory busy", format_share(summary.memory_busy_share)),
+        ("GPU memory, most", format_share(summary.peak_memory_share)),
+        ("Step time", f"{format_ms(summary.step_ms)} from batch to batch; {spread}"),
         ("Throughput", f"{rate}{' of each process' if len(summary.processes) > 1 else ''}"),
         ("Dominant stall", summary.dominant_stall or "none that was recorded"),
     )
     for key, value in rows:
-        _row(console, key, value)
+        _print_row(console, key, value)
     if summary.failed_steps:
-        _row(console, "Failed", plural(summary.failed_steps, "step"))
+        _print_row(console, "Failed", format_count(summary.failed_steps, "step"))
     if summary.incomplete_steps:
-        _row(console, "Not timed", f"{plural(summary.incomplete_steps, 'step')} of which events are missing")
+        _print_row(
+            console, "Not timed", f"{format_count(summary.incomplete_steps, 'step')} of which events are missing"
+        )
     if summary.last_loss is not None or summary.losses_not_finite:
-        bad = f", {plural(summary.losses_not_finite, 'loss', 'losses')} not finite" if summary.losses_not_finite else ""
+        bad = (
+            f", {format_count(summary.losses_not_finite, 'loss', 'losses')} not finite"
+            if summary.losses_not_finite
+            else ""
+        )
         last = UNKNOWN if summary.last_loss is None else f"{summary.last_loss:.4g}"
-        _row(console, "Last loss", f"{last}{bad}")
+        _print_row(console, "Last loss", f"{last}{bad}")
 
 
-def _parts(console: Console, summary: SummaryPart) -> None:
+def _print_parts(console: Console, summary: SummaryPart) -> None:
     if not summary.steps:
         return
     rows = (
@@ -135,11 +141,11 @@ def _parts(console: Console, summary: SummaryPart) -> None:
     )
     print_title(console, "TIME OF A STEP")
     for part, share in rows:
-        time = "" if share is None or summary.step_ms is None else f"{milliseconds(share * summary.step_ms):>10}"
-        console.print(Text(f"{INDENT}{part:<{_KEY}}{share_percent(share):>9}{time}"))
+        time = "" if share is None or summary.step_ms is None else f"{format_ms(share * summary.step_ms):>10}"
+        console.print(Text(f"{INDENT}{part:<{_KEY}}{format_share(share):>9}{time}"))
 
 
-def _recommendations(console: Console, found: tuple[RecommendationPart, ...], top: int) -> None:
+def _print_recommendations(console: Console, found: tuple[RecommendationPart, ...], top: int) -> None:
     shown = min(top, len(found))
     print_title(console, f"TOP RECOMMENDATIONS ({shown} of {len(found)})")
     for number, one in enumerate(found[:top], start=1):
@@ -152,7 +158,7 @@ def _recommendations(console: Console, found: tuple[RecommendationPart, ...], to
             print_wrapped(console, f"- {action}")
 
 
-def _tax(tax: TaxPart | None) -> Iterator[str]:
+def _yield_tax_lines(tax: TaxPart | None) -> Iterator[str]:
     if tax is None:
         yield "unknown: no profiler recorded kernels, or how idle the device was"
         return
@@ -167,24 +173,24 @@ def _tax(tax: TaxPart | None) -> Iterator[str]:
         yield f"- {one.name}{inferred}: {one.evidence}"
 
 
-def _layouts(console: Console, found: ScopePart, trace: TraceResult | None) -> None:
+def _print_layouts(console: Console, found: ScopePart, trace: TraceResult | None) -> None:
     if not found.layout_findings and (trace is None or not trace.layout_findings):
         return
     print_title(console, "LAYOUT FINDINGS")
     for change in found.layout_findings[:_FEW]:
-        _stride_change(console, change)
+        _print_stride_change(console, change)
     print_more(console, len(found.layout_findings), _FEW)
     if trace is not None and trace.layout_findings:
         for work in trace.layout[:_FEW]:
-            print_wrapped(console, _conversion(work))
-        told = plural(trace.layout_findings, "finding")
+            print_wrapped(console, _describe_conversion(work))
+        told = format_count(trace.layout_findings, "finding")
         print_wrapped(console, f"{told} in the profiler's trace: `frx analyze --trace` on that file explains them.")
 
 
-def _stride_change(console: Console, change: StrideChangePart) -> None:
+def _print_stride_change(console: Console, change: StrideChangePart) -> None:
     print_wrapped(console, f"{change.rule} [{change.severity.upper()}] {change.title}")
     shape = "×".join(map(str, change.shape))
-    before, after = _strides(change.strides_before), _strides(change.strides_after)
+    before, after = _format_strides(change.strides_before), _format_strides(change.strides_after)
     print_wrapped(
         console,
         f"shape {shape}: from {before}, {change.layout_before}, to {after}, {change.layout_after}; "
@@ -198,23 +204,23 @@ def _stride_change(console: Console, change: StrideChangePart) -> None:
     print_wrapped(console, f"Fix: {change.fix}", INDENT * 2)
 
 
-def _strides(strides: tuple[int, ...]) -> str:
+def _format_strides(strides: tuple[int, ...]) -> str:
     return f"({', '.join(map(str, strides))})"
 
 
-def _conversion(work: LayoutPart) -> str:
-    copies = plural(work.copies, "copy", "copies")
-    moved = "of unknown size" if work.bytes is None else f"moving {byte_count(work.bytes)}"
-    return f"{work.rule} {one_line(work.operator, _NAME)}: {copies} {moved}, {milliseconds(work.total_ms)}"
+def _describe_conversion(work: LayoutPart) -> str:
+    copies = format_count(work.copies, "copy", "copies")
+    moved = "of unknown size" if work.bytes is None else f"moving {format_byte_count(work.bytes)}"
+    return f"{work.rule} {clean_line(work.operator, _NAME)}: {copies} {moved}, {format_ms(work.total_ms)}"
 
 
-def _why_not(told: DiagnosisPart) -> Iterator[str]:
+def _yield_why_not(told: DiagnosisPart) -> Iterator[str]:
     for answer in (Answer.PRESENT, Answer.UNDECIDABLE, Answer.ABSENT):
         unknown = "not decidable: " if answer is Answer.UNDECIDABLE else ""
         yield from (f"{one.label}: {unknown}{one.reason}" for one in told.why_not if one.answer is answer)
 
 
-def _row(console: Console, key: str, value: str) -> None:
+def _print_row(console: Console, key: str, value: str) -> None:
     indent = " " * (len(INDENT) + _KEY + 2)
     for line in textwrap.wrap(
         value,

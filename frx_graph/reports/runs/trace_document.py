@@ -9,11 +9,11 @@ from frx_graph.analyzers.timeline.analysis import RunAnalysis, Timeline
 from frx_graph.analyzers.timeline.device_time import DeviceTime, LayoutWork, TransferTotal
 from frx_graph.analyzers.timeline.kernel_table import KernelTotal
 from frx_graph.analyzers.trace.analysis import TraceAnalysis
-from frx_graph.analyzers.trace.gaps import gaps
+from frx_graph.analyzers.trace.gaps import list_gaps
 from frx_graph.evidence.trace.steps import Step
 from frx_graph.records import Finding
-from frx_graph.reports.advice.fingerprint import fingerprints
-from frx_graph.reports.render.recommendation_part import recommendation_part
+from frx_graph.reports.advice.fingerprint import compute_fingerprints
+from frx_graph.reports.render.recommendation_part import build_recommendation
 from frx_graph.reports.runs.trace_parts import (
     AttributionPart,
     DevicePart,
@@ -37,7 +37,9 @@ _CALLS = 10
 """Functions of the runtime that are listed."""
 
 
-def trace_document(trace: TraceAnalysis, run: RunAnalysis, findings: Sequence[Finding], root: Path) -> TraceDocument:
+def build_trace_document(
+    trace: TraceAnalysis, run: RunAnalysis, findings: Sequence[Finding], root: Path
+) -> TraceDocument:
     """The document of a trace; `findings` are those on its layout copies, ranked, and their fingerprints name files
     relative to `root`."""
     line = run.timeline
@@ -49,11 +51,11 @@ def trace_document(trace: TraceAnalysis, run: RunAnalysis, findings: Sequence[Fi
             rank=source.rank,
             world_size=source.world_size,
             window=WindowPart(
-                steps=tuple(map(_marked_step, windows.used)),
-                left_out=tuple(map(_marked_step, windows.left_out)),
-                host_ms=_ms(windows.host_ns),
-                span_ms=_ms(windows.span_ns),
-                step_ms=_ms(windows.span_ns) / windows.steps if windows.steps else None,
+                steps=tuple(map(_build_marked_step, windows.used)),
+                left_out=tuple(map(_build_marked_step, windows.left_out)),
+                host_ms=_to_milliseconds(windows.host_ns),
+                span_ms=_to_milliseconds(windows.span_ns),
+                step_ms=_to_milliseconds(windows.span_ns) / windows.steps if windows.steps else None,
             ),
             primary_bottleneck=None if primary is None else primary.label,
             secondary_bottlenecks=tuple(
@@ -61,77 +63,82 @@ def trace_document(trace: TraceAnalysis, run: RunAnalysis, findings: Sequence[Fi
             ),
             symptom=None if run.symptom is None else run.symptom.label,
             labels=tuple(map(LabelPart.from_record, run.labels)),
-            recommendations=tuple(map(recommendation_part, run.recommendations)),
-            devices=tuple(map(_device, line.devices)),
-            transfers=tuple(map(_transfer, line.transfers)),
-            launches=_launches(line),
+            recommendations=tuple(map(build_recommendation, run.recommendations)),
+            devices=tuple(map(_build_device, line.devices)),
+            transfers=tuple(map(_build_transfer, line.transfers)),
+            launches=_build_launches(line),
             host=HostPart.from_record(line, calls=line.host.calls[:_CALLS]),
             attribution=AttributionPart.from_record(
-                line.kernels, attributed_share=_share(line.kernels.attributed_ns, line.kernels.total_ns)
+                line.kernels, attributed_share=_divide(line.kernels.attributed_ns, line.kernels.total_ns)
             ),
             families=tuple(
-                FamilyPart(family=family, count=count, total_ms=_ms(time), share=_share(time, line.kernels.total_ns))
+                FamilyPart(
+                    family=family,
+                    count=count,
+                    total_ms=_to_milliseconds(time),
+                    share=_divide(time, line.kernels.total_ns),
+                )
                 for family, (count, time) in line.kernels.families.items()
             ),
-            kernels=tuple(_kernel(kernel, line) for kernel in line.kernels.kernels),
+            kernels=tuple(_build_kernel(kernel, line) for kernel in line.kernels.kernels),
             operators=tuple(
-                OperatorPart.from_record(operator, share=_share(operator.total_ns, line.kernels.total_ns))
+                OperatorPart.from_record(operator, share=_divide(operator.total_ns, line.kernels.total_ns))
                 for operator in line.kernels.operators
             ),
             layout_share=line.layout_share,
-            layout=_layout(line.layout.work, findings, root),
+            layout=_build_layout(line.layout.work, findings, root),
             layout_findings=len(findings),
             missing=tuple(
-                MissingPart.from_record(gap) for gap in gaps(trace, peaks=None) if gap.subject != "ridge point"
+                MissingPart.from_record(gap) for gap in list_gaps(trace, peaks=None) if gap.subject != "ridge point"
             ),
         )
     )
 
 
-def _ms(time_ns: int) -> float:
+def _to_milliseconds(time_ns: int) -> float:
     return time_ns / 1e6
 
 
-def _marked_step(step: Step) -> MarkedStepPart:
-    return MarkedStepPart(number=step.number or 0, ms=_ms(step.end_ns - step.start_ns))
+def _build_marked_step(step: Step) -> MarkedStepPart:
+    return MarkedStepPart(number=step.number or 0, ms=_to_milliseconds(step.end_ns - step.start_ns))
 
 
-def _share(part: int, whole: int) -> float | None:
+def _divide(part: int, whole: int) -> float | None:
     return part / whole if whole else None
 
 
-def _device(device: DeviceTime) -> DevicePart:
+def _build_device(device: DeviceTime) -> DevicePart:
     return DevicePart.from_record(
         device,
-        busy_share=_share(device.busy_ns, device.span_ns) or 0.0,
-        idle_share=_share(device.idle_ns, device.span_ns) or 0.0,
+        busy_share=_divide(device.busy_ns, device.span_ns) or 0.0,
+        idle_share=_divide(device.idle_ns, device.span_ns) or 0.0,
     )
 
 
-def _transfer(found: TransferTotal) -> TransferPart:
+def _build_transfer(found: TransferTotal) -> TransferPart:
     known = found.bytes is not None and found.total_ns > 0
     return TransferPart.from_record(found, bytes_per_s=(found.bytes or 0) / (found.total_ns / 1e9) if known else None)
 
 
-def _launches(line: Timeline) -> LaunchPart | None:
+def _build_launches(line: Timeline) -> LaunchPart | None:
     found = line.launches
     if found is None:
         return None
     return LaunchPart.from_record(
         found,
         small_kernel_fraction=found.small / found.kernels,
-        starved_kernel_fraction=_share(found.starved, found.judged),
+        starved_kernel_fraction=_divide(found.starved, found.judged),
     )
 
 
-def _kernel(kernel: KernelTotal, line: Timeline) -> KernelPart:
+def _build_kernel(kernel: KernelTotal, line: Timeline) -> KernelPart:
     return KernelPart.from_record(
         kernel,
-        busy_share=_share(kernel.total_ns, sum(device.kernel_ns for device in line.devices)),
+        busy_share=_divide(kernel.total_ns, sum(device.kernel_ns for device in line.devices)),
         operators=[LauncherPart.from_record(launcher, total_ms=time_ns) for launcher, time_ns in kernel.operators],
     )
 
 
-def _layout(work: Sequence[LayoutWork], findings: Sequence[Finding], root: Path) -> tuple[LayoutPart, ...]:
-    known = dict(zip(findings, fingerprints(findings, root), strict=True))
+def _build_layout(work: Sequence[LayoutWork], findings: Sequence[Finding], root: Path) -> tuple[LayoutPart, ...]:
+    known = dict(zip(findings, compute_fingerprints(findings, root), strict=True))
     return tuple(LayoutPart.from_record(one, fingerprint=known[one.finding]) for one in work)

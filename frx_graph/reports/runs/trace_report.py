@@ -9,18 +9,25 @@ from rich.text import Text
 
 from frx_graph.analyzers.timeline.host_time import Part
 from frx_graph.analyzers.timeline.labels import Answer
-from frx_graph.evidence.kernel_name import device_kernel_name
-from frx_graph.reports.render.quantities import byte_count, milliseconds, percent, plural, rate, share_percent
+from frx_graph.evidence.kernel_name import normalize_kernel_name
+from frx_graph.reports.render.quantities import (
+    format_byte_count,
+    format_count,
+    format_ms,
+    format_percent,
+    format_rate,
+    format_share,
+)
 from frx_graph.reports.render.recommendation_text import print_recommendations
-from frx_graph.reports.render.source_path import path_end
+from frx_graph.reports.render.source_path import cut_path
 from frx_graph.reports.render.text_console import (
     INDENT,
-    plain_table,
+    make_console,
+    make_table,
     print_more,
     print_section,
     print_title,
     print_wrapped,
-    text_console,
 )
 from frx_graph.reports.runs.trace_parts import (
     DevicePart,
@@ -33,7 +40,7 @@ from frx_graph.reports.runs.trace_parts import (
     TransferPart,
     WaitPart,
 )
-from frx_graph.support.plain_text import one_line
+from frx_graph.support.plain_text import clean_line
 
 _MARKS = {
     Answer.PRESENT: ("[!!]", "bold red"),
@@ -48,26 +55,26 @@ _NAME = 34
 
 def render_trace(result: TraceResult, *, top: int, width: int, color: bool) -> str:
     """Verdict, labels, devices, the parts of a step, kernels, operators, launches, waits, layouts, `top` cards."""
-    out, console = text_console(width, color, soft_wrap=True)
-    _verdict(console, result)
+    out, console = make_console(width, color, soft_wrap=True)
+    _print_verdict(console, result)
     print_title(console, "LABELS")
     for label in result.labels:
-        _label(console, label)
+        _print_label(console, label)
     if result.devices:
-        _devices(console, result)
-    _parts(console, result)
+        _print_devices(console, result)
+    _print_parts(console, result)
     if result.kernels:
-        _kernels(console, result)
+        _print_kernels(console, result)
     if result.operators:
-        _operators(console, result)
+        _print_operators(console, result)
     if result.launches is not None:
-        print_section(console, "LAUNCHES", _launches(result.launches))
-    _waits(console, result)
+        print_section(console, "LAUNCHES", _yield_launch_lines(result.launches))
+    _print_waits(console, result)
     if result.layout_findings:
         print_title(console, "LAYOUT CHANGES")
         for work in result.layout[:_ROWS]:
-            print_wrapped(console, _layout(work))
-        told = plural(result.layout_findings, "finding") + (
+            print_wrapped(console, _format_layout(work))
+        told = format_count(result.layout_findings, "finding") + (
             "" if result.layout else " on copies that take no device time here"
         )
         print_wrapped(console, f"{told}: `frx analyze --trace` explains them.")
@@ -76,8 +83,8 @@ def render_trace(result: TraceResult, *, top: int, width: int, color: bool) -> s
     return out.getvalue()
 
 
-def _verdict(console: Console, result: TraceResult) -> None:
-    console.print(Text.assemble(("RUN VERDICT", "bold"), f"  {path_end(result.source, console.width - 14)}"))
+def _print_verdict(console: Console, result: TraceResult) -> None:
+    console.print(Text.assemble(("RUN VERDICT", "bold"), f"  {cut_path(result.source, console.width - 14)}"))
     if result.rank is not None:
         of = "" if result.world_size is None else f" of {result.world_size}"
         print_wrapped(console, f"Rank {result.rank}{of}")
@@ -85,11 +92,11 @@ def _verdict(console: Console, result: TraceResult) -> None:
     if window.steps:
         first, last = window.steps[0].number, window.steps[-1].number
         numbers = f"ProfilerStep#{first}" if first == last else f"ProfilerStep#{first} to #{last}"
-        print_wrapped(console, f"{plural(len(window.steps), 'step')} of {milliseconds(window.step_ms)}: {numbers}")
+        print_wrapped(console, f"{format_count(len(window.steps), 'step')} of {format_ms(window.step_ms)}: {numbers}")
     else:
-        print_wrapped(console, f"No steps are marked: all {milliseconds(window.span_ms)} of the trace count")
+        print_wrapped(console, f"No steps are marked: all {format_ms(window.span_ms)} of the trace count")
     for step in window.left_out:
-        print_wrapped(console, f"Left out as warm-up: ProfilerStep#{step.number}, {milliseconds(step.ms)}")
+        print_wrapped(console, f"Left out as warm-up: ProfilerStep#{step.number}, {format_ms(step.ms)}")
     print_wrapped(console, f"Primary bottleneck: {result.primary_bottleneck or 'none that this trace tells'}")
     if result.secondary_bottlenecks:
         print_wrapped(console, f"Secondary: {', '.join(result.secondary_bottlenecks)}")
@@ -97,7 +104,7 @@ def _verdict(console: Console, result: TraceResult) -> None:
         print_wrapped(console, f"Symptom: {result.symptom}")
 
 
-def _label(console: Console, label: LabelPart) -> None:
+def _print_label(console: Console, label: LabelPart) -> None:
     mark, style = _MARKS[label.answer]
     line = Text(INDENT)
     line.append(mark, style)
@@ -108,47 +115,45 @@ def _label(console: Console, label: LabelPart) -> None:
     print_wrapped(console, label.evidence, INDENT * 2)
 
 
-def _devices(console: Console, result: TraceResult) -> None:
-    print_title(console, f"DEVICES, within {milliseconds(result.window.span_ms)}")
-    table = plain_table("device", "busy", "idle", "kernels", "copies", "fills")
+def _print_devices(console: Console, result: TraceResult) -> None:
+    print_title(console, f"DEVICES, within {format_ms(result.window.span_ms)}")
+    table = make_table("device", "busy", "idle", "kernels", "copies", "fills")
     for device in result.devices:
         table.add_row(
-            _device(device),
-            percent(100 * device.busy_share),
-            percent(100 * device.idle_share),
-            milliseconds(device.kernel_busy_ms),
-            milliseconds(device.memcpy_busy_ms),
-            milliseconds(device.memset_busy_ms),
+            _format_device(device),
+            format_percent(100 * device.busy_share),
+            format_percent(100 * device.idle_share),
+            format_ms(device.kernel_busy_ms),
+            format_ms(device.memcpy_busy_ms),
+            format_ms(device.memset_busy_ms),
         )
     console.print(table, soft_wrap=False)
     for device in result.devices:
         if len(device.streams) > 1:
-            said = ", ".join(f"{one_line(one.stream, 20)} {milliseconds(one.busy_ms)}" for one in device.streams[:_FEW])
+            said = ", ".join(f"{clean_line(one.stream, 20)} {format_ms(one.busy_ms)}" for one in device.streams[:_FEW])
             more = f", {len(device.streams) - _FEW} more" if len(device.streams) > _FEW else ""
-            print_wrapped(console, f"streams of {_device(device)}: {said}{more}")
+            print_wrapped(console, f"streams of {_format_device(device)}: {said}{more}")
         if device.communication_ms:
-            exposed = milliseconds(device.exposed_communication_ms)
-            said = (
-                f"communication {milliseconds(device.communication_ms)}, {exposed} of it with no computation beside it"
-            )
+            exposed = format_ms(device.exposed_communication_ms)
+            said = f"communication {format_ms(device.communication_ms)}, {exposed} of it with no computation beside it"
             print_wrapped(console, said)
     for transfer in result.transfers:
-        print_wrapped(console, _transfer(transfer))
+        print_wrapped(console, _format_transfer(transfer))
 
 
-def _device(device: DevicePart) -> str:
+def _format_device(device: DevicePart) -> str:
     number = "" if device.device is None else f"{device.device} "
-    return f"{number}{one_line(device.name or 'unknown', _NAME)}"
+    return f"{number}{clean_line(device.name or 'unknown', _NAME)}"
 
 
-def _transfer(found: TransferPart) -> str:
+def _format_transfer(found: TransferPart) -> str:
     kind = " ".join(part for part in (found.direction or "copies", found.host_memory) if part)
-    speed = "" if found.bytes_per_s is None else f", {rate(found.bytes_per_s, 'B/s')}"
-    copies = plural(found.count, "copy", "copies")
-    return f"{kind}: {copies}, {byte_count(found.bytes)} in {milliseconds(found.total_ms)}{speed}"
+    speed = "" if found.bytes_per_s is None else f", {format_rate(found.bytes_per_s, 'B/s')}"
+    copies = format_count(found.count, "copy", "copies")
+    return f"{kind}: {copies}, {format_byte_count(found.bytes)} in {format_ms(found.total_ms)}{speed}"
 
 
-def _parts(console: Console, result: TraceResult) -> None:
+def _print_parts(console: Console, result: TraceResult) -> None:
     host = result.host
     rows = [
         (part, host.parts_ms.get(part), host.device_parts_ms.get(part))
@@ -158,108 +163,108 @@ def _parts(console: Console, result: TraceResult) -> None:
     if not rows:
         return
     print_title(console, "PARTS OF THE STEPS")
-    table = plain_table("part", "host", "of steps", "kernels")
+    table = make_table("part", "host", "of steps", "kernels")
     for part, on_host, on_device in rows:
         share = None if on_host is None else 100 * on_host / result.window.host_ms if result.window.host_ms else None
         table.add_row(
             part,
-            "-" if on_host is None else milliseconds(on_host),
-            "-" if share is None else percent(share),
-            "-" if on_device is None else milliseconds(on_device),
+            "-" if on_host is None else format_ms(on_host),
+            "-" if share is None else format_percent(share),
+            "-" if on_device is None else format_ms(on_device),
         )
     console.print(table, soft_wrap=False)
     if host.collectives_ms and not result.devices:
-        print_wrapped(console, f"collectives on the host: {milliseconds(host.collectives_ms)}")
+        print_wrapped(console, f"collectives on the host: {format_ms(host.collectives_ms)}")
 
 
-def _kernels(console: Console, result: TraceResult) -> None:
+def _print_kernels(console: Console, result: TraceResult) -> None:
     print_title(console, "KERNELS")
-    families = ", ".join(f"{one.family} {share_percent(one.share)}" for one in result.families)
+    families = ", ".join(f"{one.family} {format_share(one.share)}" for one in result.families)
     print_wrapped(console, families)
     print_wrapped(console, "By kernel: time, share of the time in which kernels run, launches, median")
     for kernel in result.kernels[:_ROWS]:
         cores = " on tensor cores" if kernel.tensor_cores else ""
-        said = f"{kernel.count:>7,}× {milliseconds(kernel.median_us / 1e3):>8}  {kernel.family}{cores}"
-        console.print(_figures(kernel.total_ms, kernel.busy_share, said))
-        console.print(Text(f"{INDENT * 2}{_kernel(kernel.name, console.width - 2 * len(INDENT))}"))
+        said = f"{kernel.count:>7,}× {format_ms(kernel.median_us / 1e3):>8}  {kernel.family}{cores}"
+        console.print(_format_figures(kernel.total_ms, kernel.busy_share, said))
+        console.print(Text(f"{INDENT * 2}{_format_kernel(kernel.name, console.width - 2 * len(INDENT))}"))
     print_more(console, len(result.kernels), _ROWS)
 
 
-def _operators(console: Console, result: TraceResult) -> None:
+def _print_operators(console: Console, result: TraceResult) -> None:
     known = result.attribution
-    share = share_percent(known.attributed_share)
+    share = format_share(known.attributed_share)
     print_title(console, f"OPERATORS: {known.attributed:,} of {known.kernels:,} kernels, {share} of their time")
     for operator in result.operators[:_ROWS]:
-        said = f"{plural(operator.kernels, 'kernel'):>15}  {operator.part}"
-        console.print(_figures(operator.total_ms, operator.share, said))
-        print_wrapped(console, _operator(operator), INDENT * 2)
+        said = f"{format_count(operator.kernels, 'kernel'):>15}  {operator.part}"
+        console.print(_format_figures(operator.total_ms, operator.share, said))
+        print_wrapped(console, _format_operator(operator), INDENT * 2)
         if operator.site is not None:
-            console.print(Text(f"{INDENT * 2}{_place(operator.site, operator.sites, console.width - 2 * len(INDENT))}"))
+            console.print(
+                Text(f"{INDENT * 2}{_format_place(operator.site, operator.sites, console.width - 2 * len(INDENT))}")
+            )
     print_more(console, len(result.operators), _ROWS)
 
 
-def _figures(total_ms: float, share: float | None, said: str) -> Text:
-    return Text(f"{INDENT}{milliseconds(total_ms):>8} {share_percent(share):>7} {said}")
+def _format_figures(total_ms: float, share: float | None, said: str) -> Text:
+    return Text(f"{INDENT}{format_ms(total_ms):>8} {format_share(share):>7} {said}")
 
 
-def _kernel(name: str, limit: int) -> str:
-    return one_line(device_kernel_name(name).replace("at::native::", ""), limit)
+def _format_kernel(name: str, limit: int) -> str:
+    return clean_line(normalize_kernel_name(name).replace("at::native::", ""), limit)
 
 
-def _operator(operator: OperatorPart) -> str:
-    inner, outer = one_line(operator.inner, 2 * _NAME), one_line(operator.outer, 2 * _NAME)
+def _format_operator(operator: OperatorPart) -> str:
+    inner, outer = clean_line(operator.inner, 2 * _NAME), clean_line(operator.outer, 2 * _NAME)
     return inner if inner == outer else f"{inner} in {outer}"
 
 
-def _place(site: SitePart, sites: int, limit: int) -> str:
+def _format_place(site: SitePart, sites: int, limit: int) -> str:
     more = f" and {sites - 1} more" if sites > 1 else ""
-    module = f" in {one_line(site.module_path, _NAME)}" if site.module_path else ""
-    return f"at {path_end(f'{site.file}:{site.line}', limit - len(more) - len(module) - 3)}{module}{more}"
+    module = f" in {clean_line(site.module_path, _NAME)}" if site.module_path else ""
+    return f"at {cut_path(f'{site.file}:{site.line}', limit - len(more) - len(module) - 3)}{module}{more}"
 
 
-def _launches(found: LaunchPart) -> Iterator[str]:
+def _yield_launch_lines(found: LaunchPart) -> Iterator[str]:
     per_step = "" if found.kernel_count_per_step is None else f", {found.kernel_count_per_step:,.0f} a step"
-    median = milliseconds(found.median_cuda_kernel_duration_us / 1e3)
-    yield f"{plural(found.kernel_count, 'kernel')}{per_step}; median {median}; " + (
-        f"{found.small_kernel_fraction:.1%} take less than 10 µs, {milliseconds(found.small_kernel_ms)} together"
+    median = format_ms(found.median_cuda_kernel_duration_us / 1e3)
+    yield f"{format_count(found.kernel_count, 'kernel')}{per_step}; median {median}; " + (
+        f"{found.small_kernel_fraction:.1%} take less than 10 µs, {format_ms(found.small_kernel_ms)} together"
     )
     if found.starved_kernel_fraction is not None:
         yield f"{found.starved_kernel_fraction:.1%} were launched onto a stream that had run dry"
     if found.launch_call_ms is not None and found.median_launch_call_us is not None:
-        calls = f"{plural(found.launch_calls, 'call')} that launched work: {milliseconds(found.launch_call_ms)}"
-        yield f"{calls}, median {milliseconds(found.median_launch_call_us / 1e3)}"
+        calls = f"{format_count(found.launch_calls, 'call')} that launched work: {format_ms(found.launch_call_ms)}"
+        yield f"{calls}, median {format_ms(found.median_launch_call_us / 1e3)}"
     if found.median_gap_us is not None:
-        gaps = f"{plural(found.gaps, 'gap')} between work: {milliseconds(found.gap_ms)}"
-        yield f"{gaps}, median {milliseconds(found.median_gap_us / 1e3)}"
+        gaps = f"{format_count(found.gaps, 'gap')} between work: {format_ms(found.gap_ms)}"
+        yield f"{gaps}, median {format_ms(found.median_gap_us / 1e3)}"
 
 
-def _waits(console: Console, result: TraceResult) -> None:
+def _print_waits(console: Console, result: TraceResult) -> None:
     host = result.host
     if host.sync_wait_ms is None:
         return
     print_title(console, "WAITS FOR DEVICES, and long calls of the runtime")
-    print_wrapped(
-        console, f"waiting {milliseconds(host.sync_wait_ms)}, {share_percent(host.sync_wait_share)} of the steps"
-    )
+    print_wrapped(console, f"waiting {format_ms(host.sync_wait_ms)}, {format_share(host.sync_wait_share)} of the steps")
     for wait in host.waits[:_FEW]:
-        print_wrapped(console, _wait(wait))
+        print_wrapped(console, _format_wait(wait))
     if host.allocation_ms:
-        print_wrapped(console, f"allocating and freeing: {milliseconds(host.allocation_ms)}")
+        print_wrapped(console, f"allocating and freeing: {format_ms(host.allocation_ms)}")
     longest = ", ".join(
-        f"{one_line(call.name, _NAME)} {milliseconds(call.total_ms)} ({call.count:,}×)" for call in host.calls[:_FEW]
+        f"{clean_line(call.name, _NAME)} {format_ms(call.total_ms)} ({call.count:,}×)" for call in host.calls[:_FEW]
     )
     if longest:
         print_wrapped(console, f"longest calls: {longest}")
 
 
-def _wait(wait: WaitPart) -> str:
-    asked = "" if wait.asked_by is None else f" in {one_line(wait.asked_by, _NAME)}"
-    place = "" if wait.site is None else f", {path_end(f'{wait.site.file}:{wait.site.line}', 40)}"
-    return f"{one_line(wait.call, _NAME)}{asked}{place}: {wait.count:,}×, {milliseconds(wait.total_ms)}"
+def _format_wait(wait: WaitPart) -> str:
+    asked = "" if wait.asked_by is None else f" in {clean_line(wait.asked_by, _NAME)}"
+    place = "" if wait.site is None else f", {cut_path(f'{wait.site.file}:{wait.site.line}', 40)}"
+    return f"{clean_line(wait.call, _NAME)}{asked}{place}: {wait.count:,}×, {format_ms(wait.total_ms)}"
 
 
-def _layout(work: LayoutPart) -> str:
-    place = "" if work.site is None else f" at {path_end(f'{work.site.file}:{work.site.line}', 40)}"
-    copies = plural(work.copies, "copy", "copies")
-    moved = "of unknown size" if work.bytes is None else f"moving {byte_count(work.bytes)}"
-    return f"{work.rule} {one_line(work.operator, _NAME)}{place}: {copies} {moved}, {milliseconds(work.total_ms)}"
+def _format_layout(work: LayoutPart) -> str:
+    place = "" if work.site is None else f" at {cut_path(f'{work.site.file}:{work.site.line}', 40)}"
+    copies = format_count(work.copies, "copy", "copies")
+    moved = "of unknown size" if work.bytes is None else f"moving {format_byte_count(work.bytes)}"
+    return f"{work.rule} {clean_line(work.operator, _NAME)}{place}: {copies} {moved}, {format_ms(work.total_ms)}"

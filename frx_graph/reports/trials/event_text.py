@@ -10,13 +10,13 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from frx_graph.ledger.active_plans import Standing
-from frx_graph.ledger.canonical_json import parsed
-from frx_graph.ledger.decision import Decision, Kind, Recorded
+from frx_graph.ledger.active_plans import PlanStates
+from frx_graph.ledger.canonical_json import parse_json
+from frx_graph.ledger.decision import Decision, Kind, RecordedEvent
 from frx_graph.records import Candidate
-from frx_graph.reports.render.quantities import plural, seconds
-from frx_graph.reports.render.text_console import text_console
-from frx_graph.support.plain_text import one_line
+from frx_graph.reports.render.quantities import format_count, format_seconds
+from frx_graph.reports.render.text_console import make_console
+from frx_graph.support.plain_text import clean_line
 
 CANDIDATES_SHOWN = 20
 NODES_SHOWN = 6
@@ -35,8 +35,8 @@ _STYLES = {
 
 
 def render_list(
-    events: Sequence[Recorded],
-    standings: Mapping[str, Standing],
+    events: Sequence[RecordedEvent],
+    standings: Mapping[str, PlanStates],
     *,
     total: int,
     ledger: str,
@@ -45,130 +45,132 @@ def render_list(
 ) -> str:
     """Render the last of `total` events, three lines each, oldest first; then the active plans by environment."""
     # Prose is wrapped here; paths and the line of names, 79 columns, stay whole.
-    out, console = text_console(width, color, soft_wrap=True)
+    out, console = make_console(width, color, soft_wrap=True)
     for event in events:
         decision = event.decision
         console.print(
             Text.assemble(
                 (f"#{event.position}", "bold"),
                 " ",
-                _kind(decision.kind),
-                f"  {_when(decision.recorded_at)}  by {one_line(decision.decided_by, _AUTHOR_LIMIT)}",
+                _style_kind(decision.kind),
+                f"  {_format_time(decision.recorded_at)}  by {clean_line(decision.decided_by, _AUTHOR_LIMIT)}",
             )
         )
         names = f"graph {decision.signature}  environment {decision.environment}  plan {decision.plan}"
         console.print(Text(f"{_INDENT}{names}", "dim"))
-        console.print(Text("\n".join(_wrapped(one_line(decision.reason, 1000), _INDENT, _INDENT, width))))
+        console.print(Text("\n".join(_wrap_text(clean_line(decision.reason, 1000), _INDENT, _INDENT, width))))
     for environment, standing in standings.items():
         _print_standing(console, environment, standing)
     hidden = total - len(events)
     if hidden:
-        console.print(Text(f"{plural(hidden, 'older event')}: --limit {total} shows all.", "dim"))
-    console.print(Text(f"{plural(total, 'event')} in {ledger}"))
+        console.print(Text(f"{format_count(hidden, 'older event')}: --limit {total} shows all.", "dim"))
+    console.print(Text(f"{format_count(total, 'event')} in {ledger}"))
     return out.getvalue()
 
 
-def render_event(event: Recorded, evidence: Recorded | None, *, width: int, color: bool) -> str:
+def render_event(event: RecordedEvent, evidence: RecordedEvent | None, *, width: int, color: bool) -> str:
     """Render one event in full. `evidence` is the last trial of its plan until then."""
-    out, console = text_console(width, color, soft_wrap=True)
+    out, console = make_console(width, color, soft_wrap=True)
     decision = event.decision
-    console.print(Text.assemble((f"#{event.position}", "bold"), " ", _kind(decision.kind)))
-    author = f"{one_line(decision.decided_by)}, process {decision.process_id} on {one_line(decision.host)}"
+    console.print(Text.assemble((f"#{event.position}", "bold"), " ", _style_kind(decision.kind)))
+    author = f"{clean_line(decision.decided_by)}, process {decision.process_id} on {clean_line(decision.host)}"
     rows = [
-        ("When", _when(decision.recorded_at)),
+        ("When", _format_time(decision.recorded_at)),
         ("By", author),
-        ("Why", one_line(decision.reason, 1000)),
+        ("Why", clean_line(decision.reason, 1000)),
         ("Graph", decision.signature),
         ("Environment", decision.environment),
         ("Plan", decision.plan),
         ("Policy", decision.policy or "none: somebody chose"),
-        *_candidate_rows(decision),
-        *_evidence_rows(event, evidence),
+        *_make_candidate_rows(decision),
+        *_make_evidence_rows(event, evidence),
         ("Hash", event.hash),
         ("Before it", event.previous),
     ]
     for label, text in rows:
         start = f"  {label:<{_LABEL - 2}}"
-        console.print(Text("\n".join(_wrapped(text, start, " " * _LABEL, width))))
+        console.print(Text("\n".join(_wrap_text(text, start, " " * _LABEL, width))))
     return out.getvalue()
 
 
-def _kind(kind: Kind) -> tuple[str, str]:
+def _style_kind(kind: Kind) -> tuple[str, str]:
     return kind.value, _STYLES.get(kind, "")
 
 
-def _when(at: datetime) -> str:
+def _format_time(at: datetime) -> str:
     return f"{at:%Y-%m-%d %H:%M:%S} UTC"
 
 
-def _wrapped(text: str, first: str, rest: str, width: int) -> list[str]:
+def _wrap_text(text: str, first: str, rest: str, width: int) -> list[str]:
     lines = textwrap.wrap(text, width, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False)
     return lines or [first.rstrip()]
 
 
-def _print_standing(console: Console, environment: str, standing: Standing) -> None:
+def _print_standing(console: Console, environment: str, standing: PlanStates) -> None:
     current = standing.current
     runs = f"plan {current.plan} stands" if current is not None else "nothing stands, the baseline runs"
     console.print(Text(f"Environment {environment}: {runs}", "bold"))
     for plan in standing.plans.values():
         console.print(
-            Text.assemble(f"{_INDENT}plan {plan.plan} ", _kind(plan.state), f" since event {plan.last.position}")
+            Text.assemble(f"{_INDENT}plan {plan.plan} ", _style_kind(plan.state), f" since event {plan.last.position}")
         )
 
 
-def _candidate_rows(decision: Decision) -> list[tuple[str, str]]:
-    shown = [("Candidate", _candidate(candidate)) for candidate in decision.candidates[:CANDIDATES_SHOWN]]
+def _make_candidate_rows(decision: Decision) -> list[tuple[str, str]]:
+    shown = [("Candidate", _format_candidate(candidate)) for candidate in decision.candidates[:CANDIDATES_SHOWN]]
     hidden = len(decision.candidates) - len(shown)
     return [*shown, ("", f"and {hidden} more: --format json shows all")] if hidden else shown
 
 
-def _candidate(candidate: Candidate) -> str:
+def _format_candidate(candidate: Candidate) -> str:
     # What changes no operator is a choice about the whole graph.
     shown = candidate.nodes or candidate.choices
-    nodes = [one_line(node, 60) for node in shown[:NODES_SHOWN]]
+    nodes = [clean_line(node, 60) for node in shown[:NODES_SHOWN]]
     hidden = len(shown) - len(nodes)
     where = ", ".join(nodes) + (f" and {hidden} more" if hidden else "")
     saves = candidate.predicted_seconds
-    expected = "" if saves is None else f", predicted to save {seconds(saves)}"
+    expected = "" if saves is None else f", predicted to save {format_seconds(saves)}"
     of = f"of {where or 'the whole graph'}" if candidate.nodes or not where else where
-    return f"{one_line(candidate.rewrite, 60)} {of}{expected}"
+    return f"{clean_line(candidate.rewrite, 60)} {of}{expected}"
 
 
-def _evidence_rows(event: Recorded, evidence: Recorded | None) -> list[tuple[str, str]]:
+def _make_evidence_rows(event: RecordedEvent, evidence: RecordedEvent | None) -> list[tuple[str, str]]:
     if event.decision.trial is not None:
-        return [("Trial", trial_summary(event.decision.trial))]
+        return [("Trial", summarize_trial(event.decision.trial))]
     if evidence is None or evidence.position == event.position or evidence.decision.trial is None:
         return []
-    return [("Evidence", f"event {evidence.position}: {trial_summary(evidence.decision.trial)}")]
+    return [("Evidence", f"event {evidence.position}: {summarize_trial(evidence.decision.trial)}")]
 
 
-def trial_summary(text: str) -> str:
+def summarize_trial(text: str) -> str:
     """Return a trial's document in a line: verdict, ratio of the arms' times, amount measured, gates that failed.
 
     Every part of the document may be missing.
     """
-    document = parsed(text)
+    document = parse_json(text)
     stats = document.get("stats")
     parts = [
-        one_line(document["verdict"], 40) if isinstance(document.get("verdict"), str) else "",
-        *(_measured(stats) if isinstance(stats, dict) else ()),
-        *(f"failed at {name}" for name in _failed_gates(document.get("gates"))),
+        clean_line(document["verdict"], 40) if isinstance(document.get("verdict"), str) else "",
+        *(_format_stats(stats) if isinstance(stats, dict) else ()),
+        *(f"failed at {name}" for name in _list_failed_gates(document.get("gates"))),
     ]
     return ", ".join(filter(None, parts)) or "no verdict"
 
 
-def _measured(stats: dict[str, Any]) -> tuple[str, ...]:
-    ratio, low, high = (_number(stats.get(name)) for name in ("ratio_median", "ci_low", "ci_high"))
+def _format_stats(stats: dict[str, Any]) -> tuple[str, ...]:
+    ratio, low, high = (_to_number(stats.get(name)) for name in ("ratio_median", "ci_low", "ci_high"))
     interval = f" ({low:.3f} to {high:.3f})" if low is not None and high is not None else ""
-    counts = [f"{count:g} {name}" for name in ("quads", "processes") if (count := _number(stats.get(name))) is not None]
+    counts = [
+        f"{count:g} {name}" for name in ("quads", "processes") if (count := _to_number(stats.get(name))) is not None
+    ]
     return ("" if ratio is None else f"ratio {ratio:.3f}{interval}", " in ".join(counts))
 
 
-def _failed_gates(gates: Any) -> list[str]:
+def _list_failed_gates(gates: Any) -> list[str]:
     listed = gates if isinstance(gates, list) else []
     failed = [gate for gate in listed if isinstance(gate, dict) and gate.get("passed") is False]
-    return [one_line(str(gate.get("name")), 40) for gate in failed]
+    return [clean_line(str(gate.get("name")), 40) for gate in failed]
 
 
-def _number(value: Any) -> float | None:
+def _to_number(value: Any) -> float | None:
     return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None

@@ -6,10 +6,10 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
-from frx_graph.passes.inner_choice import inner_with
+from frx_graph.passes.inner_choice import resolve_inner
 from frx_graph.records import Candidate
 from frx_graph.reports.render.document import Part, read_from
-from frx_graph.reports.render.quantities import finite
+from frx_graph.reports.render.quantities import drop_non_finite
 from frx_graph.trials.environment_record import TrialEnvironment
 from frx_graph.trials.policy import TrialPolicy
 from frx_graph.trials.samples import Block, MeasuredQuad
@@ -57,7 +57,7 @@ class StatsPart(Part):
 
     ratio_median: float
     ci_low: float
-    ci_high: Annotated[float | None, BeforeValidator(finite)] = Field(description="null: no bound yet")
+    ci_high: Annotated[float | None, BeforeValidator(drop_non_finite)] = Field(description="null: no bound yet")
     quads: int
     processes: int
     pair_medians: tuple[float, ...]
@@ -96,7 +96,7 @@ class TrialDocument(Part):
     place: PlacePart | None = Field(default=None, description="null: the machine that it was asked for on")
 
 
-def trial_document(
+def build_trial_document(
     run: TrialRun,
     *,
     target: str,
@@ -114,10 +114,10 @@ def trial_document(
         signatures=run.signatures,
         arms=(
             ArmPart(name="baseline", inner=inner, candidates=()),
-            ArmPart(name="candidate", inner=inner_with(candidates, inner), candidates=candidates),
+            ArmPart(name="candidate", inner=resolve_inner(candidates, inner), candidates=candidates),
         ),
         in_process=run.in_process,
-        samples=tuple(map(_quad, run.quads)),
+        samples=tuple(map(_build_quad, run.quads)),
         gates=tuple(map(GatePart.from_record, run.gates)),
         stats=None if run.verdict.statistics is None else StatsPart.from_record(run.verdict.statistics),
         verdict=run.verdict.outcome.value,
@@ -129,7 +129,7 @@ def trial_document(
     )
 
 
-def nothing_tried(*, target: str, train: bool, inner: str, policy: TrialPolicy) -> TrialDocument:
+def report_nothing_tried(*, target: str, train: bool, inner: str, policy: TrialPolicy) -> TrialDocument:
     """The document where there was no candidate: it has the one arm that there is."""
     return TrialDocument(
         target=target,
@@ -147,11 +147,11 @@ def nothing_tried(*, target: str, train: bool, inner: str, policy: TrialPolicy) 
     )
 
 
-def _quad(measured: MeasuredQuad) -> QuadPart:
-    return QuadPart.from_record(measured, blocks=tuple(map(_block, measured.blocks)))
+def _build_quad(measured: MeasuredQuad) -> QuadPart:
+    return QuadPart.from_record(measured, blocks=tuple(map(_build_block, measured.blocks)))
 
 
-def _block(block: Block) -> BlockPart:
+def _build_block(block: Block) -> BlockPart:
     found = block.disturbance
     cause = None if found is None else f"{found.cause}: {found.detail}".removesuffix(": ")
     return BlockPart.from_record(block, disturbance=cause)
@@ -175,6 +175,6 @@ class TrialMatrixDocument(Part):
     trials: tuple[MatrixEntry, ...]
 
 
-def matrix_document(entries: tuple[MatrixEntry, ...]) -> TrialMatrixDocument:
+def build_matrix_document(entries: tuple[MatrixEntry, ...]) -> TrialMatrixDocument:
     """The document of these trials."""
     return TrialMatrixDocument(trials=entries)

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from rich.console import Console
 from rich.text import Text
 
-from frx_graph.reports.render.text_console import INDENT, print_title, text_console
+from frx_graph.reports.render.text_console import INDENT, make_console, print_title
 from frx_graph.reports.trials.trial_document import MatrixEntry, TrialDocument, TrialMatrixDocument
-from frx_graph.support.plain_text import one_line
+from frx_graph.support.plain_text import clean_line
 
 STYLES = {"promote": "bold green", "reject": "bold red", "equivalent": "bold", "inconclusive": "bold yellow"}
 """Of verdicts."""
@@ -22,23 +22,23 @@ _PASSED = 8
 
 def render_trial(document: TrialDocument, *, width: int, color: bool) -> str:
     """The verdict, what was tried, each gate with what was seen there, and what was recorded."""
-    out, console = text_console(width, color, soft_wrap=True)
-    console.print(Text.assemble((document.verdict, STYLES[document.verdict]), f"  {one_line(document.target, 200)}"))
-    _print_broken(console, one_line(document.reason, 1000))
+    out, console = make_console(width, color, soft_wrap=True)
+    console.print(Text.assemble((document.verdict, STYLES[document.verdict]), f"  {clean_line(document.target, 200)}"))
+    _print_broken(console, clean_line(document.reason, 1000))
     print_title(console, "Candidate")
     for candidate in document.arms[-1].candidates:
         saved = candidate.predicted_seconds
         predicted = "" if saved is None else f", predicted to save {saved * 1e3:.3g} ms"
         count = len(candidate.nodes)
         of = f"{count} operator{'s' * (count != 1)}" if count else ", ".join(candidate.choices) or "the whole graph"
-        console.print(Text(f"    {candidate.rewrite}: {one_line(of, 100)}{predicted}"))
+        console.print(Text(f"    {candidate.rewrite}: {clean_line(of, 100)}{predicted}"))
     if not document.arms[-1].candidates:
         console.print(Text("    the baseline itself"))
     if document.gates:
         print_title(console, "Gates")
     for gate in document.gates:
         word, style = _MARKS[gate.passed]
-        lines = textwrap.wrap(one_line(gate.detail, 1000), max(20, width - 4 - _NAME - _PASSED)) or [""]
+        lines = textwrap.wrap(clean_line(gate.detail, 1000), max(20, width - 4 - _NAME - _PASSED)) or [""]
         head = Text.assemble(f"    {gate.name:<{_NAME}}", (f"{word:<{_PASSED}}", style), lines[0])
         console.print(head)
         for line in lines[1:]:
@@ -49,20 +49,22 @@ def render_trial(document: TrialDocument, *, width: int, color: bool) -> str:
         print_title(console, "Measured")
         console.print(Text(f"    {stats.quads} quads in {stats.processes} process pairs, {stats.void} void"))
         _print_broken(console, f"ratio {stats.ratio_median:.3f} of baseline over candidate; by pair {medians}")
-        steps = ", ".join(f"{arm.name} {_median_step(document, arm.name) * 1e3:.3g} ms" for arm in document.arms)
+        steps = ", ".join(
+            f"{arm.name} {_compute_median_step(document, arm.name) * 1e3:.3g} ms" for arm in document.arms
+        )
         console.print(Text(f"    median step: {steps}"))
     if document.place is not None:
-        host = "" if document.environment is None else f" ({one_line(document.environment.host)})"
+        host = "" if document.environment is None else f" ({clean_line(document.environment.host)})"
         console.print()
-        console.print(Text(f"Ran on node {one_line(document.place.address)}{host}, attempt {document.place.attempt}"))
+        console.print(Text(f"Ran on node {clean_line(document.place.address)}{host}, attempt {document.place.attempt}"))
         for lost in document.place.lost:
-            _print_broken(console, f"lost before, and not counted: {one_line(lost, 1000)}")
+            _print_broken(console, f"lost before, and not counted: {clean_line(lost, 1000)}")
     console.print()
-    _print_broken(console, one_line(document.decision, 1000), "")
+    _print_broken(console, clean_line(document.decision, 1000), "")
     return out.getvalue()
 
 
-def _median_step(document: TrialDocument, arm: str) -> float:
+def _compute_median_step(document: TrialDocument, arm: str) -> float:
     """Seconds, of all steps in quads that nothing disturbed."""
     blocks = (block for quad in document.samples if not quad.void for block in quad.blocks if block.arm == arm)
     return statistics.median(seconds for block in blocks for seconds in block.seconds)
@@ -73,23 +75,23 @@ _WORD = 14
 
 def render_matrix(document: TrialMatrixDocument, *, width: int, color: bool) -> str:
     """Verdict, what was tried of what, the gain, where, and what was recorded."""
-    out, console = text_console(width, color, soft_wrap=True)
+    out, console = make_console(width, color, soft_wrap=True)
     for entry in document.trials:
         verdict = "error" if entry.trial is None else entry.trial.verdict
-        named = (entry.target, shape_text(entry.shape), entry.dtype, entry.candidate)
-        of = one_line(" ".join(filter(None, named)), 200)
+        named = (entry.target, format_shape(entry.shape), entry.dtype, entry.candidate)
+        of = clean_line(" ".join(filter(None, named)), 200)
         console.print(Text.assemble((f"{verdict:<{_WORD}}", STYLES.get(verdict, "bold red")), of))
-        for told in _told(entry):
-            _print_broken(console, one_line(told, 1000), " " * _WORD)
+        for told in _list_details(entry):
+            _print_broken(console, clean_line(told, 1000), " " * _WORD)
     return out.getvalue()
 
 
-def shape_text(shape: Mapping[str, int]) -> str:
+def format_shape(shape: Mapping[str, int]) -> str:
     """Format sizes as `--shape` takes them."""
     return ",".join(f"{name}={size}" for name, size in shape.items())
 
 
-def _told(entry: MatrixEntry) -> list[str]:
+def _list_details(entry: MatrixEntry) -> list[str]:
     trial = entry.trial
     if trial is None:
         return [entry.error or ""]

@@ -15,11 +15,11 @@ from frx_graph.trials.configuration_trial import ConfigurationTrial, Fate, Kind,
 Status = Literal["running", "complete", "interrupted", "failed"]
 
 
-class _Part(Part):
+class _DocumentedPart(Part):
     model_config = ConfigDict(use_attribute_docstrings=True)
 
 
-class RulePart(_Part):
+class RulePart(_DocumentedPart):
     """What a configuration had to show."""
 
     minimum_speedup: float
@@ -32,7 +32,7 @@ class RulePart(_Part):
     steps_per_block: int
 
 
-class WinnerPart(_Part):
+class WinnerPart(_DocumentedPart):
     """What is recommended, and what was shown of it against the program as it was."""
 
     label: str
@@ -48,7 +48,7 @@ class WinnerPart(_Part):
     """Of its whole run, alone."""
 
 
-class TuneDocument(_Part):
+class TuneDocument(_DocumentedPart):
     """One tune."""
 
     schema_: Literal["frx_tune_v1"] = Field(default="frx_tune_v1", alias="schema")
@@ -71,7 +71,7 @@ class TuneDocument(_Part):
     """Nothing is: it is a recommendation."""
 
 
-def winner_part(trials: tuple[ConfigurationTrial, ...]) -> WinnerPart | None:
+def find_winner(trials: tuple[ConfigurationTrial, ...]) -> WinnerPart | None:
     """The final trial's, if it was promoted."""
     final = next((t for t in trials if t.kind is Kind.FINAL and t.fate is Fate.PROMOTE), None)
     if final is None or final.gain is None:

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 from rich.text import Text
 
-from frx_graph.reports.render.quantities import UNKNOWN, per_second, plural
-from frx_graph.reports.render.text_console import text_console
+from frx_graph.reports.render.quantities import UNKNOWN, format_count, format_frequency
+from frx_graph.reports.render.text_console import make_console
 from frx_graph.reports.trials.tune_document import TuneDocument
-from frx_graph.support.plain_text import bytes_text, one_line
+from frx_graph.support.plain_text import clean_line, format_bytes
 from frx_graph.trials.configuration_trial import ConfigurationTrial, Fate, Kind, RunSeen
 
 _RULE = "─" * 58
@@ -28,103 +28,103 @@ _MARKS = {
 
 def render_tune(document: TuneDocument, *, width: int, color: bool) -> str:
     """The baseline, every trial with why it ended as it did, the winner, and the variables to set."""
-    out, console = text_console(width, color, soft_wrap=True)
+    out, console = make_console(width, color, soft_wrap=True)
 
-    def line(text: str, style: str = "") -> None:
+    def print_line(text: str, style: str = "") -> None:
         console.print(Text(text, style))
 
-    line(_RULE)
-    line("frx autopilot — Tune Report", "bold")
-    line(f"Job : {one_line(document.job)}")
+    print_line(_RULE)
+    print_line("frx autopilot — Tune Report", "bold")
+    print_line(f"Job : {clean_line(document.job)}")
     tried = sum(trial.kind is not Kind.FINAL and trial.fate is not Fate.REFUSED for trial in document.trials)
     unfinished = "" if document.status == "complete" else f" ({document.status}: what is known so far)"
-    line(f"Trials : {tried} trials + baseline{unfinished}")
-    line(_RULE)
-    line("BASELINE", "bold")
-    for text in _baseline(document.baseline):
-        line(f"  {text}")
+    print_line(f"Trials : {tried} trials + baseline{unfinished}")
+    print_line(_RULE)
+    print_line("BASELINE", "bold")
+    for text in _yield_baseline_lines(document.baseline):
+        print_line(f"  {text}")
     if document.trials:
-        line("TRIAL RESULTS", "bold")
-    for trial in sorted(document.trials, key=_order):
+        print_line("TRIAL RESULTS", "bold")
+    for trial in sorted(document.trials, key=_get_sort_key):
         mark, style = _MARKS[trial.fate]
-        console.print(Text.assemble(f"  {_label(trial):<{_NAME}} {_gain(trial):>8}  ", (mark, style)))
+        console.print(Text.assemble(f"  {_format_label(trial):<{_NAME}} {_format_gain(trial):>8}  ", (mark, style)))
         if (trial.reason and trial.kind is not Kind.RACE) or trial.fate is Fate.REJECT:
-            for text in textwrap.wrap(one_line(trial.reason, 400), width - 6):
-                line(f"      {text}", "dim")
+            for text in textwrap.wrap(clean_line(trial.reason, 400), width - 6):
+                print_line(f"      {text}", "dim")
     for text in document.left_out:
-        line(f"  not tried: {one_line(text)}", "dim")
-    line("WINNER", "bold")
-    for text in winner_lines(document):
-        line(f"  {text}")
+        print_line(f"  not tried: {clean_line(text)}", "dim")
+    print_line("WINNER", "bold")
+    for text in yield_winner_lines(document):
+        print_line(f"  {text}")
     if document.winner is not None:
-        line("ENV VARS TO APPLY", "bold")
+        print_line("ENV VARS TO APPLY", "bold")
         for name, value in document.winner.environment.items():
-            line(f"  {one_line(name)}={one_line(value)}")
-        line("Applied: No — recommendation only")
-        line("To apply: set the env vars above before launching your workload.")
+            print_line(f"  {clean_line(name)}={clean_line(value)}")
+        print_line("Applied: No — recommendation only")
+        print_line("To apply: set the env vars above before launching your workload.")
     return out.getvalue()
 
 
-def winner_lines(document: TuneDocument) -> Iterator[str]:
+def yield_winner_lines(document: TuneDocument) -> Iterator[str]:
     """Yield the recommendation, or the reason why there is none."""
     winner = document.winner
     if winner is None:
-        yield f"none: {_why_none(document)}"
+        yield f"none: {_explain_no_winner(document)}"
         return
     final = next(trial for trial in document.trials if trial.kind is Kind.FINAL)
     of = "samples" if winner.by_sample else "steps"
-    yield f"Config : {one_line(winner.label)}"
+    yield f"Config : {clean_line(winner.label)}"
     yield f"Throughput : {100 * winner.speedup:+.1f}% {of} per second vs baseline"
     if final.gain is not None and final.gain.low is not None:
         high = "?" if final.gain.high is None else f"{100 * (final.gain.high - 1):+.1f}"
         yield f"Surely between {100 * (final.gain.low - 1):+.1f} and {high}%, in {final.gain.processes} process pairs"
-    yield f"Avg step : {_milliseconds(winner.step_ms)} in a run of its own"
+    yield f"Avg step : {_format_milliseconds(winner.step_ms)} in a run of its own"
 
 
-def _why_none(document: TuneDocument) -> str:
+def _explain_no_winner(document: TuneDocument) -> str:
     if document.status != "complete":
         return f"the tune is {document.status}"
     final = next((trial for trial in document.trials if trial.kind is Kind.FINAL), None)
     if final is not None:
-        return f"what was found was not confirmed: {one_line(final.reason, 300)}"
+        return f"what was found was not confirmed: {clean_line(final.reason, 300)}"
     unclear = sum(trial.fate is Fate.INCONCLUSIVE for trial in document.trials)
-    more = f"; {plural(unclear, 'trial')} could not tell: --measure-steps shows more, a quieter machine too"
+    more = f"; {format_count(unclear, 'trial')} could not tell: --measure-steps shows more, a quieter machine too"
     return f"no candidate was shown to be faster by enough{more if unclear else ''}"
 
 
-def _baseline(seen: RunSeen | None) -> Iterator[str]:
+def _yield_baseline_lines(seen: RunSeen | None) -> Iterator[str]:
     if seen is None:
         yield "not measured"
         return
     step = seen.seconds_per_step
-    yield f"Throughput : {per_second(1 / step, 'steps/sec') if step else UNKNOWN}"
-    yield f"Avg step : {_milliseconds(None if step is None else 1e3 * step)}, batch to batch"
-    yield f"Memory : {UNKNOWN if seen.peak_bytes is None else bytes_text(seen.peak_bytes)}"
+    yield f"Throughput : {format_frequency(1 / step, 'steps/sec') if step else UNKNOWN}"
+    yield f"Avg step : {_format_milliseconds(None if step is None else 1e3 * step)}, batch to batch"
+    yield f"Memory : {UNKNOWN if seen.peak_bytes is None else format_bytes(seen.peak_bytes)}"
     yield f"GPU util : {UNKNOWN if seen.device_busy_percent is None else f'{seen.device_busy_percent:.1f}%'}"
-    yield f"Dominant stall: {one_line(seen.bottleneck or UNKNOWN)}"
+    yield f"Dominant stall: {clean_line(seen.bottleneck or UNKNOWN)}"
 
 
-def _milliseconds(value: float | None) -> str:
+def _format_milliseconds(value: float | None) -> str:
     return UNKNOWN if value is None else f"{value:.1f} ms"
 
 
-def _order(trial: ConfigurationTrial) -> tuple[int, float]:
+def _get_sort_key(trial: ConfigurationTrial) -> tuple[int, float]:
     kinds = {Kind.FINAL: 0, Kind.FULL: 1, Kind.RACE: 2}
     refused = trial.fate is Fate.REFUSED
     return kinds[trial.kind] + 2 * refused, -(trial.gain.ratio if trial.gain is not None else 0.0)
 
 
-def _label(trial: ConfigurationTrial) -> str:
+def _format_label(trial: ConfigurationTrial) -> str:
     marks = {Kind.RACE: " [RACE]", Kind.FINAL: " [FINAL]", Kind.FULL: ""}
-    return f"{one_line(trial.configuration.label)}{marks[trial.kind]}"
+    return f"{clean_line(trial.configuration.label)}{marks[trial.kind]}"
 
 
-def _gain(trial: ConfigurationTrial) -> str:
+def _format_gain(trial: ConfigurationTrial) -> str:
     return "" if trial.gain is None else f"{100 * (trial.gain.ratio - 1):+.1f}%"
 
 
 def render_markdown_report(document: TuneDocument) -> str:
     """`report.md`: the terminal's text without colour, as it is read in a repository."""
     text = render_tune(document, width=100, color=False)
-    command = " ".join(one_line(word) for word in document.command)
-    return f"# frx tune {one_line(document.id)}\n\n    {command}\n\n```text\n{text.replace('```', '` ` `')}```\n"
+    command = " ".join(clean_line(word) for word in document.command)
+    return f"# frx tune {clean_line(document.id)}\n\n    {command}\n\n```text\n{text.replace('```', '` ` `')}```\n"

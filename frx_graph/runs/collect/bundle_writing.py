@@ -19,7 +19,7 @@ from frx_graph.errors import OptionError
 from frx_graph.evidence.run import bundle_layout
 from frx_graph.evidence.run.bundle_zip import MOST_BYTES, MOST_EXPANSION, MOST_MEMBERS, SMALLEST_EXPANDED
 from frx_graph.reports.kernels.explain_prompt import FILES
-from frx_graph.support.atomic_file import replaced_when_written
+from frx_graph.support.atomic_file import replace_on_success
 
 FOLDERS: Final = (bundle_layout.EVENTS.parent, bundle_layout.SUMMARY.parent, bundle_layout.PROFILER)
 _FIRST: Final = (
@@ -59,7 +59,7 @@ def make_folder(folder: Path, texts: Mapping[PurePosixPath, bytes]) -> None:
         raise OptionError(f"{folder} cannot be made: {error.strerror or error}", "choose another --out") from None
 
 
-def bundle_files(folder: Path) -> tuple[PurePosixPath, ...]:
+def list_bundle_files(folder: Path) -> tuple[PurePosixPath, ...]:
     """Return the regular files of the bundle, in the order of listings. Other files of the workload are left out."""
     profiler = folder / bundle_layout.PROFILER
     # The workload may do away with it.
@@ -72,7 +72,7 @@ def bundle_files(folder: Path) -> tuple[PurePosixPath, ...]:
     return tuple(file for file in possible if (folder / file).is_file() and not (folder / file).is_symlink())
 
 
-def sha256_of(path: Path) -> str:
+def hash_file(path: Path) -> str:
     """Return the SHA-256 of a file, in hexadecimal digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
@@ -86,14 +86,14 @@ def write_zip(archive: Path, folder: Path, files: Iterable[PurePosixPath]) -> No
         raise OSError(f"the bundle has more than {MOST_MEMBERS} files")
     if sum((folder / file).stat().st_size for file in files) > MOST_BYTES:
         raise OSError(f"its files have more than {MOST_BYTES >> 30} GiB")
-    with replaced_when_written(archive) as temporary, zipfile.ZipFile(temporary, "w", strict_timestamps=False) as made:
+    with replace_on_success(archive) as temporary, zipfile.ZipFile(temporary, "w", strict_timestamps=False) as made:
         for file in files:
             path = folder / file
-            method = zipfile.ZIP_STORED if _expands_well(path) else zipfile.ZIP_DEFLATED
+            method = zipfile.ZIP_STORED if _is_stored_plain(path) else zipfile.ZIP_DEFLATED
             made.write(path, f"{folder.name}/{file}", compress_type=method)
 
 
-def _expands_well(path: Path) -> bool:
+def _is_stored_plain(path: Path) -> bool:
     """Return True if the zip stores it as it is: compressed already, or so repetitive that it would look like a
     bomb."""
     if path.suffix == ".gz":

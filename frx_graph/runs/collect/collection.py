@@ -15,18 +15,18 @@ from pathlib import Path, PurePosixPath
 
 from pydantic import BaseModel
 
-from frx_graph.analyze.run import analyse_files
+from frx_graph.analyze.run import analyze_files
 from frx_graph.analyzers.run.steps import Scope
-from frx_graph.errors import FrxError, first_line
+from frx_graph.errors import FrxError, summarize_error
 from frx_graph.evidence.run import bundle_layout
 from frx_graph.evidence.run.bundle import open_bundle
-from frx_graph.measure.machine.device_state import loaded_nvml
-from frx_graph.reports.kernels.explain_prompt import explanation_texts
-from frx_graph.reports.runs.run_document import summary_text
+from frx_graph.measure.machine.device_state import load_nvml
+from frx_graph.reports.kernels.explain_prompt import render_explanation
+from frx_graph.reports.runs.run_document import format_summary
 from frx_graph.reports.runs.run_explanation import explain_run
 from frx_graph.reports.runs.run_parts import RunDocument
 from frx_graph.runs.collect import device_sampling
-from frx_graph.runs.collect.bundle_writing import bundle_files, make_folder, sha256_of, write_zip
+from frx_graph.runs.collect.bundle_writing import hash_file, list_bundle_files, make_folder, write_zip
 from frx_graph.runs.collect.imported_artifacts import gather_traces, import_traces
 from frx_graph.runs.collect.run_metadata import (
     Artifact,
@@ -34,14 +34,14 @@ from frx_graph.runs.collect.run_metadata import (
     ManifestFile,
     RunMetadata,
     State,
-    this_host,
+    describe_host,
 )
 from frx_graph.runs.collect.run_settings import RunSettings
-from frx_graph.runs.collect.sampling import HOST_HEADER, Sampler, host_rows
-from frx_graph.runs.workload.workload import STDERR, STDOUT, WorkloadEnd, WorkloadError, run_workload, without_secrets
+from frx_graph.runs.collect.sampling import HOST_HEADER, Sampler, make_host_reader
+from frx_graph.runs.workload.workload import STDERR, STDOUT, WorkloadEnd, WorkloadError, redact_secrets, run_workload
 from frx_graph.support.atomic_file import write_all_atomically, write_atomically
-from frx_graph.support.plain_text import encodable
-from frx_graph.support.supervisor.process import cleaned_up_when_terminated
+from frx_graph.support.plain_text import escape_surrogates
+from frx_graph.support.supervisor.process import unwind_on_termination
 
 NO_GPU = "no NVIDIA GPU was found: gpu_metrics.csv has no samples"
 NO_EVENTS = "the workload wrote no events: raw/trace.jsonl is what frx.init and frx.step_context write"
@@ -69,36 +69,36 @@ def collect_run(settings: RunSettings, *, stdout: int | None = STDOUT, stderr: i
     """Run the workload and make its bundle. Its output goes to the descriptors `stdout` and `stderr`. Raises
     `FrxError`, with nothing left behind, if the folder cannot be made or the workload not be started. What goes
     wrong afterwards is a warning in the metadata: the run is worth more than what is made of it."""
-    host = this_host()
+    host = describe_host()
     metadata = RunMetadata(
         run_id=settings.run_id,
         job_name=settings.name,
-        command=without_secrets(settings.command),
+        command=redact_secrets(settings.command),
         state=State.RUNNING,
         started_at=datetime.now(UTC),
         host=host,
     )
-    collection = _Collection(settings, metadata)
+    collection = _RunInProgress(settings, metadata)
     make_folder(
         settings.folder,
         {
-            bundle_layout.METADATA: _json(collection.metadata),
-            bundle_layout.RUN_CONFIG: settings.config_text(host).encode(),
+            bundle_layout.METADATA: _dump_json(collection.metadata),
+            bundle_layout.RUN_CONFIG: settings.format_config(host).encode(),
             bundle_layout.GPU_METRICS: device_sampling.HEADER,
             bundle_layout.HOST_METRICS: HOST_HEADER,
         },
     )
     begin = time.time()
     end = collection.run(stdout, stderr)
-    with cleaned_up_when_terminated():
+    with unwind_on_termination():
         collection.import_profiles(begin)
-        document = collection.analyse()
+        document = collection.write_analysis()
         archive = collection.finish()
     return Collected(settings.folder, archive, collection.metadata, end, document)
 
 
 @dataclass(slots=True)
-class _Collection:
+class _RunInProgress:
     """A run in progress, and what is known of it."""
 
     settings: RunSettings
@@ -111,8 +111,8 @@ class _Collection:
         folder, settings = self.settings.folder, self.settings
         with contextlib.ExitStack() as sampling:
 
-            def started(ancestor: int) -> None:
-                for sampler in self._samplers(ancestor):
+            def start_samplers(ancestor: int) -> None:
+                for sampler in self._make_samplers(ancestor):
                     sampler.start()
                     sampling.callback(self._stop, sampler)
 
@@ -120,16 +120,16 @@ class _Collection:
                 end = run_workload(
                     settings.command,
                     log=folder / bundle_layout.LOGS,
-                    environment=settings.environment(),
+                    environment=settings.build_environment(),
                     stdout=stdout,
                     stderr=stderr,
-                    started=started,
+                    started=start_samplers,
                 )
             except WorkloadError:
                 _remove_unstarted(folder)
                 raise
             # At once: what is made of the run takes a while, and may be interrupted.
-            self._note(
+            self._update_metadata(
                 state=State.ENDED,
                 ended_at=datetime.now(UTC),
                 duration_seconds=end.seconds,
@@ -142,7 +142,7 @@ class _Collection:
 
     def import_profiles(self, since: float) -> None:
         """Import traces written since then (seconds since the epoch), and gather those in the bundle."""
-        with self._warned("traces may be missing"):
+        with self._turn_errors_into_warnings("traces may be missing"):
             self.warnings += gather_traces(self.settings.folder)
         if not self.settings.import_profiles:
             return
@@ -153,60 +153,62 @@ class _Collection:
         self.imported = {trace.path: trace.source for trace in imported}
         self.warnings += warnings
 
-    def analyse(self) -> RunDocument | None:
+    def write_analysis(self) -> RunDocument | None:
         """Write `derived/summary.json`, and the explanation if it is wanted; None if that cannot be done."""
         document = None
-        with self._warned("the run could not be analysed"):
+        with self._turn_errors_into_warnings("the run could not be analysed"):
             with open_bundle(self.settings.folder) as bundle:
-                document = analyse_files(bundle)
-            write_atomically(self.settings.folder / bundle_layout.SUMMARY, summary_text(document))
+                document = analyze_files(bundle)
+            write_atomically(self.settings.folder / bundle_layout.SUMMARY, format_summary(document))
         if document is not None and self.settings.explain:
-            with self._warned("the run is not explained"):
-                texts = explanation_texts(explain_run(document.result, Scope.AUTO))
+            with self._turn_errors_into_warnings("the run is not explained"):
+                texts = render_explanation(explain_run(document.result, Scope.AUTO))
                 write_all_atomically({self.settings.folder / name: text for name, text in texts.items()})
         return document
 
     def finish(self) -> Path | None:
         """Write the metadata and the manifest, then the zip of all."""
         folder = self.settings.folder
-        missing = [*self._missing()]
-        files = bundle_files(folder)
+        missing = [*self._find_missing()]
+        files = list_bundle_files(folder)
         listed = (bundle_layout.METADATA, bundle_layout.MANIFEST)
-        with self._warned("the bundle has no manifest"):
-            self._note(
+        with self._turn_errors_into_warnings("the bundle has no manifest"):
+            self._update_metadata(
                 state=State.COMPLETE,
-                artifacts=tuple(self._artifact(file) for file in files if file not in listed),
-                warnings=self._said(),
+                artifacts=tuple(self._describe_artifact(file) for file in files if file not in listed),
+                warnings=self._encode_warnings(),
             )
             manifest = Manifest(
                 run_id=self.settings.run_id,
                 limited_data=NO_EVENTS in missing,
                 missing=tuple(missing),
-                files=tuple(self._listed(file) for file in files if file != bundle_layout.MANIFEST),
+                files=tuple(self._describe_manifest_file(file) for file in files if file != bundle_layout.MANIFEST),
             )
-            write_atomically(folder / bundle_layout.MANIFEST, _json(manifest).decode())
-        archive = self._archived() if self.settings.zip else None
+            write_atomically(folder / bundle_layout.MANIFEST, _dump_json(manifest).decode())
+        archive = self._write_archive() if self.settings.zip else None
         self.metadata = self.metadata.model_copy(
             update={
-                "artifacts": tuple(self._artifact(file) for file in bundle_files(folder)),
-                "warnings": self._said(),
+                "artifacts": tuple(self._describe_artifact(file) for file in list_bundle_files(folder)),
+                "warnings": self._encode_warnings(),
             }
         )
         return archive
 
-    def _archived(self) -> Path | None:
+    def _write_archive(self) -> Path | None:
         archive = self.settings.archive
-        with self._warned("there is no zip"):
-            write_zip(archive, self.settings.folder, bundle_files(self.settings.folder))
+        with self._turn_errors_into_warnings("there is no zip"):
+            write_zip(archive, self.settings.folder, list_bundle_files(self.settings.folder))
         return archive if archive.exists() else None
 
-    def _samplers(self, ancestor: int) -> Iterator[Sampler]:
+    def _make_samplers(self, ancestor: int) -> Iterator[Sampler]:
         folder, seconds = self.settings.folder, self.settings.interval_ms / 1000
-        yield Sampler(folder / bundle_layout.HOST_METRICS, seconds, host_rows(ancestor))
-        nvml = loaded_nvml()
-        devices = {} if nvml is None else device_sampling.visible_devices(nvml)
+        yield Sampler(folder / bundle_layout.HOST_METRICS, seconds, make_host_reader(ancestor))
+        nvml = load_nvml()
+        devices = {} if nvml is None else device_sampling.find_visible_devices(nvml)
         if nvml is not None and devices:
-            yield Sampler(folder / bundle_layout.GPU_METRICS, seconds, device_sampling.device_rows(nvml, devices))
+            yield Sampler(
+                folder / bundle_layout.GPU_METRICS, seconds, device_sampling.make_device_reader(nvml, devices)
+            )
         else:
             self.warnings.append(NO_GPU)
 
@@ -215,43 +217,45 @@ class _Collection:
         if sampler.problem is not None:
             self.warnings.append(sampler.problem)
 
-    def _missing(self) -> Iterator[str]:
+    def _find_missing(self) -> Iterator[str]:
         folder = self.settings.folder
         events = folder / bundle_layout.EVENTS
         if not events.is_file() or not events.stat().st_size:
             yield NO_EVENTS
-        if not any(file.parent == bundle_layout.PROFILER for file in bundle_files(folder)):
+        if not any(file.parent == bundle_layout.PROFILER for file in list_bundle_files(folder)):
             yield NO_PROFILE
         if NO_GPU in self.warnings:
             yield NO_GPU
 
-    def _said(self) -> tuple[str, ...]:
-        return tuple(map(encodable, self.warnings))
+    def _encode_warnings(self) -> tuple[str, ...]:
+        return tuple(map(escape_surrogates, self.warnings))
 
-    def _artifact(self, file: PurePosixPath) -> Artifact:
+    def _describe_artifact(self, file: PurePosixPath) -> Artifact:
         source = self.imported.get(file)
         size = (self.settings.folder / file).stat().st_size
-        return Artifact(path=str(file), bytes=size, imported_from=None if source is None else encodable(str(source)))
-
-    def _listed(self, file: PurePosixPath) -> ManifestFile:
-        path = self.settings.folder / file
-        return ManifestFile(
-            path=str(file), bytes=path.stat().st_size, sha256=sha256_of(path), imported=file in self.imported
+        return Artifact(
+            path=str(file), bytes=size, imported_from=None if source is None else escape_surrogates(str(source))
         )
 
-    def _note(self, **known: object) -> None:
+    def _describe_manifest_file(self, file: PurePosixPath) -> ManifestFile:
+        path = self.settings.folder / file
+        return ManifestFile(
+            path=str(file), bytes=path.stat().st_size, sha256=hash_file(path), imported=file in self.imported
+        )
+
+    def _update_metadata(self, **known: object) -> None:
         self.metadata = self.metadata.model_copy(update=known)
-        with self._warned("the metadata are not up to date"):
-            write_atomically(self.settings.folder / bundle_layout.METADATA, _json(self.metadata).decode())
+        with self._turn_errors_into_warnings("the metadata are not up to date"):
+            write_atomically(self.settings.folder / bundle_layout.METADATA, _dump_json(self.metadata).decode())
 
     @contextlib.contextmanager
-    def _warned(self, what: str) -> Iterator[None]:
+    def _turn_errors_into_warnings(self, what: str) -> Iterator[None]:
         try:
             yield
         except FrxError as error:
             self.warnings.append(f"{what}: {error}")
         except Exception as error:  # noqa: BLE001 - the run is there, whatever is wrong with us
-            self.warnings.append(f"{what}: {first_line(error)}")
+            self.warnings.append(f"{what}: {summarize_error(error)}")
 
 
 def _remove_unstarted(folder: Path) -> None:
@@ -261,5 +265,5 @@ def _remove_unstarted(folder: Path) -> None:
     folder.rmdir()
 
 
-def _json(model: BaseModel) -> bytes:
+def _dump_json(model: BaseModel) -> bytes:
     return f"{model.model_dump_json(indent=2, by_alias=True)}\n".encode()

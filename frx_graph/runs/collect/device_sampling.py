@@ -17,7 +17,7 @@ HEADER = (
 )
 
 
-def visible_devices(nvml: ModuleType, environ: Mapping[str, str] = os.environ) -> dict[int, Any]:
+def find_visible_devices(nvml: ModuleType, environ: Mapping[str, str] = os.environ) -> dict[int, Any]:
     """Return handles of the devices that a program sees, by their number in NVML: all, or those in
     `CUDA_VISIBLE_DEVICES`.
 
@@ -30,7 +30,7 @@ def visible_devices(nvml: ModuleType, environ: Mapping[str, str] = os.environ) -
             return handles
         visible = {}
         for word in (word.strip() for word in named.split(",")):
-            found = [number for number, handle in handles.items() if _is_meant(nvml, word, number, handle)]
+            found = [number for number, handle in handles.items() if _matches_device(nvml, word, number, handle)]
             if not found:
                 # As CUDA does: what comes behind a device that is not there is not seen either.
                 break
@@ -40,23 +40,23 @@ def visible_devices(nvml: ModuleType, environ: Mapping[str, str] = os.environ) -
     return dict(sorted(visible.items()))
 
 
-def device_rows(
+def make_device_reader(
     nvml: ModuleType, devices: Mapping[int, Any], now: Callable[[], datetime] = lambda: datetime.now(UTC)
 ) -> Callable[[], bytes]:
     """Return a function that gives a row of `HEADER` for each of `devices`."""
 
-    def asked(function: str, *arguments: object) -> Any:
+    def query(function: str, *arguments: object) -> Any:
         try:
             return getattr(nvml, function)(*arguments)
         except (nvml.NVMLError, AttributeError):
             return None
 
-    def row(number: int, handle: Any) -> Sequence[str]:
-        busy = asked("nvmlDeviceGetUtilizationRates", handle)
-        memory = asked("nvmlDeviceGetMemoryInfo", handle)
-        clocks = [asked("nvmlDeviceGetClockInfo", handle, kind) for kind in (nvml.NVML_CLOCK_SM, nvml.NVML_CLOCK_MEM)]
-        heat = asked("nvmlDeviceGetTemperature", handle, nvml.NVML_TEMPERATURE_GPU)
-        milliwatts = asked("nvmlDeviceGetPowerUsage", handle)
+    def format_device(number: int, handle: Any) -> Sequence[str]:
+        busy = query("nvmlDeviceGetUtilizationRates", handle)
+        memory = query("nvmlDeviceGetMemoryInfo", handle)
+        clocks = [query("nvmlDeviceGetClockInfo", handle, kind) for kind in (nvml.NVML_CLOCK_SM, nvml.NVML_CLOCK_MEM)]
+        heat = query("nvmlDeviceGetTemperature", handle, nvml.NVML_TEMPERATURE_GPU)
+        milliwatts = query("nvmlDeviceGetPowerUsage", handle)
         figures = (
             number,
             None if busy is None else busy.gpu,
@@ -69,14 +69,14 @@ def device_rows(
         )
         return ["[N/A]" if figure is None else str(figure) for figure in figures]
 
-    def rows() -> bytes:
+    def read_rows() -> bytes:
         when = now().isoformat(timespec="microseconds")
-        return "".join(f"{', '.join((when, *row(*device)))}\n" for device in devices.items()).encode()
+        return "".join(f"{', '.join((when, *format_device(*device)))}\n" for device in devices.items()).encode()
 
-    return rows
+    return read_rows
 
 
-def _is_meant(nvml: ModuleType, word: str, number: int, handle: Any) -> bool:
+def _matches_device(nvml: ModuleType, word: str, number: int, handle: Any) -> bool:
     if word.isdecimal():
         return int(word) == number
     uuid = nvml.nvmlDeviceGetUUID(handle)

@@ -13,8 +13,8 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from frx_graph.evidence.run import bundle_layout
-from frx_graph.reports.render.quantities import plural
-from frx_graph.support.atomic_file import replaced_when_written
+from frx_graph.reports.render.quantities import format_count
+from frx_graph.support.atomic_file import replace_on_success
 
 MOST_IMPORTED: Final = 1 << 30
 """Bytes of all traces together: half of what a zip of the bundle may expand to."""
@@ -45,7 +45,7 @@ def import_traces(folders: Sequence[Path], bundle: Path, since: float) -> tuple[
     warnings: list[str] = []
     room = MOST_IMPORTED
     stale = 0
-    for found in (file for folder in folders for file in _traces(folder, bundle)):
+    for found in (file for folder in folders for file in _find_traces(folder, bundle)):
         try:
             state = found.stat(follow_symlinks=False)
             if not stat.S_ISREG(state.st_mode):
@@ -58,14 +58,14 @@ def import_traces(folders: Sequence[Path], bundle: Path, since: float) -> tuple[
                     f"{found} is not imported: more than {MOST_TRACES} traces, or {MOST_IMPORTED >> 30} GiB"
                 )
                 continue
-            target = _free(bundle / bundle_layout.PROFILER / _plain(found.name))
+            target = _find_free_name(bundle / bundle_layout.PROFILER / _sanitize_name(found.name))
             room -= _copy(found, target, state.st_size)
         except OSError as error:
             warnings.append(f"{found} is not imported: {error.strerror or error}")
             continue
         imported.append(Imported(PurePosixPath(target.relative_to(bundle)), found))
     if stale:
-        warnings.append(f"{plural(stale, 'older trace')} not imported, of before the run")
+        warnings.append(f"{format_count(stale, 'older trace')} not imported, of before the run")
     return tuple(imported), tuple(warnings)
 
 
@@ -83,17 +83,17 @@ def gather_traces(bundle: Path) -> tuple[str, ...]:
         try:
             if stat.S_ISREG(path.lstat().st_mode):
                 profiler.mkdir(exist_ok=True)
-                path.rename(_free(profiler / _plain(path.name)))
+                path.rename(_find_free_name(profiler / _sanitize_name(path.name)))
         except OSError as error:
             warnings.append(f"{path} is not in the bundle: {error.strerror or error}")
     return tuple(warnings)
 
 
-def _plain(name: str) -> str:
+def _sanitize_name(name: str) -> str:
     return _ODD.sub("_", name)[-200:]
 
 
-def _traces(folder: Path, bundle: Path) -> Iterator[Path]:
+def _find_traces(folder: Path, bundle: Path) -> Iterator[Path]:
     """Yield the traces in a folder by name. Links are not followed, and the bundle is left out."""
     for place, folders, names in os.walk(folder):
         here = Path(place)
@@ -102,7 +102,7 @@ def _traces(folder: Path, bundle: Path) -> Iterator[Path]:
         yield from (here / name for name in sorted(names) if _TRACE.fullmatch(name))
 
 
-def _free(target: Path) -> Path:
+def _find_free_name(target: Path) -> Path:
     stem, dot, suffix = target.name.partition(".")
     number = 2
     while os.path.lexists(target):
@@ -113,7 +113,7 @@ def _free(target: Path) -> Path:
 
 def _copy(source: Path, target: Path, size: int) -> int:
     """Copy a trace of `size` bytes, and return its size. Raises `OSError` also if it has grown since."""
-    with replaced_when_written(target) as copy:
+    with replace_on_success(target) as copy:
         shutil.copyfile(source, copy, follow_symlinks=False)
         if copy.stat(follow_symlinks=False).st_size > size:
             raise OSError("another process still writes to it")

@@ -12,7 +12,7 @@ from typing import Literal
 import psutil
 from pydantic import BaseModel, ConfigDict, Field
 
-from frx_graph.measure.machine.device_state import gpu_names
+from frx_graph.measure.machine.device_state import list_gpu_names
 from frx_graph.version import __version__
 
 
@@ -25,11 +25,11 @@ class State(enum.StrEnum):
     COMPLETE = "complete"
 
 
-class _Part(BaseModel):
+class _FrozenModel(BaseModel):
     model_config = ConfigDict(frozen=True)
 
 
-class Host(_Part):
+class Host(_FrozenModel):
     """The machine of a run; None: unknown. Host name, user and environment are left out."""
 
     platform: str
@@ -40,7 +40,7 @@ class Host(_Part):
     gpus: tuple[str, ...]
 
 
-class Artifact(_Part):
+class Artifact(_FrozenModel):
     """A file of the bundle, by its path in it. `imported_from` is the path of its source, if it was copied."""
 
     path: str
@@ -48,7 +48,7 @@ class Artifact(_Part):
     imported_from: str | None = None
 
 
-class RunMetadata(_Part):
+class RunMetadata(_FrozenModel):
     """`metadata.json`. Times are in UTC. Of `exit_code` and `signal` one is null once the run has ended."""
 
     schema_: Literal["frx_run_metadata_v1"] = Field(default="frx_run_metadata_v1", alias="schema")
@@ -68,7 +68,7 @@ class RunMetadata(_Part):
     warnings: tuple[str, ...] = ()
 
 
-class ManifestFile(_Part):
+class ManifestFile(_FrozenModel):
     """A file by its path in the bundle."""
 
     path: str
@@ -77,7 +77,7 @@ class ManifestFile(_Part):
     imported: bool
 
 
-class Manifest(_Part):
+class Manifest(_FrozenModel):
     """`manifest.json`: all files but itself. `limited_data`: there is no record of steps, since no events were written;
     what a profile tells of them is less certain. `missing` says what else the run could have had, and why not."""
 
@@ -88,7 +88,7 @@ class Manifest(_Part):
     files: tuple[ManifestFile, ...]
 
 
-def this_host() -> Host:
+def describe_host() -> Host:
     """Describe this machine."""
     try:
         torch = importlib.metadata.version("torch")
@@ -100,5 +100,5 @@ def this_host() -> Host:
         torch=torch,
         processors=os.cpu_count(),
         memory_bytes=psutil.virtual_memory().total,
-        gpus=gpu_names(),
+        gpus=list_gpu_names(),
     )

@@ -16,7 +16,7 @@ import yaml
 from frx_graph.errors import OptionError
 from frx_graph.evidence.run import bundle_layout
 from frx_graph.runs.collect.run_metadata import Host
-from frx_graph.support.plain_text import encodable
+from frx_graph.support.plain_text import escape_surrogates
 
 DEFAULT_NAME: Final = "frx-run"
 DEFAULT_OUT: Final = Path("runs")
@@ -77,7 +77,7 @@ class RunSettings:
         given = (DEFAULT_ARTIFACTS,) if self.artifacts is None else self.artifacts
         return tuple(folder.absolute() for folder in given)
 
-    def environment(self, inherited: Mapping[str, str] = os.environ) -> dict[str, str]:
+    def build_environment(self, inherited: Mapping[str, str] = os.environ) -> dict[str, str]:
         """Return the variables of the workload."""
         return {
             **inherited,
@@ -90,7 +90,7 @@ class RunSettings:
             "FRX_SAMPLE_INTERVAL_MS": str(self.interval_ms),
         }
 
-    def config_text(self, host: Host) -> str:
+    def format_config(self, host: Host) -> str:
         """`run_config.yaml`: the settings, the machine, and what the user has added, which comes first. Raises
         `OptionError` for a --config that is none."""
         ours: dict[str, Any] = {
@@ -105,12 +105,12 @@ class RunSettings:
             "environment": host.model_dump(mode="json"),
         }
         try:
-            merged = _merged(ours, self._given_config())
-            return encodable(yaml.safe_dump(merged, sort_keys=False, allow_unicode=True))
+            merged = _merge_mappings(ours, self._read_config())
+            return escape_surrogates(yaml.safe_dump(merged, sort_keys=False, allow_unicode=True))
         except (yaml.YAMLError, RecursionError) as error:
-            raise self._unusable(error) from None
+            raise self._make_yaml_error(error) from None
 
-    def _given_config(self) -> Mapping[Any, Any]:
+    def _read_config(self) -> Mapping[Any, Any]:
         if self.config is None:
             return {}
         try:
@@ -119,26 +119,26 @@ class RunSettings:
             raise OptionError(f"--config {self.config} cannot be read: {error.strerror or error}") from None
         # Dates that are none are ValueErrors.
         except (yaml.YAMLError, RecursionError, ValueError) as error:
-            raise self._unusable(error) from None
+            raise self._make_yaml_error(error) from None
         if given is None:
             return {}
         if not isinstance(given, dict):
             raise OptionError(f"--config {self.config} is not a mapping of names to values")
         return given
 
-    def _unusable(self, error: BaseException) -> OptionError:
+    def _make_yaml_error(self, error: BaseException) -> OptionError:
         return OptionError(f"--config {self.config} cannot be read as YAML: {' '.join(str(error).split())}")
 
 
-def new_run_id() -> str:
+def make_run_id() -> str:
     """One that no run has."""
     return f"run-{secrets.token_hex(6)}"
 
 
-def _merged(ours: Mapping[Any, Any], given: Mapping[Any, Any]) -> dict[Any, Any]:
+def _merge_mappings(ours: Mapping[Any, Any], given: Mapping[Any, Any]) -> dict[Any, Any]:
     """Merge mappings; of other values take the given one."""
     both = {
-        key: _merged(ours[key], value) if isinstance(value, dict) and isinstance(ours.get(key), dict) else value
+        key: _merge_mappings(ours[key], value) if isinstance(value, dict) and isinstance(ours.get(key), dict) else value
         for key, value in given.items()
     }
     return {**ours, **both}

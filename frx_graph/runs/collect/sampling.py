@@ -54,13 +54,13 @@ class Sampler:
         try:
             descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
             try:
-                self._until_stopped(descriptor)
+                self._sample_until_stopped(descriptor)
             finally:
                 os.close(descriptor)
         except Exception as error:  # noqa: BLE001 - samples are a thing beside the run, whatever happens to them
             self.problem = f"{self._path.name} is not whole: {error}"
 
-    def _until_stopped(self, descriptor: int) -> None:
+    def _sample_until_stopped(self, descriptor: int) -> None:
         written = 0
         last = False
         while True:
@@ -78,14 +78,14 @@ class Sampler:
             last = self._stopped.wait(max(self._interval - took, took / _MOST_OF_TIME))
 
 
-def host_rows(ancestor: int, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> Callable[[], bytes]:
+def make_host_reader(ancestor: int, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> Callable[[], bytes]:
     """Return a function that gives a row of `HOST_HEADER` for the descendants of `ancestor`. Processor time that a
     process uses between the last sample and its end is not counted."""
     root = psutil.Process(ancestor)
     used_before: dict[int, float] = {}
     last: datetime | None = None
 
-    def rows() -> bytes:
+    def read_rows() -> bytes:
         nonlocal last
         try:
             processes = root.children(recursive=True)
@@ -110,4 +110,4 @@ def host_rows(ancestor: int, now: Callable[[], datetime] = lambda: datetime.now(
         when = moment.isoformat(timespec="microseconds")
         return f"{when}, {len(used)}, {percent}, {memory / 2**20:.1f}\n".encode()
 
-    return rows
+    return read_rows

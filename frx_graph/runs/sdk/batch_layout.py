@@ -55,7 +55,7 @@ class BatchLayouts:
         return number, True
 
 
-def layout_of(batch: object) -> Layout:
+def read_layout(batch: object) -> Layout:
     """Return the tensors of the batch, in order. A batch that is one tensor has the name `batch`."""
     found: list[TensorLayout] = []
     _gather(batch, "", 0, MOST_THINGS, found)
@@ -87,7 +87,7 @@ def _gather(thing: Any, name: str, depth: int, left: int, found: list[TensorLayo
         return left - 1
     if kind == _OTHER or depth >= DEEPEST or (kind == _SEQUENCE and len(thing) > _LONG and _is_plain(thing)):
         return left - 1
-    for key, value in zip(_INDICES, thing, strict=False) if kind == _SEQUENCE else _members(thing, kind):
+    for key, value in zip(_INDICES, thing, strict=False) if kind == _SEQUENCE else _iterate_members(thing, kind):
         if name:
             key = f"{name}.{key}"[:_LONGEST_NAME]
         if (value_kind := _KINDS[type(value)]) == _TENSOR and (layout := describe(key, value)) is not None:
@@ -108,7 +108,7 @@ def _is_plain(things: Any) -> bool:
     return _KINDS[type(things[0])] == _OTHER and _KINDS[type(things[-1])] == _OTHER
 
 
-def _members(thing: Any, kind: int) -> Iterable[tuple[str, Any]]:
+def _iterate_members(thing: Any, kind: int) -> Iterable[tuple[str, Any]]:
     if kind == _MAPPING:
         return ((key if type(key) is str else str(key), value) for key, value in thing.items())
     if kind == _NAMED:
@@ -116,20 +116,20 @@ def _members(thing: Any, kind: int) -> Iterable[tuple[str, Any]]:
     return ((field.name, getattr(thing, field.name, None)) for field in dataclasses.fields(thing))
 
 
-class _Kinds(dict[type, int]):
+class _KindCache(dict[type, int]):
     """Kind by type; a dictionary's own look-up is twice as fast as a function with a cache."""
 
     def __missing__(self, of: type) -> int:
-        kind = _kind_of(of)
+        kind = _classify_type(of)
         if len(self) < _MOST_TYPES:
             self[of] = kind
         return kind
 
 
-_KINDS = _Kinds()
+_KINDS = _KindCache()
 
 
-def _kind_of(of: type) -> int:
+def _classify_type(of: type) -> int:
     torch = sys.modules.get("torch")
     if torch is not None and issubclass(of, torch.Tensor):
         return _TENSOR

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 
 from frx_graph.evidence.run.events import EVENT_SCHEMA, EventType, SnapshotOf
 from frx_graph.runs.sdk.batch_layout import Layout
-from frx_graph.runs.sdk.scalar_reading import Reading, number_of
+from frx_graph.runs.sdk.scalar_reading import Reading, get_number
 
 Event: TypeAlias = tuple[Any, ...]
 Line: TypeAlias = Callable[[str, Event], str]
@@ -26,7 +26,7 @@ _LONGEST_TEXT = 400
 
 
 @lru_cache(maxsize=1024)
-def quoted(text: str) -> str:
+def quote_text(text: str) -> str:
     """Return a JSON string of a bounded length."""
     return json.dumps(text[:_LONGEST_TEXT])
 
@@ -34,50 +34,52 @@ def quoted(text: str) -> str:
 _HEADS = {event: f'{{"schema_version":"{EVENT_SCHEMA}","event_type":"{event}","timestamp_ns":' for event in EventType}
 
 
-def step_start(process: str, event: Event) -> str:
+def format_step_start(process: str, event: Event) -> str:
     """A step has begun. Takes its kind, quoted, and how many steps it is in."""
     _, _, _, kind, depth = event
-    return _line(EventType.STEP_START, process, event, f'{{"step_kind":{kind}{_within(depth)}}}')
+    return _format_line(EventType.STEP_START, process, event, f'{{"step_kind":{kind}{_format_depth(depth)}}}')
 
 
-def step_end(process: str, event: Event) -> str:
+def format_step_end(process: str, event: Event) -> str:
     """A step has ended. Takes nanoseconds, its kind, quoted, a failure flag, its loss, a `Reading`, its metrics, a
     dictionary of them, and its batch's layout, each of which may be None, and how many steps it is in. What has not
     arrived is null."""
     _, _, _, took, kind, failed, loss, metrics, layout, depth = event
-    told = ",".join([f"{quoted(name)}:{_number(value)}" for name, value in metrics.items()]) if metrics else ""
-    payload = (
-        f'{{"step_kind":{kind},"status":"{"error" if failed else "ok"}","loss":{_number(loss)},"metrics":{{{told}}},'
-        f'"batch_layout":{"null" if layout is None else layout}{_within(depth)}}}'
+    told = (
+        ",".join([f"{quote_text(name)}:{_format_number(value)}" for name, value in metrics.items()]) if metrics else ""
     )
-    return _line(EventType.STEP_END, process, event, payload, took)
+    payload = (
+        f'{{"step_kind":{kind},"status":"{"error" if failed else "ok"}","loss":{_format_number(loss)},"metrics":{{{told}}},'
+        f'"batch_layout":{"null" if layout is None else layout}{_format_depth(depth)}}}'
+    )
+    return _format_line(EventType.STEP_END, process, event, payload, took)
 
 
-def _within(depth: int) -> str:
+def _format_depth(depth: int) -> str:
     return f',"depth":{depth}' if depth else ""
 
 
-def phase_span(process: str, event: Event) -> str:
+def format_phase(process: str, event: Event) -> str:
     """A part of a step has ended. Takes nanoseconds and its name, quoted."""
-    return _line(EventType.PHASE, process, event, f'{{"phase_name":{event[4]}}}', event[3])
+    return _format_line(EventType.PHASE, process, event, f'{{"phase_name":{event[4]}}}', event[3])
 
 
-def loader_wait(process: str, event: Event) -> str:
-    """A loader has given a batch, or has begun, or ended. Takes nanoseconds and the payload of `loader_payload`."""
-    return _line(EventType.LOADER, process, event, event[4], event[3])
+def format_loader_wait(process: str, event: Event) -> str:
+    """A loader has given a batch, or has begun, or ended. Takes nanoseconds and the payload of `dump_loader_payload`."""
+    return _format_line(EventType.LOADER, process, event, event[4], event[3])
 
 
-def copy_span(process: str, event: Event) -> str:
+def format_copy(process: str, event: Event) -> str:
     """A copy between host and device has ended, as the host sees it. Takes nanoseconds and its direction, quoted."""
-    return _line(EventType.COPY, process, event, f'{{"copy_kind":{event[4]}}}', event[3])
+    return _format_line(EventType.COPY, process, event, f'{{"copy_kind":{event[4]}}}', event[3])
 
 
-def sync_wait(process: str, event: Event) -> str:
+def format_sync(process: str, event: Event) -> str:
     """The program has waited for a device. Takes nanoseconds, and something that is not written."""
-    return _line(EventType.SYNC, process, event, "{}", event[3])
+    return _format_line(EventType.SYNC, process, event, "{}", event[3])
 
 
-def shape_snapshot(process: str, event: Event) -> str:
+def format_shapes(process: str, event: Event) -> str:
     """A batch's layout, or the parameters that have changed. Takes `SnapshotOf`, a `Layout`, its number, the model's
     training mode and its name; the last three may be None."""
     _, _, _, of, tensors, layout, training, model = event
@@ -88,52 +90,52 @@ def shape_snapshot(process: str, event: Event) -> str:
         "shapes": {name[:short]: list(shape) for name, shape, _, _ in tensors},
         "strides": {name[:short]: list(strides) for name, _, strides, _ in tensors if strides is not None},
         "dtypes": {name[:short]: str(dtype).removeprefix("torch.") for name, _, _, dtype in tensors},
-        "batch_size": _batch_size(tensors) if of is SnapshotOf.BATCH else None,
+        "batch_size": _get_batch_size(tensors) if of is SnapshotOf.BATCH else None,
         "is_training": training,
         "model_name": model,
     }
-    return _rare(EventType.SHAPES, process, event, payload)
+    return _format_rare_event(EventType.SHAPES, process, event, payload)
 
 
-def profiler_window(process: str, event: Event) -> str:
+def format_profiler_window(process: str, event: Event) -> str:
     """A profile of some steps was written. Takes the payload."""
-    return _rare(EventType.PROFILER, process, event, event[3])
+    return _format_rare_event(EventType.PROFILER, process, event, event[3])
 
 
-def system_info(process: str, event: Event) -> str:
+def format_system_info(process: str, event: Event) -> str:
     """The program's system. Takes the payload."""
-    return _rare(EventType.SYSTEM, process, event, event[3])
+    return _format_rare_event(EventType.SYSTEM, process, event, event[3])
 
 
-def warning(process: str, event: Event) -> str:
+def format_warning(process: str, event: Event) -> str:
     """Something makes the record less than whole. Takes a message, how many events are missing, and the time of the
     last of them; each may be None."""
     _, _, _, message, dropped, until = event
     payload = {"message": message[:_LONGEST_TEXT], "dropped": dropped, "until_ns": until}
-    return _rare(EventType.WARNING, process, event, payload)
+    return _format_rare_event(EventType.WARNING, process, event, payload)
 
 
-def loader_payload(stage: str, told: Mapping[str, int | bool | None]) -> str:
+def dump_loader_payload(stage: str, told: Mapping[str, int | bool | None]) -> str:
     """Return the payload of a loader's event."""
     return json.dumps({"stage": stage, **told}, separators=(",", ":"))
 
 
-def _rare(kind: EventType, process: str, event: Event, payload: Mapping[str, Any]) -> str:
-    return _line(kind, process, event, json.dumps(payload, separators=(",", ":"), allow_nan=False))
+def _format_rare_event(kind: EventType, process: str, event: Event, payload: Mapping[str, Any]) -> str:
+    return _format_line(kind, process, event, json.dumps(payload, separators=(",", ":"), allow_nan=False))
 
 
-def _line(kind: EventType, process: str, event: Event, payload: str, took: int | str = "null") -> str:
+def _format_line(kind: EventType, process: str, event: Event, payload: str, took: int | str = "null") -> str:
     step = "null" if event[2] is None else event[2]
     return f'{_HEADS[kind]}{event[1]},"pid":{process},"step_id":{step},"duration_ns":{took},"payload":{payload}}}\n'
 
 
-def _batch_size(tensors: Layout) -> int | None:
+def _get_batch_size(tensors: Layout) -> int | None:
     sizes = {shape[0] for _, shape, _, _ in tensors if shape}
     return sizes.pop() if len(sizes) == 1 else None
 
 
-def _number(reading: Reading | None) -> str:
-    number = reading if type(reading) is float else number_of(reading)
+def _format_number(reading: Reading | None) -> str:
+    number = reading if type(reading) is float else get_number(reading)
     if number is None:
         return "null"
     if math.isfinite(number):

@@ -23,9 +23,9 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
-from frx_graph.errors import first_line
-from frx_graph.runs.sdk.event_lines import Event, step_end, warning
-from frx_graph.runs.sdk.recording_settings import say_once
+from frx_graph.errors import summarize_error
+from frx_graph.runs.sdk.event_lines import Event, format_step_end, format_warning
+from frx_graph.runs.sdk.recording_settings import warn_once
 from frx_graph.runs.sdk.scalar_reading import PendingScalar
 from frx_graph.runs.sdk.trace_budget import TraceBudget
 
@@ -111,10 +111,10 @@ class EventWriter:
         if self._thread is not None and not self._dead:
             self.flush()
             self._drain(_PATIENCE_AT_END_S, all_late=True)
-        self.abandon()
+        self.discard()
         self._wake.set()
 
-    def abandon(self) -> None:
+    def discard(self) -> None:
         """Take and write nothing any more: after a fork, the child's copy of its parent's writer."""
         self._dead, self._room = True, 0
         # No thread begins any more, not even in a child that was forked while one held the lock.
@@ -134,7 +134,7 @@ class EventWriter:
             try:
                 first = self._opening()
                 if first is None:
-                    self.abandon()
+                    self.discard()
                     return
                 self._queue.extend(first)
                 self._thread.start()
@@ -185,13 +185,13 @@ class EventWriter:
         for event in events:
             # The end of a step that waits for nothing comes behind those that do: a reader of the growing file
             # takes ends that follow each other for steps that do.
-            if event[0] is _AWAITED or (event[0] is step_end and self._late and not late):
+            if event[0] is _AWAITED or (event[0] is format_step_end and self._late and not late):
                 end, awaited = (event[3], event[4]) if event[0] is _AWAITED else (event, ())
                 if len(self._late) < _MOST_LATE:
                     self._late.append((end, awaited, time.monotonic() + _LATE_S))
                     continue
                 event = end
-            for admitted in budget.admitted(event):
+            for admitted in budget.admit(event):
                 line = admitted[0](self._process, admitted)
                 budget.written += len(line)
                 lines.append(line)
@@ -202,7 +202,7 @@ class EventWriter:
         now = time.monotonic()
         while self._late:
             event, awaited, deadline = self._late[0]
-            if not (everything or now > deadline or all(scalar.ready() for scalar in awaited)):
+            if not (everything or now > deadline or all(scalar.is_ready() for scalar in awaited)):
                 return
             self._late.popleft()
             self._append([event], late=True)
@@ -214,17 +214,17 @@ class EventWriter:
         counted = next(self._drops) - self._drops_told
         self._drops_told += counted + 1
         message = f"{counted} events were dropped: they came faster than they could be written"
-        self._append([(warning, at, None, message, counted, max(at, self._dropped_until))])
+        self._append([(format_warning, at, None, message, counted, max(at, self._dropped_until))])
 
     def _write_lines(self, lines: list[str]) -> None:
         if not lines:
             return
-        file = self._opened()
+        file = self._open_file()
         data = memoryview("".join(lines).encode("ascii"))
         while data:
             data = data[os.write(file, data) :]
 
-    def _opened(self) -> int:
+    def _open_file(self) -> int:
         if self._file is not None:
             return self._file
         self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -233,17 +233,17 @@ class EventWriter:
         self._file = file
         if not stat.S_ISREG(os.fstat(file).st_mode):
             raise OSError(f"{self._path} is not a regular file")
-        if _ends_in_the_middle(file):
+        if _has_cut_off_line(file):
             # A process was killed while writing; the line that follows must not be lost with its line.
             os.write(file, b"\n")
         return file
 
     def _fail(self, error: Exception) -> None:
-        self.abandon()
-        say_once(f"events are no longer recorded to {self._path}: {first_line(error)}")
+        self.discard()
+        warn_once(f"events are no longer recorded to {self._path}: {summarize_error(error)}")
 
 
-def _ends_in_the_middle(file: int) -> bool:
+def _has_cut_off_line(file: int) -> bool:
     """Return True if the file's last line is cut off, and no process is writing it just now."""
     before = -1
     while (size := os.fstat(file).st_size) != before:

@@ -6,14 +6,14 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from frx_graph.errors import first_line
+from frx_graph.errors import summarize_error
 from frx_graph.evidence.run.bundle_layout import PROFILER_TRACE
-from frx_graph.runs.sdk.event_lines import profiler_window
-from frx_graph.runs.sdk.recorder import Recorder, launched_as
-from frx_graph.runs.sdk.recording_settings import output_dir as output_dir_now
-from frx_graph.runs.sdk.recording_settings import say_once
+from frx_graph.runs.sdk.event_lines import format_profiler_window
+from frx_graph.runs.sdk.recorder import Recorder, read_rank
+from frx_graph.runs.sdk.recording_settings import get_output_dir as output_dir_now
+from frx_graph.runs.sdk.recording_settings import warn_once
 from frx_graph.runs.sdk.session import AutopilotSession
-from frx_graph.support.atomic_file import replaced_when_written
+from frx_graph.support.atomic_file import replace_on_success
 
 if TYPE_CHECKING:
     from torch.profiler import profile
@@ -29,7 +29,7 @@ class KernelWindow:
 
     def __init__(self, folder: Path, most_steps: int | None, *, record_shapes: bool, with_stack: bool) -> None:
         self._folder = folder
-        self.trace = self._first = folder / _trace_name(launched_as("RANK"))
+        self.trace = self._first = folder / _make_trace_name(read_rank("RANK"))
         self._most_steps = most_steps
         self._record_shapes = record_shapes
         self._with_stack = with_stack
@@ -43,7 +43,7 @@ class KernelWindow:
             self._begin()
         except Exception as error:  # noqa: BLE001 - whatever it is, the program goes on
             self._profiler = None
-            say_once(f"kernels are not profiled: {first_line(error)}")
+            warn_once(f"kernels are not profiled: {summarize_error(error)}")
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -109,26 +109,26 @@ class KernelWindow:
             self._leave_mark()
             profiler.stop()
             self.trace.parent.mkdir(parents=True, exist_ok=True)
-            with replaced_when_written(self.trace) as file:
+            with replace_on_success(self.trace) as file:
                 profiler.export_chrome_trace(str(file))
             _WRITTEN[self._first] += 1
         except Exception as error:  # noqa: BLE001 - a full disk, or a profiler that has failed
-            say_once(f"the profile is not written to {self.trace}: {first_line(error)}")
+            warn_once(f"the profile is not written to {self.trace}: {summarize_error(error)}")
             return
         if recorder is not None:
             told = {
                 "window_state": "exported",
-                "trace": self._within_bundle(recorder),
+                "trace": self._get_path_in_bundle(recorder),
                 "steps": self._steps or self._most_steps,
             }
-            recorder.put((profiler_window, recorder.now(), None, told))
+            recorder.put((format_profiler_window, recorder.get_time_ns(), None, told))
 
-    def _within_bundle(self, recorder: Recorder) -> str | None:
+    def _get_path_in_bundle(self, recorder: Recorder) -> str | None:
         trace, bundle = self.trace.absolute(), recorder.bundle
         return trace.relative_to(bundle).as_posix() if bundle is not None and trace.is_relative_to(bundle) else None
 
 
-def _trace_name(rank: int | None) -> str:
+def _make_trace_name(rank: int | None) -> str:
     return f"{PROFILER_TRACE.stem}.rank{rank}{PROFILER_TRACE.suffix}" if rank else PROFILER_TRACE.name
 
 
@@ -139,7 +139,7 @@ def profile_kernels(
     record_shapes: bool = True,
     with_stack: bool = False,
 ) -> KernelWindow:
-    """Profile what runs in the `with` block, and write `profiler_trace.json` to `output_dir`, whole or not at all; by
+    """Profile what runs in the `with` block, and write `profiler_trace.json` to `get_output_dir`, whole or not at all; by
     default to `FRX_OUTPUT_DIR`, or `frx-job-run`. In the folder of the run that is recorded it is in `profiler/`. Rank
     1 of a distributed program (`RANK`, as `torchrun` says) writes `profiler_trace.rank1.json`, and so on; the second
     window of a process `profiler_trace.2.json`. `steps` is how many steps to profile: with `step_context`, or `step()`

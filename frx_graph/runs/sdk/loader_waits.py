@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from time import perf_counter_ns
 from typing import Any, TypeAlias
 
-from frx_graph.runs.sdk.event_lines import loader_payload, loader_wait
+from frx_graph.runs.sdk.event_lines import dump_loader_payload, format_loader_wait
 from frx_graph.runs.sdk.recorder import Recorder
 from frx_graph.runs.sdk.step import HERE
 
@@ -33,7 +33,7 @@ class TimedLoader:
         self.__dict__["_frx_recorder"] = recorder
 
     def __iter__(self) -> Iterator[Any]:
-        return timed_iterator(self._frx_loader, self._frx_recorder, iter)
+        return make_timed_iterator(self._frx_loader, self._frx_recorder, iter)
 
     def __len__(self) -> int:
         return len(self._frx_loader)
@@ -57,7 +57,7 @@ class TimedLoader:
 
     def __reduce__(self) -> Any:
         """In another process it is the loader itself."""
-        return _itself, (self._frx_loader,)
+        return _return_loader, (self._frx_loader,)
 
 
 class TimedIterating(TimedLoader):
@@ -65,7 +65,7 @@ class TimedIterating(TimedLoader):
 
     def __init__(self, loader: Iterator[Any], recorder: CurrentRecorder) -> None:
         super().__init__(loader, recorder)
-        self.__dict__["_frx_batches"] = TimedIterator(loader, recorder, _told(loader), None)
+        self.__dict__["_frx_batches"] = TimedIterator(loader, recorder, _describe_loader(loader), None)
 
     def __next__(self) -> Any:
         return next(self._frx_batches)
@@ -79,8 +79,8 @@ class TimedIterator:
         self._frx_next = batches.__next__
         self._frx_recorder = recorder
         self._frx_seen = seen
-        self._frx_wait = loader_payload(NEXT, told)
-        self._frx_end = loader_payload(END, told)
+        self._frx_wait = dump_loader_payload(NEXT, told)
+        self._frx_end = dump_loader_payload(END, told)
 
     def __iter__(self) -> Iterator[Any]:
         return self
@@ -90,9 +90,9 @@ class TimedIterator:
         try:
             batch = self._frx_next()
         except StopIteration:
-            _put(self._frx_recorder, start, self._frx_end)
+            _put_wait(self._frx_recorder, start, self._frx_end)
             raise
-        _put(self._frx_recorder, start, self._frx_wait)
+        _put_wait(self._frx_recorder, start, self._frx_wait)
         if self._frx_seen is not None:
             self._frx_seen(batch)
         return batch
@@ -104,25 +104,25 @@ class TimedIterator:
         return getattr(self.__dict__["_frx_batches"], name)
 
 
-def timed_iterator(
+def make_timed_iterator(
     loader: Any, recorder: CurrentRecorder, begin: Callable[[Any], Iterator[Any]], seen: Seen | None = None
 ) -> Iterator[Any]:
     """Return the iterator that `begin` makes of the loader, timed. `seen` gets each batch first, and must not raise."""
-    told = _told(loader)
+    told = _describe_loader(loader)
     start = perf_counter_ns()
     batches = begin(loader)
-    _put(recorder, start, loader_payload(BEGIN, told))
+    _put_wait(recorder, start, dump_loader_payload(BEGIN, told))
     return TimedIterator(batches, recorder, told, seen)
 
 
 @contextlib.contextmanager
-def timed_in_place(loader: Any, recorder: CurrentRecorder, seen: Seen | None = None) -> Iterator[None]:
+def time_in_place(loader: Any, recorder: CurrentRecorder, seen: Seen | None = None) -> Iterator[None]:
     """Time the iteration of `loader`, an object that a framework holds, within the block: it gets a subclass of its
     class. An object that cannot change its class stays as it is."""
     kind = type(loader)
 
     def begin(self: Any) -> Iterator[Any]:
-        return timed_iterator(self, recorder, kind.__iter__, seen)
+        return make_timed_iterator(self, recorder, kind.__iter__, seen)
 
     try:
         _become(loader, type(kind.__name__, (kind,), {"__iter__": begin, "__module__": kind.__module__}))
@@ -135,34 +135,34 @@ def timed_in_place(loader: Any, recorder: CurrentRecorder, seen: Seen | None = N
         _become(loader, kind)
 
 
-def _put(recorder: CurrentRecorder, start: int, payload: str) -> None:
+def _put_wait(recorder: CurrentRecorder, start: int, payload: str) -> None:
     end = perf_counter_ns()
     found = recorder()
     if found is None or HERE.loading:
         return
     step = HERE.step
     number = None if step is None else step.number
-    found.put((loader_wait, end + found.epoch, number, end - start, payload))
+    found.put((format_loader_wait, end + found.epoch, number, end - start, payload))
 
 
-def _told(loader: Any) -> LoaderTold:
+def _describe_loader(loader: Any) -> LoaderTold:
     batch_size, sampler = getattr(loader, "batch_size", None), getattr(loader, "batch_sampler", None)
     return {
-        "num_workers": _whole(getattr(loader, "num_workers", None)),
-        "prefetch_factor": _whole(getattr(loader, "prefetch_factor", None)),
-        "pinned_memory": _flag(getattr(loader, "pin_memory", None)),
-        "persistent_workers": _flag(getattr(loader, "persistent_workers", None)),
-        "batch_size": _whole(batch_size if batch_size is not None else getattr(sampler, "batch_size", None)),
+        "num_workers": _get_whole_number(getattr(loader, "num_workers", None)),
+        "prefetch_factor": _get_whole_number(getattr(loader, "prefetch_factor", None)),
+        "pinned_memory": _get_flag(getattr(loader, "pin_memory", None)),
+        "persistent_workers": _get_flag(getattr(loader, "persistent_workers", None)),
+        "batch_size": _get_whole_number(batch_size if batch_size is not None else getattr(sampler, "batch_size", None)),
     }
 
 
-def _whole(value: object) -> int | None:
+def _get_whole_number(value: object) -> int | None:
     return value if type(value) is int and -(2**63) <= value < 2**63 else None
 
 
-def _flag(value: object) -> bool | None:
+def _get_flag(value: object) -> bool | None:
     return value if isinstance(value, bool) else None
 
 
-def _itself(loader: Any) -> Any:
+def _return_loader(loader: Any) -> Any:
     return loader

@@ -34,11 +34,11 @@ class ParameterWatch:
         self._next = 0
         self._times = 0
 
-    def changed(self) -> Layout:
+    def find_changed(self) -> Layout:
         """Look at the next parameters, the first time at all of them, and return those that have changed."""
         if self._times % _LISTED_EVERY == 0:
             model = self._model()
-            self._places, self._next = ([] if model is None else list(_places(model))), 0
+            self._places, self._next = ([] if model is None else list(_iterate_places(model))), 0
         places = self._places
         if self._times:
             turn = places[self._next : self._next + EACH]
@@ -58,7 +58,7 @@ class ParameterWatch:
         return tuple(changed)
 
 
-def _places(model: Any) -> Iterator[tuple[str, weakref.ref[Any], str]]:
+def _iterate_places(model: Any) -> Iterator[tuple[str, weakref.ref[Any], str]]:
     """Yield the place of each parameter once: its full name, the module, the name within it."""
     seen: set[int] = set()
     for prefix, module in model.named_modules():
@@ -77,20 +77,20 @@ class WatchedModels:
     def __init__(self) -> None:
         self._watches: dict[int, ParameterWatch] = {}
 
-    def due(self, model: Any) -> ParameterWatch | None:
+    def get_due_watch(self, model: Any) -> ParameterWatch | None:
         """Return the model's watch in the steps in which it is to look; else None, also for what is no module and
         beyond `MOST_MODELS`. Raises `TypeError` for what cannot be referred to weakly."""
         try:
             watch = self._watches[id(model)]
         except KeyError:
-            begun = self._begin(model)
+            begun = self._begin_watch(model)
             if begun is None:
                 return None
             watch = begun
         watch.countdown -= 1
         return watch if watch.countdown <= 0 else None
 
-    def _begin(self, model: Any) -> ParameterWatch | None:
+    def _begin_watch(self, model: Any) -> ParameterWatch | None:
         if not hasattr(model, "named_modules") or len(self._watches) >= MOST_MODELS:
             return None
         kind = type(model).__name__

@@ -10,17 +10,17 @@ import time
 from pathlib import Path
 from typing import Any, Protocol
 
-from frx_graph.errors import first_line
+from frx_graph.errors import summarize_error
 from frx_graph.evidence.run.bundle_layout import EVENTS
 from frx_graph.evidence.run.events import SnapshotOf
-from frx_graph.runs.sdk.batch_layout import MOST_LAYOUTS, BatchLayouts, Layout, layout_of
-from frx_graph.runs.sdk.event_lines import Event, shape_snapshot, system_info, warning
+from frx_graph.runs.sdk.batch_layout import MOST_LAYOUTS, BatchLayouts, Layout, read_layout
+from frx_graph.runs.sdk.event_lines import Event, format_shapes, format_system_info, format_warning
 from frx_graph.runs.sdk.event_writer import EventWriter
 from frx_graph.runs.sdk.parameter_layout import WatchedModels
-from frx_graph.runs.sdk.recording_settings import say_once
+from frx_graph.runs.sdk.recording_settings import warn_once
 
 
-class Marks(Protocol):
+class StepMarks(Protocol):
     """Receives the beginnings and ends of steps."""
 
     def begin_step(self) -> None:
@@ -45,13 +45,13 @@ class Recorder:
         self._numbering = threading.RLock()
         self.bundle = path.parents[1] if path.parts[-len(EVENTS.parts) :] == EVENTS.parts else None
         """The folder of the run, if the file belongs to one."""
-        self.window: Marks | None = None
+        self.window: StepMarks | None = None
         """The profile in progress, which marks steps."""
-        self.writer = EventWriter(path, max_bytes=max_bytes, opening=self._opening)
+        self.writer = EventWriter(path, max_bytes=max_bytes, opening=self._make_opening_events)
         self.put = self.writer.put
         self.put_when_ready = self.writer.put_when_ready
 
-    def now(self) -> int:
+    def get_time_ns(self) -> int:
         """Nanoseconds since the epoch."""
         return time.perf_counter_ns() + self.epoch
 
@@ -61,62 +61,68 @@ class Recorder:
             return
         self._job_name = job_name
         if self.writer.begun:
-            self.put(self._system_info())
+            self.put(self._make_system_event())
 
-    def look(self, step: int | None, batch: Any, model: Any) -> int | None:
+    def record_layouts(self, step: int | None, batch: Any, model: Any) -> int | None:
         """Record new layouts of a step's batch and of its model's parameters. Return the number of the batch's layout;
         None if it has no tensors, or there were too many layouts."""
         try:
             layout = None
             if batch is not None:
-                tensors = layout_of(batch)
+                tensors = read_layout(batch)
                 layout = self._known_layout(tensors)
                 if layout is None and tensors:
-                    layout = self._new_layout(step, tensors, model)
-            if model is not None and (watch := self._models.due(model)) is not None and (changed := watch.changed()):
+                    layout = self._number_layout(step, tensors, model)
+            if (
+                model is not None
+                and (watch := self._models.get_due_watch(model)) is not None
+                and (changed := watch.find_changed())
+            ):
                 of = SnapshotOf.PARAMETERS
-                self.put((shape_snapshot, self.now(), step, of, changed, None, _training(model), watch.name))
+                self.put(
+                    (format_shapes, self.get_time_ns(), step, of, changed, None, _get_training_mode(model), watch.name)
+                )
             return layout
         except Exception as error:  # noqa: BLE001 - batches and models are the program's own, and may do anything
-            say_once(f"layouts of some steps are not recorded: {first_line(error)}")
+            warn_once(f"layouts of some steps are not recorded: {summarize_error(error)}")
             return None
 
-    def _new_layout(self, step: int | None, tensors: Layout, model: Any) -> int | None:
+    def _number_layout(self, step: int | None, tensors: Layout, model: Any) -> int | None:
         with self._numbering:
             layout, new = self._layouts.number(tensors)
         if new and layout is None:
             message = f"batches have more than {MOST_LAYOUTS} different layouts; the others are not recorded"
-            self.put((warning, self.now(), None, message, None, None))
+            self.put((format_warning, self.get_time_ns(), None, message, None, None))
         elif new:
             name = None if model is None else type(model).__name__
             of = SnapshotOf.BATCH
-            self.put((shape_snapshot, self.now(), step, of, tensors, layout, _training(model), name))
+            self.put((format_shapes, self.get_time_ns(), step, of, tensors, layout, _get_training_mode(model), name))
         return layout
 
-    def _opening(self) -> tuple[Event, ...] | None:
+    def _make_opening_events(self) -> tuple[Event, ...] | None:
         # A worker process of a data loader makes batches for its parent, which records.
         data = sys.modules.get("torch.utils.data")
-        return None if data is not None and data.get_worker_info() is not None else (self._system_info(),)
+        return None if data is not None and data.get_worker_info() is not None else (self._make_system_event(),)
 
-    def _system_info(self) -> Event:
+    def _make_system_event(self) -> Event:
         torch = sys.modules.get("torch")
         told = {
             "torch": None if torch is None else str(torch.__version__),
             "python": platform.python_version(),
-            "device_name": _device_name(torch),
+            "device_name": _get_device_name(torch),
             "job_name": self._job_name,
-            "rank": launched_as("RANK"),
-            "local_rank": launched_as("LOCAL_RANK"),
+            "rank": read_rank("RANK"),
+            "local_rank": read_rank("LOCAL_RANK"),
         }
-        return system_info, self.now(), None, told
+        return format_system_info, self.get_time_ns(), None, told
 
 
-def _training(model: Any) -> bool | None:
+def _get_training_mode(model: Any) -> bool | None:
     training = getattr(model, "training", None)
     return training if isinstance(training, bool) else None
 
 
-def _device_name(torch: Any) -> str | None:
+def _get_device_name(torch: Any) -> str | None:
     """Return the name of the device in use; asking must not initialise one, which would forbid to fork."""
     if torch is None or not torch.cuda.is_initialized():
         return None
@@ -126,7 +132,7 @@ def _device_name(torch: Any) -> str | None:
         return None
 
 
-def launched_as(variable: str) -> int | None:
+def read_rank(variable: str) -> int | None:
     """Return the rank in this variable, as launchers such as `torchrun` set it, or None."""
     given = os.environ.get(variable, "")
     return int(given) if given.isascii() and given.isdigit() and len(given) < 10 else None

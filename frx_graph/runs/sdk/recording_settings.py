@@ -32,21 +32,21 @@ class RecordingSettings:
     max_bytes: int = MAX_TRACE_BYTES
 
 
-def settings_from(environment: Mapping[str, str] = os.environ) -> RecordingSettings:
+def read_settings(environment: Mapping[str, str] = os.environ) -> RecordingSettings:
     """Return the settings in the environment."""
     return RecordingSettings(
-        path=_path(environment),
+        path=_get_trace_path(environment),
         job_name=environment.get("FRX_JOB_NAME") or None,
-        max_bytes=_max_bytes(environment),
+        max_bytes=_read_max_bytes(environment),
     )
 
 
-def output_dir(environment: Mapping[str, str] = os.environ) -> Path:
+def get_output_dir(environment: Mapping[str, str] = os.environ) -> Path:
     """Return the folder of a run's artifacts: `FRX_OUTPUT_DIR`, or `frx-job-run`."""
     return Path(environment.get("FRX_OUTPUT_DIR") or OUTPUT_DIR)
 
 
-def _path(environment: Mapping[str, str]) -> Path | None:
+def _get_trace_path(environment: Mapping[str, str]) -> Path | None:
     wanted = environment.get("FRX_AUTO_PERSIST", "").strip().lower()
     if wanted in _OFF:
         return None
@@ -54,20 +54,20 @@ def _path(environment: Mapping[str, str]) -> Path | None:
     if not named and not wanted:
         return None
     # Made absolute now: programs change their directory.
-    return Path(named).absolute() if named else (output_dir(environment) / EVENTS).absolute()
+    return Path(named).absolute() if named else (get_output_dir(environment) / EVENTS).absolute()
 
 
-def _max_bytes(environment: Mapping[str, str]) -> int:
+def _read_max_bytes(environment: Mapping[str, str]) -> int:
     given = environment.get("FRX_MAX_TRACE_BYTES", "").strip()
     if not given:
         return MAX_TRACE_BYTES
     if given.isascii() and given.isdigit() and len(given) < 19:
         return int(given)
-    say_once(f"FRX_MAX_TRACE_BYTES is not a number of bytes; {MAX_TRACE_BYTES} is taken")
+    warn_once(f"FRX_MAX_TRACE_BYTES is not a number of bytes; {MAX_TRACE_BYTES} is taken")
     return MAX_TRACE_BYTES
 
 
-def say_once(message: str) -> None:
+def warn_once(message: str) -> None:
     """Print `message` to standard error, once. Never raises."""
     if message in _SAID or len(_SAID) >= _MOST_SAID:
         return

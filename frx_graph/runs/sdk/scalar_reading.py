@@ -33,18 +33,18 @@ _NOT_YET = {
 class PendingScalar(Protocol):
     """A value that is on its way."""
 
-    def ready(self) -> bool:
+    def is_ready(self) -> bool:
         """True once it has arrived, or never will."""
         ...
 
-    def value(self) -> float | None:
+    def get_value(self) -> float | None:
         """None: it has not arrived."""
         ...
 
 
-def number_of(reading: Reading | None) -> float | None:
+def get_number(reading: Reading | None) -> float | None:
     """Return the number; None if it is unknown."""
-    return reading if reading is None or isinstance(reading, float) else reading.value()
+    return reading if reading is None or isinstance(reading, float) else reading.get_value()
 
 
 def read_scalar(given: Any) -> Reading | None:
@@ -68,7 +68,7 @@ class DeviceScalars:
 
     def __init__(self, *, pinned: bool = True) -> None:
         self._pinned = pinned
-        self._memory: dict[str, _Places] = {}
+        self._memory: dict[str, _PinnedPlaces] = {}
         self._lock = threading.Lock()
 
     def fetch(self, tensor: Any) -> PendingScalar | None:
@@ -77,7 +77,7 @@ class DeviceScalars:
 
         if tensor.numel() != 1 or (self._pinned and torch.cuda.is_current_stream_capturing()):
             return None
-        places = self._memory.get(str(tensor.dtype)) or self._new(tensor.dtype)
+        places = self._memory.get(str(tensor.dtype)) or self._make_places(tensor.dtype)
         free = places.take() if places is not None else None
         if places is None or free is None:
             return None
@@ -86,16 +86,16 @@ class DeviceScalars:
         except BaseException:
             places.give_back(free)
             raise
-        return _Copied(places, free)
+        return _PendingCopy(places, free)
 
-    def _new(self, dtype: Any) -> _Places | None:
+    def _make_places(self, dtype: Any) -> _PinnedPlaces | None:
         if str(dtype) not in _NOT_YET:
             return None
         with self._lock:
-            return self._memory.setdefault(str(dtype), _Places(dtype, pinned=self._pinned))
+            return self._memory.setdefault(str(dtype), _PinnedPlaces(dtype, pinned=self._pinned))
 
 
-class _Places:
+class _PinnedPlaces:
     """The places of one dtype: tensors to copy into, and the words that hold their bits."""
 
     def __init__(self, dtype: Any, *, pinned: bool) -> None:
@@ -122,27 +122,27 @@ class _Places:
         self._free.append(place)
 
 
-class _Copied:
+class _PendingCopy:
     """A value on its way to a place."""
 
     __slots__ = ("_place", "_places", "_value")
 
-    def __init__(self, places: _Places, place: int) -> None:
+    def __init__(self, places: _PinnedPlaces, place: int) -> None:
         self._places = places
         self._place = place
         self._value: float | None = None
 
-    def ready(self) -> bool:
+    def is_ready(self) -> bool:
         if self._value is None and self._places.words[self._place] != self._places.not_yet:
-            self._value = _float(self._places, self._place)
+            self._value = _read_float(self._places, self._place)
             self._places.give_back(self._place)
         return self._value is not None
 
-    def value(self) -> float | None:
-        return self._value if self.ready() else None
+    def get_value(self) -> float | None:
+        return self._value if self.is_ready() else None
 
 
-def _float(places: _Places, place: int) -> float:
+def _read_float(places: _PinnedPlaces, place: int) -> float:
     number = places.tensors[place].item()
     return float(number) if not math.isnan(number) else math.nan
 

@@ -14,17 +14,25 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any, TypeVar, cast
 
-from frx_graph.errors import first_line
-from frx_graph.runs.sdk.event_lines import Line, copy_span, loader_payload, loader_wait, phase_span, quoted, sync_wait
-from frx_graph.runs.sdk.loader_waits import END, NEXT, TimedIterating, TimedLoader, timed_in_place
+from frx_graph.errors import summarize_error
+from frx_graph.runs.sdk.event_lines import (
+    Line,
+    dump_loader_payload,
+    format_copy,
+    format_loader_wait,
+    format_phase,
+    format_sync,
+    quote_text,
+)
+from frx_graph.runs.sdk.loader_waits import END, NEXT, TimedIterating, TimedLoader, time_in_place
 from frx_graph.runs.sdk.recorder import Recorder
-from frx_graph.runs.sdk.recording_settings import RecordingSettings, say_once, settings_from
+from frx_graph.runs.sdk.recording_settings import RecordingSettings, read_settings, warn_once
 from frx_graph.runs.sdk.step import HERE, NO_STEP, LoaderSpan, MarkedStep, Span, Step
 
 Batches = TypeVar("Batches", bound=Iterable[Any])
 _NO_SPAN: AbstractContextManager[None] = contextlib.nullcontext()
-_WAIT, _NO_MORE = loader_payload(NEXT, {}), loader_payload(END, {})
-_TRAIN, _EVAL, _FORWARD, _BACKWARD, _OPTIMIZER = map(quoted, ("train", "eval", "forward", "backward", "optimizer"))
+_WAIT, _NO_MORE = dump_loader_payload(NEXT, {}), dump_loader_payload(END, {})
+_TRAIN, _EVAL, _FORWARD, _BACKWARD, _OPTIMIZER = map(quote_text, ("train", "eval", "forward", "backward", "optimizer"))
 _LARGEST = 2**63
 """Beyond, readers of JSON disagree."""
 
@@ -34,12 +42,12 @@ class AutopilotSession:
 
     def __init__(self, settings: RecordingSettings) -> None:
         self.settings = settings
-        self._recorder = self._new_recorder()
+        self._recorder = self._make_recorder()
 
     @classmethod
     def from_env(cls) -> AutopilotSession:
         """The process's session, which records as the `FRX_` variables say now."""
-        return _PROCESS.session_now()
+        return _PROCESS.get_session()
 
     @property
     def recorder(self) -> Recorder | None:
@@ -53,50 +61,50 @@ class AutopilotSession:
         if recorder is None:
             return NO_STEP
         try:
-            number = step_id if type(step_id) is int and -_LARGEST < step_id < _LARGEST else _whole(step_id)
+            number = step_id if type(step_id) is int and -_LARGEST < step_id < _LARGEST else _get_whole_number(step_id)
             if step_kind is None:
                 kind = _TRAIN if model is None or getattr(model, "training", True) else _EVAL
             else:
-                kind = quoted(str(step_kind))
-            layout = recorder.look(number, batch, model)
+                kind = quote_text(str(step_kind))
+            layout = recorder.record_layouts(number, batch, model)
             window = recorder.window
             if window is None:
                 return Step(recorder, number, kind, layout)
             return MarkedStep(window, recorder, number, kind, layout)
         except Exception as error:  # noqa: BLE001 - the program goes on
-            say_once(f"a step is not recorded: {first_line(error)}")
+            warn_once(f"a step is not recorded: {summarize_error(error)}")
             return NO_STEP
 
     def span(self, phase: str) -> AbstractContextManager[None]:
         """Time a part of a step, under the program's own name."""
-        return self._span(phase_span, quoted(str(phase)))
+        return self._make_span(format_phase, quote_text(str(phase)))
 
     def forward_span(self) -> AbstractContextManager[None]:
         """Time the forward pass, as long as the host is busy with it; so do the other spans."""
-        return self._span(phase_span, _FORWARD)
+        return self._make_span(format_phase, _FORWARD)
 
     def backward_span(self) -> AbstractContextManager[None]:
         """Time the backward pass."""
-        return self._span(phase_span, _BACKWARD)
+        return self._make_span(format_phase, _BACKWARD)
 
     def optimizer_span(self) -> AbstractContextManager[None]:
         """Time the optimizer's step."""
-        return self._span(phase_span, _OPTIMIZER)
+        return self._make_span(format_phase, _OPTIMIZER)
 
     def dataloader_span(self) -> AbstractContextManager[None]:
         """Time the wait for a batch, if the loader is not instrumented."""
         recorder = self._recorder
-        return _NO_SPAN if recorder is None else LoaderSpan(recorder, loader_wait, _WAIT, _NO_MORE)
+        return _NO_SPAN if recorder is None else LoaderSpan(recorder, format_loader_wait, _WAIT, _NO_MORE)
 
     def copy_span(self, copy_kind: str = "h2d") -> AbstractContextManager[None]:
         """Time a copy between host and device: `h2d`, `d2h` or another."""
-        return self._span(copy_span, quoted(str(copy_kind)))
+        return self._make_span(format_copy, quote_text(str(copy_kind)))
 
     def sync_span(self) -> AbstractContextManager[None]:
         """Time the wait for a device."""
-        return self._span(sync_wait, "")
+        return self._make_span(format_sync, "")
 
-    def _span(self, line: Line, told: str) -> AbstractContextManager[None]:
+    def _make_span(self, line: Line, told: str) -> AbstractContextManager[None]:
         recorder = self._recorder
         return _NO_SPAN if recorder is None else Span(recorder, line, told)
 
@@ -109,9 +117,9 @@ class AutopilotSession:
             return cast("Batches", TimedIterating(loader, lambda: self._recorder))
         return cast("Batches", TimedLoader(loader, lambda: self._recorder))
 
-    def timed_in_place(self, loader: Any, seen: Callable[[Any], None] | None = None) -> AbstractContextManager[None]:
+    def time_in_place(self, loader: Any, seen: Callable[[Any], None] | None = None) -> AbstractContextManager[None]:
         """Time the iteration of a loader that a framework holds, within the block. `seen` gets each batch first."""
-        return _NO_SPAN if self._recorder is None else timed_in_place(loader, lambda: self._recorder, seen)
+        return _NO_SPAN if self._recorder is None else time_in_place(loader, lambda: self._recorder, seen)
 
     def flush(self) -> None:
         """Write what was recorded so far; returns when it is in the file, or after a second of waiting for it."""
@@ -124,52 +132,52 @@ class AutopilotSession:
         if recorder is not None:
             recorder.writer.close()
 
-    def begin_anew(self) -> None:
+    def restart_after_fork(self) -> None:
         """After a fork, in the child: what is recorded here is this process's own, and what its parent had not yet
         written is the parent's."""
         if self._recorder is not None:
-            self._recorder.writer.abandon()
-            self._recorder = self._new_recorder()
+            self._recorder.writer.discard()
+            self._recorder = self._make_recorder()
 
-    def _new_recorder(self) -> Recorder | None:
+    def _make_recorder(self) -> Recorder | None:
         settings = self.settings
         if settings.path is None:
             return None
         return Recorder(settings.path, max_bytes=settings.max_bytes, job_name=settings.job_name)
 
 
-class _Process:
+class _ProcessSession:
     """The session of this process, made when it is first asked for."""
 
     def __init__(self) -> None:
         self.session: AutopilotSession | None = None
         self._making = threading.RLock()
 
-    def session_now(self) -> AutopilotSession:
+    def get_session(self) -> AutopilotSession:
         """Return the session of the current environment, a new one if that has changed."""
         with self._making:
-            settings = settings_from()
+            settings = read_settings()
             if self.session is None or self.session.settings != settings:
                 if self.session is not None:
                     self.session.close()
                 self.session = AutopilotSession(settings)
             return self.session
 
-    def begin_anew(self) -> None:
+    def restart_after_fork(self) -> None:
         """In a child that was forked."""
         self._making = threading.RLock()
         HERE.step, HERE.loading = None, False
         if self.session is not None:
-            self.session.begin_anew()
+            self.session.restart_after_fork()
 
 
-_PROCESS = _Process()
+_PROCESS = _ProcessSession()
 
 
 def init(job_name: str | None = None) -> AutopilotSession:
     """Begin to record this process's run under the name `job_name`, if the environment says where to, as `frx collect`
     does; its `--name` goes before `job_name`. Not needed by those who need no name."""
-    session = _PROCESS.session_now()
+    session = _PROCESS.get_session()
     if job_name is not None and session.recorder is not None and session.settings.job_name is None:
         session.recorder.name_job(str(job_name))
     return session
@@ -178,15 +186,15 @@ def init(job_name: str | None = None) -> AutopilotSession:
 def step_context(step: Any = None, batch: Any = None, model: Any = None, *, kind: str | None = None) -> Step:
     """One step of the program, as a context manager: `with frx_graph.step_context(step, batch, model) as this:`, in it
     `this.record(loss=loss)`. Of the batch and the model's parameters, shapes, strides and dtypes are recorded."""
-    return (_PROCESS.session or _PROCESS.session_now()).step(step, kind, batch=batch, model=model)
+    return (_PROCESS.session or _PROCESS.get_session()).step(step, kind, batch=batch, model=model)
 
 
 def instrument_dataloader(loader: Batches) -> Batches:
     """`AutopilotSession.instrument` of the process's session."""
-    return (_PROCESS.session or _PROCESS.session_now()).instrument(loader)
+    return (_PROCESS.session or _PROCESS.get_session()).instrument(loader)
 
 
-def _whole(given: Any) -> int | None:
+def _get_whole_number(given: Any) -> int | None:
     """Return None for no whole number, one too large, and a tensor on a device, which would be waited for."""
     if given is None or getattr(given, "is_cuda", False):
         return None
@@ -198,4 +206,4 @@ def _whole(given: Any) -> int | None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_PROCESS.begin_anew)
+    os.register_at_fork(after_in_child=_PROCESS.restart_after_fork)

@@ -11,10 +11,10 @@ import threading
 from time import perf_counter_ns
 from typing import Any
 
-from frx_graph.errors import first_line
-from frx_graph.runs.sdk.event_lines import Line, step_end, step_start
-from frx_graph.runs.sdk.recorder import Marks, Recorder
-from frx_graph.runs.sdk.recording_settings import say_once
+from frx_graph.errors import summarize_error
+from frx_graph.runs.sdk.event_lines import Line, format_step_end, format_step_start
+from frx_graph.runs.sdk.recorder import Recorder, StepMarks
+from frx_graph.runs.sdk.recording_settings import warn_once
 from frx_graph.runs.sdk.scalar_reading import PendingScalar, Reading, read_scalar
 
 _MOST_METRICS = 32
@@ -22,14 +22,14 @@ _DEEPEST = 16
 """Steps within steps; a program that exceeds it enters steps and never leaves them."""
 
 
-class Here(threading.local):
+class ThreadPosition(threading.local):
     """The step and the loader wait that a thread is in."""
 
     step: Step | None = None
     loading = False
 
 
-HERE = Here()
+HERE = ThreadPosition()
 
 
 class Step:
@@ -58,9 +58,9 @@ class Step:
             HERE.step = self
             recorder = self._recorder
             self._start = start = perf_counter_ns()
-            recorder.put((step_start, start + recorder.epoch, self.number, self._kind, self.depth))
+            recorder.put((format_step_start, start + recorder.epoch, self.number, self._kind, self.depth))
         except Exception as error:  # noqa: BLE001 - the program goes on
-            say_once(f"a step is not recorded: {first_line(error)}")
+            warn_once(f"a step is not recorded: {summarize_error(error)}")
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -73,7 +73,7 @@ class Step:
             recorder, failed = self._recorder, kind is not None
             at, took = end + recorder.epoch, end - start
             event = (
-                step_end, at, self.number, took, self._kind, failed, self._loss, self._metrics, self._layout, self.depth
+                format_step_end, at, self.number, took, self._kind, failed, self._loss, self._metrics, self._layout, self.depth
             )  # fmt: skip
             if self._pending:
                 recorder.put_when_ready(event, self._pending)
@@ -86,7 +86,7 @@ class Step:
                 HERE.step = outer
             self._outer = None
         except Exception as error:  # noqa: BLE001 - the program goes on
-            say_once(f"a step is not recorded: {first_line(error)}")
+            warn_once(f"a step is not recorded: {summarize_error(error)}")
 
     def record(self, loss: Any = None, **metrics: Any) -> None:
         """The step's loss and other figures, each a number or a tensor of one element; of those given more than once
@@ -103,7 +103,7 @@ class Step:
 
     def describe(self, batch: Any = None, model: Any = None) -> None:
         """Give the batch and the model of a step that has begun without them."""
-        layout = self._recorder.look(self.number, batch, model)
+        layout = self._recorder.record_layouts(self.number, batch, model)
         if layout is not None:
             self._layout = layout
 
@@ -117,7 +117,7 @@ class Step:
 class MarkedStep(Step):
     """A step that a profile is made of, too."""
 
-    def __init__(self, marks: Marks, recorder: Recorder, number: int | None, kind: str, layout: int | None) -> None:
+    def __init__(self, marks: StepMarks, recorder: Recorder, number: int | None, kind: str, layout: int | None) -> None:
         super().__init__(recorder, number, kind, layout)
         self._marks = marks
 

@@ -9,7 +9,7 @@ which says how many events are missing there. What batches look like is always w
 from __future__ import annotations
 
 from frx_graph.evidence.run.events import SnapshotOf
-from frx_graph.runs.sdk.event_lines import Event, shape_snapshot, step_end, warning
+from frx_graph.runs.sdk.event_lines import Event, format_shapes, format_step_end, format_warning
 
 _FIRST_STRIDE = 16
 _SHARE = 64
@@ -31,23 +31,23 @@ class TraceBudget:
         self._missing = 0
         self._missing_since = self._missing_until = 0
 
-    def admitted(self, event: Event) -> tuple[Event, ...]:
+    def admit(self, event: Event) -> tuple[Event, ...]:
         """Return what to write for this event: itself, nothing, or a warning about the missing ones and itself."""
         if self.written < self._max_bytes:
             return (event,)
         if self.written >= self._max_bytes * _HARD_BOUND:
             return ()
-        ends = event[0] is step_end
+        ends = event[0] is format_step_end
         if self._keeping:
             self._keeping = not ends
             return (event,)
-        if event[0] is shape_snapshot and event[3] is SnapshotOf.BATCH:
+        if event[0] is format_shapes and event[3] is SnapshotOf.BATCH:
             return (event,)
         self._steps += ends
-        if ends and self._steps >= self._thinned():
+        if ends and self._steps >= self._update_stride():
             since = self._missing_since or event[1]
             message = f"the events have filled their file ({self._max_bytes} bytes); only some steps are kept"
-            gap = warning, since, None, message, self._missing, max(since, self._missing_until)
+            gap = format_warning, since, None, message, self._missing, max(since, self._missing_until)
             self._keeping = True
             self._steps = self._missing = 0
             return gap, event
@@ -57,7 +57,7 @@ class TraceBudget:
         self._missing += 1
         return ()
 
-    def _thinned(self) -> int:
+    def _update_stride(self) -> int:
         while self.written >= self._next_stride_at:
             self._stride = self._stride * 2 or _FIRST_STRIDE
             self._next_stride_at += max(self._max_bytes // _SHARE, 1)

@@ -10,14 +10,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from frx_graph.errors import TrialError
-from frx_graph.runs.tune.examination import Diagnose, examine
+from frx_graph.runs.tune.examination import Diagnose, examine_run
 from frx_graph.runs.tune.live_arm import ArmEndedError, ArmStart
 from frx_graph.runs.tune.paired_arms import AlternatingArms, SuccessiveArms
-from frx_graph.runs.tune.quality import MOST_MEMORY, failures
+from frx_graph.runs.tune.quality import MOST_MEMORY, find_failures
 from frx_graph.runs.tune.settings import TuneSettings
-from frx_graph.runs.tune.timed_trial import Arms, Timed, other_sizes, raced, timed_trial
+from frx_graph.runs.tune.timed_trial import Arms, TimedResult, has_different_sizes, run_race, run_timed_trial
 from frx_graph.runs.tune.tune_folder import BASELINE, TuneFolder
-from frx_graph.runs.tune.workload_facts import WorkloadFacts, workload_facts
+from frx_graph.runs.tune.workload_facts import WorkloadFacts, gather_workload_facts
 from frx_graph.trials.configuration_trial import Configuration, ConfigurationTrial, Fate, Kind, RunSeen
 from frx_graph.trials.schedule import Arm
 
@@ -47,12 +47,12 @@ class TuneBench:
         self._progress = progress
         self.one_at_a_time = settings.one_at_a_time
 
-    def baseline(self) -> RunSeen:
+    def run_baseline(self) -> RunSeen:
         """Run the program as it is. Raises `TrialError` if nothing can be measured of it."""
-        seen = self.folder.baseline()
+        seen = self.folder.read_baseline()
         if seen is None:
-            self.folder.begin(self.folder.path / BASELINE, {})
-            seen = self._examined((), self.folder.path / BASELINE)
+            self.folder.begin_trial(self.folder.path / BASELINE, {})
+            seen = self._examine((), self.folder.path / BASELINE)
             if not seen.exit_code and seen.steps:
                 self.folder.keep_baseline(seen)
         where = f"look at {self.folder.path / BASELINE / 'stderr.log'}"
@@ -67,66 +67,72 @@ class TuneBench:
             self.one_at_a_time = True
         return seen
 
-    def refused(self, kind: Kind, candidate: Configuration, against: Variables, reason: str) -> ConfigurationTrial:
+    def record_refusal(
+        self, kind: Kind, candidate: Configuration, against: Variables, reason: str
+    ) -> ConfigurationTrial:
         """Record a candidate that is not run, which has a folder too."""
-        self.folder.begin(self.folder.of(kind, candidate.id), dict(against) | dict(candidate.variables), why=reason)
+        self.folder.begin_trial(
+            self.folder.get_trial_folder(kind, candidate.id), dict(against) | dict(candidate.variables), why=reason
+        )
         trial = ConfigurationTrial(kind, candidate, against, Fate.REFUSED, reason)
-        self.folder.keep(trial)
+        self.folder.keep_trial(trial)
         return trial
 
-    def _race(self, candidate: Configuration, against: Variables) -> ConfigurationTrial:
+    def _run_race(self, candidate: Configuration, against: Variables) -> ConfigurationTrial:
         """Run one short quad. Its fate is `RACED`, or `REJECT` for one that fails."""
-        place = self.folder.of(Kind.RACE, candidate.id)
-        self.folder.begin(place, dict(against) | dict(candidate.variables))
-        by_sample = _other_batch(candidate, against)
+        place = self.folder.get_trial_folder(Kind.RACE, candidate.id)
+        self.folder.begin_trial(place, dict(against) | dict(candidate.variables))
+        by_sample = _changes_batch_size(candidate, against)
         found = ConfigurationTrial(Kind.RACE, candidate, against, Fate.REJECT, "")
         warmup, steps = self.settings.race_warmup_steps, self.settings.race_measure_steps
         try:
-            timed = self._alternately(
-                candidate, against, place, lambda arms: raced(arms, by_sample=by_sample), warmup=warmup, steps=steps
+            timed = self._measure_arms(
+                candidate, against, place, lambda arms: run_race(arms, by_sample=by_sample), warmup=warmup, steps=steps
             )
         except ValueError as error:
             return replace(found, reason=str(error))
-        by_sample = by_sample or bool(timed.quads and other_sizes(timed.quads[0].blocks))
+        by_sample = by_sample or bool(timed.quads and has_different_sizes(timed.quads[0].blocks))
         if timed.gain is None:
-            return self._with_times(found, Fate.REJECT, timed, by_sample)
-        return self._with_times(found, Fate.RACED, replace(timed, reason=""), by_sample)
+            return self._add_times(found, Fate.REJECT, timed, by_sample)
+        return self._add_times(found, Fate.RACED, replace(timed, reason=""), by_sample)
 
-    def _trial(
+    def _run_trial(
         self, kind: Kind, candidate: Configuration, against: Variables, baseline: RunSeen, candidates: int
     ) -> ConfigurationTrial:
         """Run a whole trial: the gates, then rule R."""
-        place = self.folder.of(kind, candidate.id)
+        place = self.folder.get_trial_folder(kind, candidate.id)
         variables = join_variables(against, candidate.variables)
-        self.folder.begin(place, dict(variables))
+        self.folder.begin_trial(place, dict(variables))
         self._progress("one whole run")
-        seen = self._examined(variables, place)
-        reasons = tuple(failures(seen, baseline, self.settings))
+        seen = self._examine(variables, place)
+        reasons = tuple(find_failures(seen, baseline, self.settings))
         if not reasons:
-            reasons = tuple(_not_taken(candidate, seen))
+            reasons = tuple(_find_ignored_variables(candidate, seen))
         found = ConfigurationTrial(kind, candidate, against, Fate.REJECT, "; ".join(reasons), seen)
         if reasons:
             return found
         sizes = {seen.batch_size, baseline.batch_size}
         # Programs may change the batch size by any variable.
-        by_sample = _other_batch(candidate, against) or (None not in sizes and len(sizes) > 1)
+        by_sample = _changes_batch_size(candidate, against) or (None not in sizes and len(sizes) > 1)
         if by_sample and (seen.samples is None or baseline.samples is None):
             reason = "the number of samples in a step is unknown, and another batch size is compared by samples"
             return replace(found, reason=reason)
 
-        def decide(arms: Arms) -> Timed:
-            rule = self.settings.rule(candidates, successive=self.one_at_a_time)
-            return timed_trial(arms, rule, by_sample=by_sample, whole=kind is Kind.FINAL, progress=self._progress)
+        def decide(arms: Arms) -> TimedResult:
+            rule = self.settings.make_protocol(candidates, successive=self.one_at_a_time)
+            return run_timed_trial(arms, rule, by_sample=by_sample, whole=kind is Kind.FINAL, progress=self._progress)
 
         warmup, steps = self.settings.warmup_steps, self.settings.block_steps
         try:
-            timed = self._alternately(candidate, against, place, decide, warmup=warmup, steps=steps)
+            timed = self._measure_arms(candidate, against, place, decide, warmup=warmup, steps=steps)
         except ValueError as error:
             # Some of its steps told their samples, others did not.
             return replace(found, reason=str(error))
-        return self._with_times(found, Fate(timed.outcome), timed, by_sample)
+        return self._add_times(found, Fate(timed.outcome), timed, by_sample)
 
-    def _with_times(self, trial: ConfigurationTrial, fate: Fate, timed: Timed, by_sample: bool) -> ConfigurationTrial:
+    def _add_times(
+        self, trial: ConfigurationTrial, fate: Fate, timed: TimedResult, by_sample: bool
+    ) -> ConfigurationTrial:
         return replace(
             trial,
             fate=fate,
@@ -137,29 +143,29 @@ class TuneBench:
             quads=timed.quads,
         )
 
-    def trials(
+    def run_trials(
         self, kind: Kind, candidates: Iterable[Configuration], against: Variables, baseline: RunSeen, number: int
     ) -> Iterator[ConfigurationTrial]:
         """Yield the races, or the whole trials, of `candidates` one after the other, each of one of `number`."""
         for candidate in candidates:
-            if (before := self.before(kind, candidate, against)) is not None:
+            if (before := self.find_finished(kind, candidate, against)) is not None:
                 yield before
                 continue
             if kind is Kind.RACE:
-                trial = self._race(candidate, against)
+                trial = self._run_race(candidate, against)
             else:
-                trial = self._trial(kind, candidate, against, baseline, number)
-            self.folder.keep(trial)
+                trial = self._run_trial(kind, candidate, against, baseline, number)
+            self.folder.keep_trial(trial)
             yield trial
 
-    def facts(self, seen: RunSeen) -> WorkloadFacts:
+    def gather_facts(self, seen: RunSeen) -> WorkloadFacts:
         """Return the facts of this machine."""
-        return workload_facts(seen, self.environment, quality_checks=self.settings.quality_checks)
+        return gather_workload_facts(seen, self.environment, quality_checks=self.settings.quality_checks)
 
-    def _examined(self, variables: Variables, place: Path) -> RunSeen:
+    def _examine(self, variables: Variables, place: Path) -> RunSeen:
         settings = self.settings
-        return examine(
-            self._start(variables, settings.warmup_steps, settings.warmup_steps + settings.measure_steps + 1),
+        return examine_run(
+            self._make_arm_start(variables, settings.warmup_steps, settings.warmup_steps + settings.measure_steps + 1),
             place,
             warmup=settings.warmup_steps,
             steps=settings.measure_steps,
@@ -167,27 +173,27 @@ class TuneBench:
             diagnose=self._diagnose,
         )
 
-    def _alternately(
+    def _measure_arms(
         self,
         candidate: Configuration,
         against: Variables,
         place: Path,
-        decide: Callable[[Arms], Timed],
+        decide: Callable[[Arms], TimedResult],
         *,
         warmup: int,
         steps: int,
-    ) -> Timed:
+    ) -> TimedResult:
         """Measure both programs side by side; if that fails and one at a time does not, one at a time from then on."""
-        rule = self.settings.rule(1)
+        rule = self.settings.make_protocol(1)
         # Two of each quad, and all void ones may be one pair's.
         blocks = 2 * (rule.quads_per_pair + rule.void_quads_allowed)
         room = warmup + _ROOM * blocks * (steps + warmup)
         variables = {Arm.BASELINE: against, Arm.CANDIDATE: join_variables(against, candidate.variables)}
 
-        def starts(arm: Arm) -> ArmStart:
-            return self._start(variables[arm], warmup, room)
+        def get_start(arm: Arm) -> ArmStart:
+            return self._make_arm_start(variables[arm], warmup, room)
 
-        def measured(arms: AbstractContextManager[Arms]) -> Timed:
+        def measure(arms: AbstractContextManager[Arms]) -> TimedResult:
             with arms as living:
                 try:
                     return decide(living)
@@ -195,10 +201,10 @@ class TuneBench:
                     raise TrialError(f"the {ended.arm}: {ended.detail}") from ended
 
         folder = place / _PROCESSES
-        first: Timed | TrialError | None = None
+        first: TimedResult | TrialError | None = None
         if not self.one_at_a_time:
             try:
-                first = measured(AlternatingArms(starts, folder, warmup=warmup, steps=steps))
+                first = measure(AlternatingArms(get_start, folder, warmup=warmup, steps=steps))
                 if first.quads:
                     return first
             except TrialError as error:
@@ -206,17 +212,17 @@ class TuneBench:
             self._progress("the two do not run beside each other: one at a time")
         try:
             self.one_at_a_time, before = True, self.one_at_a_time
-            second = measured(SuccessiveArms(starts, folder, warmup=warmup, steps=steps))
+            second = measure(SuccessiveArms(get_start, folder, warmup=warmup, steps=steps))
         except TrialError:
             self.one_at_a_time = before
             raise
         if not second.quads:
             # It is not the other's being there that it fails for.
             self.one_at_a_time = before
-            return first if isinstance(first, Timed) else second
+            return first if isinstance(first, TimedResult) else second
         return second
 
-    def _start(self, variables: Variables, warmup: int, most: int) -> ArmStart:
+    def _make_arm_start(self, variables: Variables, warmup: int, most: int) -> ArmStart:
         settings = self.settings
         told = {
             "FRX_RUN_ID": f"{self.folder.name}-{uuid.uuid4().hex[:8]}",
@@ -230,9 +236,9 @@ class TuneBench:
         environment = {**self.environment, **told, **dict(variables)}
         return ArmStart(settings.command, environment, settings.time_budget_s, settings.ignore_load)
 
-    def before(self, kind: Kind, candidate: Configuration, against: Variables) -> ConfigurationTrial | None:
+    def find_finished(self, kind: Kind, candidate: Configuration, against: Variables) -> ConfigurationTrial | None:
         """Return the same trial from an earlier run; None if its variables or its baseline differ."""
-        found = self.folder.trial(kind, candidate.id)
+        found = self.folder.read_trial(kind, candidate.id)
         same = found is not None and (found.configuration, found.against) == (candidate, against)
         return found if same else None
 
@@ -242,13 +248,13 @@ def join_variables(against: Variables, variables: Variables) -> Variables:
     return tuple((dict(against) | dict(variables)).items())
 
 
-def _other_batch(candidate: Configuration, against: Variables) -> bool:
+def _changes_batch_size(candidate: Configuration, against: Variables) -> bool:
     name = "FRX_BATCH_SIZE"
     wanted = dict(candidate.variables).get(name)
     return wanted is not None and wanted != dict(against).get(name)
 
 
-def _not_taken(candidate: Configuration, seen: RunSeen) -> list[str]:
+def _find_ignored_variables(candidate: Configuration, seen: RunSeen) -> list[str]:
     wanted = dict(candidate.variables)
     found = {"FRX_BATCH_SIZE": seen.batch_size, "FRX_NUM_WORKERS": seen.workers}
     return [

@@ -17,10 +17,10 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-from frx_graph.engines.engine import Engine, Finished, NowhereError, Placed, Progress
+from frx_graph.engines.engine import Engine, JobResult, NowhereError, Placement, Progress
 from frx_graph.errors import FrxError, TrialError
 from frx_graph.runs.tune.bench import TuneBench, Variables
-from frx_graph.runs.tune.examination import diagnose
+from frx_graph.runs.tune.examination import find_bottleneck
 from frx_graph.runs.tune.settings import TuneSettings
 from frx_graph.runs.tune.tune_folder import BASELINE, TuneFolder
 from frx_graph.runs.tune.workload_facts import WorkloadFacts
@@ -46,7 +46,7 @@ class Machine:
 
 
 @dataclass(frozen=True, slots=True)
-class Brought:
+class NodeResult:
     """The result of a node: the files of the trial's folder by name, and what was found, or the error of the
     baseline."""
 
@@ -75,27 +75,27 @@ class TuneJob:
         """The name of the job."""
         return BASELINE if self.candidate is None else f"{self.kind} {self.candidate.label}"
 
-    def __call__(self, progress: Progress) -> Brought:
+    def __call__(self, progress: Progress) -> NodeResult:
         """Run the job in a temporary folder."""
         with tempfile.TemporaryDirectory(prefix="frx-tune-") as place:
             folder = TuneFolder(Path(place) / Path(self.place).name, self.settings)
             folder.path.mkdir()
-            bench = TuneBench(self.settings, folder, diagnose=diagnose, progress=progress)
+            bench = TuneBench(self.settings, folder, diagnose=find_bottleneck, progress=progress)
             bench.one_at_a_time |= self.one_at_a_time
             if self.candidate is None or self.kind is None:
                 try:
-                    seen = bench.baseline()
+                    seen = bench.run_baseline()
                 except TrialError as error:
                     hint = error.hint.replace(str(folder.path), self.place)
-                    return Brought(TrialError(error.message, hint), _files(folder.path / BASELINE), None)
+                    return NodeResult(TrialError(error.message, hint), _read_files(folder.path / BASELINE), None)
                 # Where the program ran: only a node that has torch knows its own settings.
-                from frx_graph.engines.attempt_process import node_environment
+                from frx_graph.engines.attempt_process import hash_node_environment
 
-                machine = Machine(node_environment(), bench.one_at_a_time, bench.facts(seen))
-                return Brought(seen, _files(folder.path / BASELINE), machine)
+                machine = Machine(hash_node_environment(), bench.one_at_a_time, bench.gather_facts(seen))
+                return NodeResult(seen, _read_files(folder.path / BASELINE), machine)
             assert self.baseline is not None
-            (trial,) = bench.trials(self.kind, (self.candidate,), self.against, self.baseline, self.candidates)
-            return Brought(trial, _files(folder.of(self.kind, self.candidate.id)), None)
+            (trial,) = bench.run_trials(self.kind, (self.candidate,), self.against, self.baseline, self.candidates)
+            return NodeResult(trial, _read_files(folder.get_trial_folder(self.kind, self.candidate.id)), None)
 
 
 class ClusterBench:
@@ -111,12 +111,12 @@ class ClusterBench:
         self._here = TuneBench(settings, folder)
         self._machine: Machine | None = None
 
-    def baseline(self) -> RunSeen:
+    def run_baseline(self) -> RunSeen:
         """Run the program as it is on the first free node. Raises `TrialError` if nothing can be measured."""
-        kept, self._machine = self._folder.baseline(), _read_machine(self._folder.path)
+        kept, self._machine = self._folder.read_baseline(), _read_machine(self._folder.path)
         if kept is not None and self._machine is not None:
             return kept
-        for finished in self._ran(None, [TuneJob(self._settings, str(self._folder.path))]):
+        for finished in self._run_jobs(None, [TuneJob(self._settings, str(self._folder.path))]):
             if isinstance(finished.result, FrxError):
                 raise finished.result
             brought = finished.result
@@ -129,23 +129,25 @@ class ClusterBench:
             return brought.found
         raise AssertionError("an engine tells of every job")
 
-    def facts(self, seen: RunSeen) -> WorkloadFacts:
+    def gather_facts(self, seen: RunSeen) -> WorkloadFacts:
         """Return the facts of the nodes that candidates run on."""
         assert self._machine is not None
         return replace(self._machine.facts, seen=seen)
 
-    def refused(self, kind: Kind, candidate: Configuration, against: Variables, reason: str) -> ConfigurationTrial:
+    def record_refusal(
+        self, kind: Kind, candidate: Configuration, against: Variables, reason: str
+    ) -> ConfigurationTrial:
         """Record a candidate that is not run, which has a folder too."""
-        return self._here.refused(kind, candidate, against, reason)
+        return self._here.record_refusal(kind, candidate, against, reason)
 
-    def trials(
+    def run_trials(
         self, kind: Kind, candidates: Iterable[Configuration], against: Variables, baseline: RunSeen, number: int
     ) -> Iterator[ConfigurationTrial]:
         """Yield races, or whole trials, beside each other, as they finish."""
         assert self._machine is not None
         begun = []
         for candidate in candidates:
-            before = self._here.before(kind, candidate, against)
+            before = self._here.find_finished(kind, candidate, against)
             if before is not None:
                 yield before
             else:
@@ -154,21 +156,21 @@ class ClusterBench:
             return
         place, once = str(self._folder.path), self._machine.one_at_a_time
         jobs = [TuneJob(self._settings, place, kind, candidate, against, baseline, number, once) for candidate in begun]
-        for finished in self._ran(self._machine.environment, jobs):
+        for finished in self._run_jobs(self._machine.environment, jobs):
             candidate = begun[finished.number]
-            folder = self._folder.of(kind, candidate.id)
+            folder = self._folder.get_trial_folder(kind, candidate.id)
             if isinstance(finished.result, FrxError):
                 if finished.placed is not None:
                     raise finished.result
                 # It is not kept as finished, so that a resumed tune tries it again.
-                self._folder.begin(folder, dict(against) | dict(candidate.variables), why=str(finished.result))
+                self._folder.begin_trial(folder, dict(against) | dict(candidate.variables), why=str(finished.result))
                 yield ConfigurationTrial(kind, candidate, against, Fate.INCONCLUSIVE, str(finished.result))
                 continue
             self._keep(str(folder.relative_to(self._folder.path)), finished.result.files, finished.placed)
             assert isinstance(finished.result.found, ConfigurationTrial)
             yield finished.result.found
 
-    def _ran(self, environment: str | None, jobs: Sequence[TuneJob]) -> Iterator[Finished[Brought]]:
+    def _run_jobs(self, environment: str | None, jobs: Sequence[TuneJob]) -> Iterator[JobResult[NodeResult]]:
         """Raises `NowhereError` if there is no node to go on with: what the rest would come to says nothing."""
         with contextlib.closing(self._engine(environment).run(jobs, self._progress)) as finished:
             for one in finished:
@@ -178,7 +180,7 @@ class ClusterBench:
                     raise NowhereError(one.result.message, hint)
                 yield one
 
-    def _keep(self, name: str, files: Sequence[tuple[str, bytes]], placed: Placed | None) -> None:
+    def _keep(self, name: str, files: Sequence[tuple[str, bytes]], placed: Placement | None) -> None:
         """Write the files of a trial, last the one that marks it finished."""
         place = self._folder.path / name
         shutil.rmtree(place, ignore_errors=True)
@@ -196,7 +198,7 @@ _LAST = "metrics.json"
 _MACHINE = TypeAdapter(Machine)
 
 
-def _files(folder: Path) -> tuple[tuple[str, bytes], ...]:
+def _read_files(folder: Path) -> tuple[tuple[str, bytes], ...]:
     return tuple(
         (str(path.relative_to(folder)), path.read_bytes())
         for path in sorted(folder.rglob("*"))

@@ -13,7 +13,7 @@ from types import ModuleType
 
 import psutil
 
-from frx_graph.analyze.run import analyse_files
+from frx_graph.analyze.run import analyze_files
 from frx_graph.analyzers.run.steps import Scope
 from frx_graph.analyzers.timeline.labels import INSUFFICIENT
 from frx_graph.errors import EvidenceError, FrxError
@@ -21,12 +21,12 @@ from frx_graph.evidence.run import bundle_layout
 from frx_graph.evidence.run.bundle import open_bundle
 from frx_graph.evidence.run.bundle_layout import GPU_METRICS
 from frx_graph.evidence.run.device_samples import read_device_samples
-from frx_graph.measure.machine.control_groups import available_memory
-from frx_graph.measure.machine.device_state import loaded_nvml
-from frx_graph.reports.render.quantities import finite
-from frx_graph.runs.collect.device_sampling import HEADER, device_rows, visible_devices
+from frx_graph.measure.machine.control_groups import get_available_memory
+from frx_graph.measure.machine.device_state import load_nvml
+from frx_graph.reports.render.quantities import drop_non_finite
+from frx_graph.runs.collect.device_sampling import HEADER, find_visible_devices, make_device_reader
 from frx_graph.runs.collect.sampling import Sampler
-from frx_graph.runs.tune.live_arm import ArmEndedError, ArmStart, LiveArm, ended_how
+from frx_graph.runs.tune.live_arm import ArmEndedError, ArmStart, LiveArm, describe_end
 from frx_graph.support.atomic_file import write_atomically
 from frx_graph.trials.configuration_trial import RunSeen
 from frx_graph.trials.schedule import Arm
@@ -39,25 +39,25 @@ _OUTPUT = "output"
 Diagnose = Callable[[Path], str | None]
 
 
-def examine(
+def examine_run(
     start: ArmStart, folder: Path, *, warmup: int, steps: int, sample_seconds: float, diagnose: Diagnose
 ) -> RunSeen:
     """Run it for `warmup` and `steps`. Raises `TrialError` if it cannot be started."""
     wanted = warmup + steps + 1
     peak = 0
     sampled = enough_at = 0.0
-    before = available_memory()
+    before = get_available_memory()
 
     with (
-        devices_sampled(folder, sample_seconds, start.environment),
+        sample_devices(folder, sample_seconds, start.environment),
         LiveArm(Arm.CANDIDATE, start, folder) as living,
     ):
 
-        def over() -> bool:
+        def is_over() -> bool:
             nonlocal peak, sampled, enough_at
             now = time.monotonic()
             if now - sampled >= sample_seconds:
-                sampled, peak = now, max(peak, living.workload.memory_bytes())
+                sampled, peak = now, max(peak, living.workload.measure_memory())
             if len(living.steps) >= wanted and not enough_at:
                 enough_at = now
             return bool(enough_at) and now - enough_at >= _ENDING_SECONDS
@@ -65,13 +65,13 @@ def examine(
         ending = "it was ended after its steps, since it did not end by itself: see max_steps in docs/tune.md"
         in_time = True
         try:
-            living.run_until(over)
+            living.run_until(is_over)
         except ArmEndedError as ended:
             in_time = ended.exit_code is not None
-            ending = ended.detail if not in_time else ended_how(ended.exit_code, living.steps)
-        exit_code = living.workload.exit_code if living.workload.ended() else None
+            ending = ended.detail if not in_time else describe_end(ended.exit_code, living.steps)
+        exit_code = living.workload.exit_code if living.workload.has_ended() else None
         stream = living.stream
-    busy, device_ratio = device_figures(folder)
+    busy, device_ratio = read_device_figures(folder)
     whole = before if before is not None else psutil.virtual_memory().total
     ratios = [ratio for ratio in (peak / whole if peak and whole else None, device_ratio) if ratio is not None]
     ended_steps = living.steps[: wanted if exit_code is None else None]
@@ -86,9 +86,9 @@ def examine(
         step_seconds=tuple(max(after.end_ns - before.end_ns, 1) / 1e9 for before, after in itertools.pairwise(counted)),
         samples=sum(told) if told and len(told) == len(samples) else None,
         batch_size=next((step.samples for step in ended_steps if step.samples), None),
-        losses=tuple(finite(step.loss) for step in ended_steps if step.loss is not None),
+        losses=tuple(drop_non_finite(step.loss) for step in ended_steps if step.loss is not None),
         outputs=tuple(
-            (name, finite(value))
+            (name, drop_non_finite(value))
             for name, value in (ended_steps[-1].metrics if ended_steps else ())
             if name.startswith(_OUTPUT)
         ),
@@ -101,35 +101,35 @@ def examine(
     )
 
 
-def diagnose(folder: Path) -> str | None:
+def find_bottleneck(folder: Path) -> str | None:
     """Return the label of a run's diagnosis, of its steady state if there is one; None if nothing is known to hold it
     back. The summary stays in the folder."""
     try:
         with open_bundle(folder) as bundle:
-            result = analyse_files(bundle).result
+            result = analyze_files(bundle).result
     except (FrxError, OSError):
         # What a tune measures does not hang on it.
         return None
     path = folder / bundle_layout.SUMMARY
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, json.dumps(result.model_dump(mode="json", by_alias=True), indent=2) + "\n")
-    label = result.scope(Scope.AUTO).diagnosis.user_facing_bottleneck
+    label = result.get_scope(Scope.AUTO).diagnosis.user_facing_bottleneck
     return None if label == INSUFFICIENT else label
 
 
 @contextlib.contextmanager
-def devices_sampled(
+def sample_devices(
     folder: Path, interval_seconds: float, environment: Mapping[str, str], nvml: ModuleType | None = None
 ) -> Iterator[None]:
     """Sample the devices, if there are any, into `gpu_metrics.csv` in `folder` while the block runs."""
-    nvml = nvml or loaded_nvml()
-    devices = visible_devices(nvml, environment) if nvml is not None else {}
+    nvml = nvml or load_nvml()
+    devices = find_visible_devices(nvml, environment) if nvml is not None else {}
     if nvml is None or not devices:
         yield
         return
     path = folder / GPU_METRICS
     path.write_bytes(HEADER)
-    sampler = Sampler(path, interval_seconds, device_rows(nvml, devices))
+    sampler = Sampler(path, interval_seconds, make_device_reader(nvml, devices))
     sampler.start()
     try:
         yield
@@ -137,7 +137,7 @@ def devices_sampled(
         sampler.stop()
 
 
-def device_figures(folder: Path) -> tuple[float | None, float | None]:
+def read_device_figures(folder: Path) -> tuple[float | None, float | None]:
     """Return how busy the devices were on average, 0 to 100, and the largest share of a device's memory in use; None
     for what was not sampled."""
     path = folder / GPU_METRICS

@@ -35,7 +35,7 @@ class Moment:
     cpu_seconds: float
 
 
-class KeptWorkload:
+class PausableWorkload:
     """Starts `command`, by no shell, with nothing on standard input and its output in `stdout.log` and `stderr.log` of
     `folder`. Raises `TrialError` for what cannot be started. To be ended by `end`."""
 
@@ -57,13 +57,13 @@ class KeptWorkload:
             self._family = ProcessFamily(self._guard, mark)
             try:
                 release()
-                self.pid = self._started(command[0])
+                self.pid = self._wait_for_start(command[0])
             except BaseException:
                 self.end(0.0)
                 raise
 
-    def _started(self, name: str) -> int:
-        match self._guarded.line(_ANSWER_SECONDS):
+    def _wait_for_start(self, name: str) -> int:
+        match self._guarded.read_words(_ANSWER_SECONDS):
             case ["started", number]:
                 return int(number)
             case ["failed", error]:
@@ -73,23 +73,23 @@ class KeptWorkload:
 
     def pause(self) -> Moment:
         """Stop all of its processes; return when they have stopped."""
-        return self._moment(signal.SIGSTOP, "stopped")
+        return self._signal_and_wait(signal.SIGSTOP, "stopped")
 
     def resume(self) -> Moment:
         """Let all of its processes continue."""
-        return self._moment(signal.SIGCONT, "continued")
+        return self._signal_and_wait(signal.SIGCONT, "continued")
 
-    def ended(self) -> bool:
+    def has_ended(self) -> bool:
         """Return True if the workload has ended by itself; then `exit_code` says how."""
-        while self.exit_code is None and (words := self._guarded.line(0.0)):
+        while self.exit_code is None and (words := self._guarded.read_words(0.0)):
             self._note(words)
         return self.exit_code is not None
 
-    def memory_bytes(self) -> int:
+    def measure_memory(self) -> int:
         """Return the resident memory of all of its processes; shared pages count in each."""
         with contextlib.suppress(psutil.Error, OSError):
             guard_has = psutil.Process(self._guard.pid).memory_info().rss
-            return max(0, self._family.memory_bytes() - guard_has)
+            return max(0, self._family.measure_memory() - guard_has)
         return 0
 
     def end(self, patience: float = _TERMINATE_SECONDS) -> None:
@@ -99,10 +99,10 @@ class KeptWorkload:
 
     def _end(self, patience: float) -> None:
         while self._guard.returncode is None:
-            if patience and not self.ended():
+            if patience and not self.has_ended():
                 self._guarded.send(signal.SIGTERM)
                 self._guarded.send(signal.SIGCONT)
-                self._ends_within(patience)
+                self._wait_for_end(patience)
             self._guarded.send(signal.SIGKILL)
             # A guard without a connection ends what is left, and goes.
             self._guarded.close()
@@ -112,16 +112,16 @@ class KeptWorkload:
                 self._family.end(0.0)
         self._guarded.close()
 
-    def _ends_within(self, seconds: float) -> None:
+    def _wait_for_end(self, seconds: float) -> None:
         deadline = time.monotonic() + seconds
         while self.exit_code is None and not self._guarded.silent and (left := deadline - time.monotonic()) > 0:
-            self._note(self._guarded.line(left))
+            self._note(self._guarded.read_words(left))
 
-    def _moment(self, number: int, answer: str) -> Moment:
+    def _signal_and_wait(self, number: int, answer: str) -> Moment:
         self._guarded.send(number)
         deadline = time.monotonic() + _ANSWER_SECONDS
         while self.exit_code is None:
-            words = self._guarded.line(max(0.0, deadline - time.monotonic()))
+            words = self._guarded.read_words(max(0.0, deadline - time.monotonic()))
             self._note(words)
             match words:
                 case [said, at, cpu_seconds] if said == answer:

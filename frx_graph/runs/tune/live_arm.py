@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from frx_graph.measure.machine import processor_state
-from frx_graph.measure.machine.disturbance import others_load
-from frx_graph.runs.tune.kept_workload import KeptWorkload, Moment
-from frx_graph.runs.tune.step_stream import EndedStep, StepStream, block_length, step_block
+from frx_graph.measure.machine.disturbance import watch_others_load
+from frx_graph.runs.tune.kept_workload import Moment, PausableWorkload
+from frx_graph.runs.tune.step_stream import EndedStep, StepStream, compute_block_length, select_block
 from frx_graph.trials.configuration_trial import StepBlock
 from frx_graph.trials.samples import Cause, Disturbance, load_disturbance
 from frx_graph.trials.schedule import Arm
@@ -62,7 +62,7 @@ class LiveArm:
         self.steps: list[EndedStep] = []
         self._used = 0.0
         self._since: float | None = time.monotonic()
-        self.workload = KeptWorkload(start.command, {**start.environment, **own_variables(folder)}, folder)
+        self.workload = PausableWorkload(start.command, {**start.environment, **make_folder_variables(folder)}, folder)
 
     def __enter__(self) -> LiveArm:
         return self
@@ -70,20 +70,20 @@ class LiveArm:
     def __exit__(self, *_: object) -> None:
         self.end()
 
-    def warm(self, steps: int) -> None:
+    def warm_up(self, steps: int) -> None:
         """Let it run until it has made `steps` in all, and stop it. Raises `ArmEndedError`."""
         if self._since is None:
             self._resume()
         self.run_until(lambda: len(self.steps) >= steps)
         self._pause()
 
-    def block(self, steps: int) -> StepBlock:
+    def run_block(self, steps: int) -> StepBlock:
         """Let it run for a block of `steps`, and stop it. Raises `ArmEndedError`."""
-        length = block_length(steps, self.stream.workers)
-        with self._watched() as (begun, disturbance):
-            self.run_until(lambda: self._seen_since(begun) >= length.ends)
+        length = compute_block_length(steps, self.stream.workers)
+        with self._watch_block() as (begun, disturbance):
+            self.run_until(lambda: self._count_steps_since(begun) >= length.ends)
             stopped = self._pause()
-            found = step_block(self.arm, self.steps, (begun.at_ns, stopped.at_ns), length)
+            found = select_block(self.arm, self.steps, (begun.at_ns, stopped.at_ns), length)
             assert found is not None
             return replace(found, disturbance=disturbance(stopped))
 
@@ -92,7 +92,7 @@ class LiveArm:
         self.workload.end()
         self.steps += self.stream.read()
 
-    def _seen_since(self, begun: Moment) -> int:
+    def _count_steps_since(self, begun: Moment) -> int:
         count = 0
         for step in reversed(self.steps):
             if step.end_ns < begun.at_ns:
@@ -103,24 +103,26 @@ class LiveArm:
     def run_until(self, enough: Callable[[], bool]) -> None:
         """Let it run until `enough()` is true. Raises `ArmEndedError`."""
         while True:
-            over = self.workload.ended()
+            over = self.workload.has_ended()
             self.steps += self.stream.read()
             if enough():
                 return
             if over:
-                raise ArmEndedError(self.arm, self.workload.exit_code, ended_how(self.workload.exit_code, self.steps))
-            if self._running_seconds() >= self._start.limit_seconds:
+                raise ArmEndedError(
+                    self.arm, self.workload.exit_code, describe_end(self.workload.exit_code, self.steps)
+                )
+            if self._get_running_seconds() >= self._start.limit_seconds:
                 raise ArmEndedError(
                     self.arm, None, f"it has run for {self._start.limit_seconds:g} s, all it may: --time-budget-s"
                 )
             time.sleep(_POLL_SECONDS)
 
-    def _running_seconds(self) -> float:
+    def _get_running_seconds(self) -> float:
         return self._used + (0.0 if self._since is None else time.monotonic() - self._since)
 
     def _pause(self) -> Moment:
         stopped = self.workload.pause()
-        self._used, self._since = self._running_seconds(), None
+        self._used, self._since = self._get_running_seconds(), None
         return stopped
 
     def _resume(self) -> Moment:
@@ -128,30 +130,32 @@ class LiveArm:
         return self.workload.resume()
 
     @contextlib.contextmanager
-    def _watched(self) -> Iterator[tuple[Moment, Callable[[Moment], Disturbance | None]]]:
+    def _watch_block(self) -> Iterator[tuple[Moment, Callable[[Moment], Disturbance | None]]]:
         """Continue the arm, and yield when it did and a function that returns what disturbed it until it was stopped.
         Load is the processor time that neither this process nor the arm used."""
-        hot = processor_state.cpu_throttling()
+        hot = processor_state.read_cpu_throttling()
         used = 0.0
 
-        def own_clock() -> float:
+        def get_own_seconds() -> float:
             return time.process_time() + used
 
-        with others_load(own_clock=own_clock) as load:
+        with watch_others_load(own_clock=get_own_seconds) as load:
             begun = self._resume()
 
-            def disturbance(stopped: Moment) -> Disturbance | None:
+            def get_disturbance(stopped: Moment) -> Disturbance | None:
                 nonlocal used
                 used = stopped.cpu_seconds - begun.cpu_seconds
                 others = load()
-                if slowed := processor_state.throttled_between(_heat(hot), _heat(processor_state.cpu_throttling())):
+                if slowed := processor_state.describe_throttling_between(
+                    _drop_cgroup_throttling(hot), _drop_cgroup_throttling(processor_state.read_cpu_throttling())
+                ):
                     return Disturbance(Cause.THROTTLED, slowed)
                 return None if self._start.ignore_load else load_disturbance(others)
 
-            yield begun, disturbance
+            yield begun, get_disturbance
 
 
-def own_variables(folder: Path) -> dict[str, str]:
+def make_folder_variables(folder: Path) -> dict[str, str]:
     """Return the variables by which a workload writes its records to `folder`, as under `frx collect`."""
     place = folder.resolve()
     return {
@@ -162,7 +166,7 @@ def own_variables(folder: Path) -> dict[str, str]:
     }
 
 
-def ended_how(exit_code: int | None, steps: Sequence[EndedStep]) -> str:
+def describe_end(exit_code: int | None, steps: Sequence[EndedStep]) -> str:
     """Describe how an arm ended, for people."""
     if exit_code:
         what = f"signal {-exit_code} has ended it" if exit_code < 0 else f"it ends with exit code {exit_code}"
@@ -170,6 +174,6 @@ def ended_how(exit_code: int | None, steps: Sequence[EndedStep]) -> str:
     return f"it ends after {len(steps)} steps"
 
 
-def _heat(state: processor_state.CpuThrottling) -> processor_state.CpuThrottling:
+def _drop_cgroup_throttling(state: processor_state.CpuThrottling) -> processor_state.CpuThrottling:
     """Drop what its control group holds back: a workload that wants more than its share always runs like that."""
     return replace(state, cgroup_periods=None, cgroup_seconds=None)

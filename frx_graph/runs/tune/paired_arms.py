@@ -29,18 +29,18 @@ class AlternatingArms:
     def __exit__(self, *_: object) -> None:
         self._end()
 
-    def fresh(self, first: Arm) -> None:
+    def start_fresh(self, first: Arm) -> None:
         """Raises `ArmEndedError` for one that does not get through its warm-up."""
         self._end()
         second = Arm.CANDIDATE if first is Arm.BASELINE else Arm.BASELINE
         for arm in (first, second):
             self._living[arm] = LiveArm(arm, self._starts(arm), self._folder / f"{self._count:02d}-{arm}")
-            self._living[arm].warm(self._warmup)
+            self._living[arm].warm_up(self._warmup)
         self._count += 1
 
-    def block(self, arm: Arm) -> StepBlock:
+    def run_block(self, arm: Arm) -> StepBlock:
         """Raises `ArmEndedError`."""
-        return self._living[arm].block(self._steps)
+        return self._living[arm].run_block(self._steps)
 
     def _end(self) -> None:
         with contextlib.ExitStack() as ends:
@@ -62,13 +62,13 @@ class SuccessiveArms:
     def __exit__(self, *_: object) -> None:
         return None
 
-    def fresh(self, first: Arm) -> None:
+    def start_fresh(self, first: Arm) -> None:
         """Every block is fresh."""
 
-    def block(self, arm: Arm) -> StepBlock:
+    def run_block(self, arm: Arm) -> StepBlock:
         """Raises `ArmEndedError`."""
         folder = self._folder / f"{self._count:02d}-{arm}"
         self._count += 1
         with LiveArm(arm, self._starts(arm), folder) as living:
-            living.warm(self._warmup)
-            return living.block(self._steps)
+            living.warm_up(self._warmup)
+            return living.run_block(self._steps)

@@ -20,7 +20,7 @@ _DRIFT = ("output_abs_drift", "output_max_abs_diff")
 """Differences that the program has worked out itself; of all other outputs both runs' values are compared."""
 
 
-def failures(seen: RunSeen, baseline: RunSeen, settings: TuneSettings) -> Iterator[str]:
+def find_failures(seen: RunSeen, baseline: RunSeen, settings: TuneSettings) -> Iterator[str]:
     """Yield a line for each gate that `seen` fails; none: it may be timed."""
     if seen.exit_code:
         yield seen.ending
@@ -28,37 +28,37 @@ def failures(seen: RunSeen, baseline: RunSeen, settings: TuneSettings) -> Iterat
         yield f"{seen.ending}: raise --time-budget-s"
     if seen.steps < FEWEST_STEPS:
         yield f"only {seen.steps} steps were seen, and {FEWEST_STEPS} are needed"
-    elif seen.exit_code == 0 and seen.steps < _as_many(seen, baseline):
+    elif seen.exit_code == 0 and seen.steps < _count_needed_steps(seen, baseline):
         yield f"it ends after {seen.steps} steps, and the baseline makes {baseline.steps}"
     if seen.memory_ratio is not None and seen.memory_ratio >= MOST_MEMORY:
         yield f"memory: it takes {100 * seen.memory_ratio:.0f} % of all there is"
-    yield from _losses(seen, baseline, settings)
+    yield from _check_losses(seen, baseline, settings)
     if settings.quality_checks:
-        yield from _drift(seen, baseline, settings)
+        yield from _check_drift(seen, baseline, settings)
 
 
-def final_loss(losses: Sequence[float | None]) -> float | None:
+def compute_final_loss(losses: Sequence[float | None]) -> float | None:
     """Return the mean of the last quarter; None without losses, or if one of these is not finite."""
     last = losses[-max(1, len(losses) // _FINAL_SHARE) :]
     known = [loss for loss in last if loss is not None]
     return statistics.fmean(known) if known and len(known) == len(last) else None
 
 
-def _as_many(seen: RunSeen, baseline: RunSeen) -> int:
+def _count_needed_steps(seen: RunSeen, baseline: RunSeen) -> int:
     """Return the fewest steps that do what the baseline has done: fewer of larger batches."""
     if not (seen.batch_size and baseline.batch_size):
         return baseline.steps
     return int(baseline.steps * min(1.0, baseline.batch_size / seen.batch_size))
 
 
-def _losses(seen: RunSeen, baseline: RunSeen, settings: TuneSettings) -> Iterator[str]:
+def _check_losses(seen: RunSeen, baseline: RunSeen, settings: TuneSettings) -> Iterator[str]:
     if not seen.finite and not settings.allow_nonfinite_loss:
         # What the baseline does, too, is not the candidate's doing; it is no quality either.
         also = "" if baseline.finite else ", as one of the baseline's"
         yield f"quality: a loss is not finite{also}"
         return
-    first = final_loss(seen.losses[: max(1, len(seen.losses) // _FINAL_SHARE)])
-    final, wanted = final_loss(seen.losses), final_loss(baseline.losses)
+    first = compute_final_loss(seen.losses[: max(1, len(seen.losses) // _FINAL_SHARE)])
+    final, wanted = compute_final_loss(seen.losses), compute_final_loss(baseline.losses)
     if final is None:
         if not seen.losses and baseline.losses:
             yield "quality: it reports no loss, and the baseline does"
@@ -71,7 +71,7 @@ def _losses(seen: RunSeen, baseline: RunSeen, settings: TuneSettings) -> Iterato
         yield f"quality: the loss grows from {first:.4g} to {final:.4g}, by more than {allowed:g} %"
 
 
-def _drift(seen: RunSeen, baseline: RunSeen, settings: TuneSettings) -> Iterator[str]:
+def _check_drift(seen: RunSeen, baseline: RunSeen, settings: TuneSettings) -> Iterator[str]:
     before, after = dict(baseline.outputs), dict(seen.outputs)
     for name in before:
         if name not in after:

@@ -6,13 +6,13 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from frx_graph.engines.engine import EngineName
 from frx_graph.trials.policy import TUNE_POLICY, TrialPolicy
-from frx_graph.trials.protocol import Protocol, protocol
+from frx_graph.trials.protocol import Protocol, make_protocol
 
 _QUADS = 4
 """In each pair of processes: blocks are longer than those of other trials."""
 _SUCCESSIVE_QUADS = 2
 """In each group of processes if each block is a process: twelve quads in all; nine are as few as can end in a
-promotion, see `safe_t`."""
+promotion, see `compute_safe_t`."""
 
 
 class TuneSettings(BaseModel):
@@ -50,7 +50,7 @@ class TuneSettings(BaseModel):
     engine: EngineName = EngineName.LOCAL
     seed: int = 0
 
-    def rule(self, candidates: int, *, successive: bool = False) -> Protocol:
+    def make_protocol(self, candidates: int, *, successive: bool = False) -> Protocol:
         """Return rule R for one of `candidates`. From 8 % on it is enough that all process pairs lean the same way, see
         docs/internals/trials.md."""
         policy = TUNE_POLICY if self.min_speedup >= TUNE_POLICY.minimum_speedup else TrialPolicy()
@@ -61,7 +61,7 @@ class TuneSettings(BaseModel):
             "steps_per_block": self.block_steps,
             "seed": self.seed,
         }
-        return protocol(policy.model_copy(update=changed), candidates)
+        return make_protocol(policy.model_copy(update=changed), candidates)
 
     @property
     def block_steps(self) -> int:

@@ -63,15 +63,15 @@ class StepStream:
         *lines, self._rest = (self._rest + chunk).split(b"\n")
         if len(self._rest) > LONGEST_LINE:
             self._rest = b""
-        return [step for line in lines if (step := self._step(line)) is not None]
+        return [step for line in lines if (step := self._parse_step(line)) is not None]
 
-    def _step(self, line: bytes) -> EndedStep | None:
+    def _parse_step(self, line: bytes) -> EndedStep | None:
         try:
             event = parse_event(from_json(line))
         except (UnusableEventError, ValueError):
             return None
         if isinstance(event, StepEnd):
-            return self._ended(event)
+            return self._make_ended_step(event)
         self._note(event)
         return None
 
@@ -89,7 +89,7 @@ class StepStream:
                 self.workers = self.workers if workers is None else workers
                 self._loader_batch = size or self._loader_batch
 
-    def _ended(self, event: StepEnd) -> EndedStep | None:
+    def _make_ended_step(self, event: StepEnd) -> EndedStep | None:
         self._process = event.process if self._process is None else self._process
         if event.process != self._process or event.depth:
             return None
@@ -112,14 +112,14 @@ class BlockLength:
         return 1 + self.settle + self.count
 
 
-def block_length(steps: int, workers: int | None) -> BlockLength:
+def compute_block_length(steps: int, workers: int | None) -> BlockLength:
     """Return at least `steps`, in whole rounds of `workers`, so that a block has as many early batches as late ones;
     two rounds settle."""
     round_of = max(1, workers or 1)
     return BlockLength(settle=max(FEWEST_SETTLING, 2 * round_of), count=-(-steps // round_of) * round_of)
 
 
-def step_block(
+def select_block(
     arm: Arm,
     steps: Sequence[EndedStep],
     running: tuple[int, int],

@@ -17,8 +17,8 @@ from frx_graph.runs.tune.live_arm import ArmEndedError
 from frx_graph.trials.configuration_trial import Gain, StepBlock, StepQuad
 from frx_graph.trials.protocol import Protocol
 from frx_graph.trials.samples import MeasuredQuad, count_quads, pause_seconds
-from frx_graph.trials.schedule import ABBA, Arm, Quad, next_quad, schedule
-from frx_graph.trials.verdict import Outcome, TrialStatistics, early_verdict, final_verdict
+from frx_graph.trials.schedule import ABBA, Arm, Quad, make_schedule, select_next_quad
+from frx_graph.trials.verdict import Outcome, TrialStatistics, decide_early, decide_finally
 
 Progress = Callable[[str], None]
 
@@ -26,15 +26,15 @@ Progress = Callable[[str], None]
 class Arms(Shape):
     """Runs blocks of both programs. All methods raise `ArmEndedError`."""
 
-    def fresh(self, first: Arm) -> None:
+    def start_fresh(self, first: Arm) -> None:
         """End what is there, and start both programs anew, `first` first."""
 
-    def block(self, arm: Arm) -> StepBlock:
+    def run_block(self, arm: Arm) -> StepBlock:
         """Run a block of one of them."""
 
 
 @dataclass(frozen=True, slots=True)
-class Timed:
+class TimedResult:
     """The result of the quads. `quads` are all that were measured, void ones included."""
 
     outcome: Outcome
@@ -43,7 +43,7 @@ class Timed:
     quads: tuple[StepQuad, ...]
 
 
-def timed_trial(
+def run_timed_trial(
     arms: Arms,
     rule: Protocol,
     *,
@@ -51,61 +51,61 @@ def timed_trial(
     whole: bool = False,
     progress: Progress = lambda _: None,
     pause: Callable[[float], None] = time.sleep,
-) -> Timed:
+) -> TimedResult:
     """Run the trial. With `whole` no promotion ends it early: that would claim more than there is. Raises `TrialError`
     if the baseline fails."""
-    plan = schedule(rule)
+    plan = make_schedule(rule)
     quads: list[MeasuredQuad] = []
     kept: list[StepQuad] = []
     pair: int | None = None
     since_fresh = 0
-    while (quad := next_quad(plan, [measured.void for measured in quads], rule.void_quads_allowed)) is not None:
+    while (quad := select_next_quad(plan, [measured.void for measured in quads], rule.void_quads_allowed)) is not None:
         try:
             if quad.pair != pair:
-                arms.fresh(quad.arms[0])
+                arms.start_fresh(quad.arms[0])
                 pair, since_fresh = quad.pair, 0
-            blocks = tuple(arms.block(arm) for arm in quad.arms)
+            blocks = tuple(arms.run_block(arm) for arm in quad.arms)
         except ArmEndedError as ended:
             if ended.failed:
                 if ended.arm is Arm.BASELINE:
                     raise TrialError(f"the baseline fails: {ended.detail}", "look at its stderr.log") from ended
-                return _end(Outcome.REJECT, f"it fails: {ended.detail}", quads, kept, rule)
+                return _make_result(Outcome.REJECT, f"it fails: {ended.detail}", quads, kept, rule)
             if not since_fresh:
                 reason = f"the {ended.arm} ends before it has been measured once: {ended.detail}"
-                return _end(Outcome.INCONCLUSIVE, reason, quads, kept, rule)
+                return _make_result(Outcome.INCONCLUSIVE, reason, quads, kept, rule)
             pair = None
             continue
         since_fresh += 1
-        quads.append(_measured(quad, blocks, by_sample=by_sample))
+        quads.append(_make_quad(quad, blocks, by_sample=by_sample))
         kept.append(StepQuad(quad.pair, quad.number, quads[-1].log_ratio, quads[-1].void, blocks))
         progress(count_quads(quads, rule))
         if quads[-1].void:
             pause(pause_seconds(quads))
-        verdict = early_verdict(quads, rule)
+        verdict = decide_early(quads, rule)
         if verdict is not None and not (whole and verdict.outcome is Outcome.PROMOTE):
-            return Timed(verdict.outcome, verdict.reason, _gain(verdict.statistics), tuple(kept))
-    verdict = final_verdict(quads, rule)
-    return Timed(verdict.outcome, verdict.reason, _gain(verdict.statistics), tuple(kept))
+            return TimedResult(verdict.outcome, verdict.reason, _make_gain(verdict.statistics), tuple(kept))
+    verdict = decide_finally(quads, rule)
+    return TimedResult(verdict.outcome, verdict.reason, _make_gain(verdict.statistics), tuple(kept))
 
 
-def raced(arms: Arms, *, by_sample: bool = False) -> Timed:
+def run_race(arms: Arms, *, by_sample: bool = False) -> TimedResult:
     """Run one quad, which proves nothing. Raises `TrialError` if the baseline fails."""
     quad = Quad(0, 0, ABBA)
     try:
-        arms.fresh(Arm.BASELINE)
-        blocks = tuple(arms.block(arm) for arm in quad.arms)
+        arms.start_fresh(Arm.BASELINE)
+        blocks = tuple(arms.run_block(arm) for arm in quad.arms)
     except ArmEndedError as ended:
         if ended.failed and ended.arm is Arm.BASELINE:
             raise TrialError(f"the baseline fails: {ended.detail}", "look at its stderr.log") from ended
-        return Timed(Outcome.REJECT, f"the {ended.arm} came to nothing: {ended.detail}", None, ())
-    measured = _measured(quad, blocks, by_sample=by_sample or other_sizes(blocks))
+        return TimedResult(Outcome.REJECT, f"the {ended.arm} came to nothing: {ended.detail}", None, ())
+    measured = _make_quad(quad, blocks, by_sample=by_sample or has_different_sizes(blocks))
     ratio = math.exp(measured.log_ratio)
     gain = Gain(ratio, None, None, 1, 1, (ratio,), int(measured.void))
     kept = StepQuad(0, 0, measured.log_ratio, measured.void, blocks)
-    return Timed(Outcome.INCONCLUSIVE, "a race proves nothing", gain, (kept,))
+    return TimedResult(Outcome.INCONCLUSIVE, "a race proves nothing", gain, (kept,))
 
 
-def other_sizes(blocks: Sequence[StepBlock]) -> bool:
+def has_different_sizes(blocks: Sequence[StepBlock]) -> bool:
     """Return True if the arms' steps have different numbers of samples."""
     sizes: dict[Arm, float] = {}
     for block in blocks:
@@ -116,18 +116,18 @@ def other_sizes(blocks: Sequence[StepBlock]) -> bool:
     return len({round(size) for size in sizes.values()}) > 1
 
 
-def _measured(quad: Quad, blocks: Sequence[StepBlock], *, by_sample: bool) -> MeasuredQuad:
+def _make_quad(quad: Quad, blocks: Sequence[StepBlock], *, by_sample: bool) -> MeasuredQuad:
     first, second, third, fourth = (block.block(by_sample=by_sample) for block in blocks)
     return MeasuredQuad(quad, (first, second, third, fourth))
 
 
-def _end(
+def _make_result(
     outcome: Outcome, reason: str, quads: Sequence[MeasuredQuad], kept: Sequence[StepQuad], rule: Protocol
-) -> Timed:
-    return Timed(outcome, reason, _gain(final_verdict(quads, rule).statistics), tuple(kept))
+) -> TimedResult:
+    return TimedResult(outcome, reason, _make_gain(decide_finally(quads, rule).statistics), tuple(kept))
 
 
-def _gain(found: TrialStatistics | None) -> Gain | None:
+def _make_gain(found: TrialStatistics | None) -> Gain | None:
     if found is None:
         return None
     high = found.ci_high if math.isfinite(found.ci_high) else None

@@ -29,7 +29,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from frx_graph.errors import EvidenceError, OptionError
 from frx_graph.runs.tune.settings import TuneSettings
-from frx_graph.runs.workload.workload import without_secrets
+from frx_graph.runs.workload.workload import redact_secrets
 from frx_graph.support.atomic_file import write_atomically
 from frx_graph.trials.configuration_trial import ConfigurationTrial, Kind, RunSeen
 
@@ -65,7 +65,7 @@ class TuneFolder:
         return self.path.name
 
     @contextlib.contextmanager
-    def held(self) -> Iterator[None]:
+    def hold(self) -> Iterator[None]:
         """Hold the folder against other tunes while the block runs. Raises `OptionError` if another holds it. The lock
         ends with its process."""
         with (self.path / _SETTINGS).open("rb") as file:
@@ -81,13 +81,13 @@ class TuneFolder:
                     raise
             yield
 
-    def of(self, kind: Kind, candidate: str) -> Path:
+    def get_trial_folder(self, kind: Kind, candidate: str) -> Path:
         """Return a trial's own folder."""
         if kind is Kind.RACE:
             return self.path / "race" / candidate
         return self.path / (FINAL if kind is Kind.FINAL else candidate)
 
-    def begin(self, folder: Path, variables: Mapping[str, str], *, why: str | None = None) -> None:
+    def begin_trial(self, folder: Path, variables: Mapping[str, str], *, why: str | None = None) -> None:
         """Remove what an interrupted trial left, and write what is about to be tried. `why` is why it is not."""
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
@@ -95,7 +95,7 @@ class TuneFolder:
         race = folder.parent.name == "race"
         config = {
             "name": settings.name,
-            "command": list(without_secrets(settings.command)),
+            "command": list(redact_secrets(settings.command)),
             "environment": dict(variables),
             "tune": settings.model_dump(mode="json", exclude={"command", "name"}),
         }
@@ -110,34 +110,34 @@ class TuneFolder:
         (folder / "stdout.log").touch()
         (folder / "stderr.log").write_text("" if why is None else f"frx: not run: {why}\n", encoding="utf-8")
 
-    def baseline(self) -> RunSeen | None:
+    def read_baseline(self) -> RunSeen | None:
         """Read the baseline, if it is there."""
-        found = _read(self.path / BASELINE / _METRICS, _BaselineMetrics)
+        found = _read_figures(self.path / BASELINE / _METRICS, _BaselineMetrics)
         return None if found is None else found.seen
 
     def keep_baseline(self, seen: RunSeen) -> None:
         """Keep the finished baseline."""
-        figures = {**_figures(seen), "seen": _SEEN.dump_python(seen, mode="json")}
-        _write(self.path / BASELINE / _METRICS, figures)
+        figures = {**_list_figures(seen), "seen": _SEEN.dump_python(seen, mode="json")}
+        _write_figures(self.path / BASELINE / _METRICS, figures)
 
-    def trial(self, kind: Kind, candidate: str) -> ConfigurationTrial | None:
+    def read_trial(self, kind: Kind, candidate: str) -> ConfigurationTrial | None:
         """Read a trial, if it was finished."""
-        found = _read(self.of(kind, candidate) / _METRICS, _TrialMetrics)
+        found = _read_figures(self.get_trial_folder(kind, candidate) / _METRICS, _TrialMetrics)
         return None if found is None else found.trial
 
-    def keep(self, trial: ConfigurationTrial) -> None:
+    def keep_trial(self, trial: ConfigurationTrial) -> None:
         """Keep a finished trial."""
         figures = {
             "verdict": trial.fate.value,
             "reason": trial.reason,
             "gain": trial.gain.ratio - 1 if trial.gain else None,
-            **(_figures(trial.seen) if trial.seen else {}),
+            **(_list_figures(trial.seen) if trial.seen else {}),
             "trial": _TRIAL.dump_python(trial, mode="json"),
         }
-        _write(self.of(trial.kind, trial.configuration.id) / _METRICS, figures)
+        _write_figures(self.get_trial_folder(trial.kind, trial.configuration.id) / _METRICS, figures)
 
 
-def new_folder(out: Path, name: str, settings: TuneSettings) -> TuneFolder:
+def make_tune_folder(out: Path, name: str, settings: TuneSettings) -> TuneFolder:
     """Make an empty folder. Raises `OptionError` if that fails."""
     path = out / name
     try:
@@ -148,7 +148,7 @@ def new_folder(out: Path, name: str, settings: TuneSettings) -> TuneFolder:
     return TuneFolder(path, settings)
 
 
-def resumed_folder(path: Path, settings: TuneSettings) -> TuneFolder:
+def open_tune_folder(path: Path, settings: TuneSettings) -> TuneFolder:
     """Return the folder at `path` to resume with the same arguments. Raises `OptionError` for others."""
     try:
         before = TuneSettings.model_validate_json((path / _SETTINGS).read_text(encoding="utf-8"))
@@ -163,7 +163,7 @@ def resumed_folder(path: Path, settings: TuneSettings) -> TuneFolder:
     return TuneFolder(path, settings)
 
 
-def _figures(seen: RunSeen) -> dict[str, Any]:
+def _list_figures(seen: RunSeen) -> dict[str, Any]:
     """Return the figures for people and other programs; None: unknown."""
     step = seen.seconds_per_step
     return {
@@ -181,11 +181,11 @@ def _figures(seen: RunSeen) -> dict[str, Any]:
     }
 
 
-def _write(path: Path, figures: Mapping[str, Any]) -> None:
+def _write_figures(path: Path, figures: Mapping[str, Any]) -> None:
     write_atomically(path, json.dumps(figures, indent=2, allow_nan=False) + "\n")
 
 
-def _read(path: Path, model: type[_Metrics]) -> _Metrics | None:
+def _read_figures(path: Path, model: type[_Metrics]) -> _Metrics | None:
     try:
         return model.model_validate_json(path.read_bytes())
     except FileNotFoundError:

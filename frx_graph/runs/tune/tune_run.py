@@ -8,18 +8,18 @@ from collections.abc import Callable, Mapping
 from typing import Literal
 
 from frx_graph.reports.render.document import to_json
-from frx_graph.reports.trials.tune_document import RulePart, TuneDocument, winner_part
+from frx_graph.reports.trials.tune_document import RulePart, TuneDocument, find_winner
 from frx_graph.reports.trials.tune_report import render_markdown_report
 from frx_graph.runs.tune.bench import TuneBench
 from frx_graph.runs.tune.cluster_bench import ClusterBench, EngineOn
 from frx_graph.runs.tune.examination import Diagnose
 from frx_graph.runs.tune.families import FAMILIES
-from frx_graph.runs.tune.families.custom import custom_family
+from frx_graph.runs.tune.families.custom import make_custom_family
 from frx_graph.runs.tune.families.family import Family
-from frx_graph.runs.tune.search import Search, Searched
+from frx_graph.runs.tune.search import Search, SearchState
 from frx_graph.runs.tune.settings import TuneSettings
 from frx_graph.runs.tune.tune_folder import TuneFolder
-from frx_graph.runs.workload.workload import without_secrets
+from frx_graph.runs.workload.workload import redact_secrets
 from frx_graph.support.atomic_file import write_atomically
 from frx_graph.version import __version__
 
@@ -27,9 +27,9 @@ REPORT, MARKDOWN = "autopilot_report.json", "report.md"
 Status = Literal["running", "complete", "interrupted", "failed"]
 
 
-def all_families(settings: TuneSettings) -> tuple[Family, ...]:
+def list_families(settings: TuneSettings) -> tuple[Family, ...]:
     """Return all families in the order of their stages; the user's own last."""
-    own = (custom_family(settings.candidates),) if settings.candidates else ()
+    own = (make_custom_family(settings.candidates),) if settings.candidates else ()
     return (*FAMILIES, *own)
 
 
@@ -55,15 +55,15 @@ class TuneRun:
             if cluster is None
             else ClusterBench(settings, folder, cluster, progress=progress)
         )
-        self._known = Searched()
+        self._known = SearchState()
 
     def run(self) -> TuneDocument:
         """Run it all. Raises `TrialError` if the program itself fails; the report then says how far it came."""
         search = Search(
             self._bench,
-            all_families(self._settings),
+            list_families(self._settings),
             self._settings,
-            facts=self._bench.facts,
+            facts=self._bench.gather_facts,
             note=self._note,
             say=self._say,
         )
@@ -77,14 +77,14 @@ class TuneRun:
             raise
         return self._write("complete")
 
-    def document(self, status: Status) -> TuneDocument:
+    def make_document(self, status: Status) -> TuneDocument:
         """Return the report of what is known now."""
         known = self._known
-        rule = self._settings.rule(known.candidates) if known.candidates else None
+        rule = self._settings.make_protocol(known.candidates) if known.candidates else None
         return TuneDocument(
             id=self._folder.name,
             job=self._settings.name,
-            command=without_secrets(self._settings.command),
+            command=redact_secrets(self._settings.command),
             status=status,
             frx_version=__version__,
             settings=self._settings.model_dump(mode="json", exclude={"command", "name"}),
@@ -101,17 +101,17 @@ class TuneRun:
             baseline=known.baseline,
             trials=known.trials,
             left_out=known.left_out,
-            winner=winner_part(known.trials),
+            winner=find_winner(known.trials),
         )
 
-    def _note(self, known: Searched) -> None:
+    def _note(self, known: SearchState) -> None:
         self._known = known
         if not known.complete:
             with contextlib.suppress(OSError):
                 self._write("running")
 
     def _write(self, status: Status) -> TuneDocument:
-        document = self.document(status)
+        document = self.make_document(status)
         text = json.dumps(to_json(document), indent=2, allow_nan=False) + "\n"
         write_atomically(self._folder.path / REPORT, text)
         write_atomically(self._folder.path / MARKDOWN, render_markdown_report(document))

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from frx_graph.measure.machine.device_state import gpu_names, loaded_nvml
+from frx_graph.measure.machine.device_state import list_gpu_names, load_nvml
 from frx_graph.trials.configuration_trial import RunSeen
 
 _BF16_FLAGS = frozenset({"avx512_bf16", "amx_bf16"})
@@ -32,13 +32,13 @@ class WorkloadFacts:
     quality_checks: bool
 
 
-def workload_facts(seen: RunSeen, environment: Mapping[str, str], *, quality_checks: bool) -> WorkloadFacts:
+def gather_workload_facts(seen: RunSeen, environment: Mapping[str, str], *, quality_checks: bool) -> WorkloadFacts:
     """Return the facts of this machine."""
-    gpus = gpu_names(environ=environment)
+    gpus = list_gpu_names(environ=environment)
     return WorkloadFacts(
         processors=len(os.sched_getaffinity(0)),
         gpus=gpus,
-        bf16=bool(gpus) and _ampere_or_later() if gpus else _cpu_bf16(),
+        bf16=bool(gpus) and _is_ampere_or_later() if gpus else _has_cpu_bf16(),
         compiler=any(map(shutil.which, (environment.get("CXX", "g++"), "g++", "clang++"))),
         environment=environment,
         seen=seen,
@@ -46,16 +46,16 @@ def workload_facts(seen: RunSeen, environment: Mapping[str, str], *, quality_che
     )
 
 
-def _cpu_bf16(cpu_info: Path = _CPU_INFO) -> bool:
+def _has_cpu_bf16(cpu_info: Path = _CPU_INFO) -> bool:
     try:
         return bool(_BF16_FLAGS & set(cpu_info.read_text().split()))
     except OSError:
         return False
 
 
-def _ampere_or_later() -> bool:
+def _is_ampere_or_later() -> bool:
     """Return True if the first GPU has bfloat16: compute capability 8.0."""
-    nvml = loaded_nvml()
+    nvml = load_nvml()
     if nvml is None:
         return False
     try:

@@ -63,9 +63,9 @@ class GuardedProcess:
         """True if the guard has gone."""
         return self._said.ended
 
-    def line(self, seconds: float) -> list[str]:
+    def read_words(self, seconds: float) -> list[str]:
         """Return the words of the guard's next line; none if there is none within `seconds`."""
-        line = self._said.next_line(seconds)
+        line = self._said.read_line(seconds)
         return [] if line is None else line.decode().split()
 
     def close(self) -> None:

@@ -27,7 +27,7 @@ from typing import Final
 from frx_graph.errors import FrxError
 from frx_graph.runs.workload.guarded_process import GuardedProcess
 from frx_graph.runs.workload.workload_output import WorkloadLog, WorkloadOutput
-from frx_graph.support.plain_text import encodable
+from frx_graph.support.plain_text import escape_surrogates
 
 _FORWARDED: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _PATIENCE: Final = 25.0
@@ -97,8 +97,8 @@ def run_workload(
         except OSError as error:
             raise WorkloadError(f"{log} cannot be written: {error.strerror or error}") from None
         guarded = GuardedProcess()
-        signals = _Signals(guarded.send, patience_seconds)
-        stack.enter_context(signals.handled())
+        signals = _SignalForwarder(guarded.send, patience_seconds)
+        stack.enter_context(signals.forward_signals())
         guard: subprocess.Popen[bytes] | None = None
         try:
             # A process outside of the terminal's session gets an error for what it reads there.
@@ -112,8 +112,8 @@ def run_workload(
             output = WorkloadOutput({guard.stdout: stdout, guard.stderr: stderr}, kept)
             stack.callback(output.close)
             tell = functools.partial(started or (lambda _: None), guard.pid)
-            end = _followed(guarded, command[0], signals, tell)
-            output.finish(signals.impatient)
+            end = _follow_guard(guarded, command[0], signals, tell)
+            output.finish(signals.is_impatient)
         finally:
             # The guard ends whatever is left, and then itself.
             guarded.close()
@@ -125,10 +125,12 @@ def run_workload(
     return dataclasses.replace(end, log_problem=kept.problem)
 
 
-def _followed(guarded: GuardedProcess, name: str, signals: _Signals, started: Callable[[], None]) -> WorkloadEnd:
+def _follow_guard(
+    guarded: GuardedProcess, name: str, signals: _SignalForwarder, started: Callable[[], None]
+) -> WorkloadEnd:
     begin = time.monotonic()
     while True:
-        match guarded.line(_POLL_SECONDS):
+        match guarded.read_words(_POLL_SECONDS):
             case ["started", _]:
                 started()
             case ["failed", error]:
@@ -140,10 +142,10 @@ def _followed(guarded: GuardedProcess, name: str, signals: _Signals, started: Ca
             case _ if guarded.silent:
                 # The workload was killed with its guard.
                 return WorkloadEnd(None, signal.SIGKILL, time.monotonic() - begin)
-        signals.look()
+        signals.kill_if_due()
 
 
-class _Signals:
+class _SignalForwarder:
     """Passes signals on to the workload."""
 
     def __init__(self, send: Callable[[int], None], patience_seconds: float) -> None:
@@ -154,7 +156,7 @@ class _Signals:
         self._killed = False
 
     @contextlib.contextmanager
-    def handled(self) -> Iterator[None]:
+    def forward_signals(self) -> Iterator[None]:
         """Pass this process's signals on while the block runs."""
         if threading.current_thread() is not threading.main_thread():
             yield
@@ -163,23 +165,23 @@ class _Signals:
         # Who was started with nohup ignores SIGHUP, as the workload does then. None: it is handled by no Python code.
         ours = [number for number, handler in before.items() if handler not in (signal.SIG_IGN, None)]
         for number in ours:
-            signal.signal(number, self._came)
+            signal.signal(number, self._handle_signal)
         try:
             yield
         finally:
             for number in ours:
                 signal.signal(number, before[number])
 
-    def look(self) -> None:
+    def kill_if_due(self) -> None:
         """Kill it if its time is over."""
         if time.monotonic() >= self._kill_at:
             self._kill()
 
-    def impatient(self) -> bool:
+    def is_impatient(self) -> bool:
         """Return True after a second signal to end."""
         return self._killed
 
-    def _came(self, number: int, _frame: FrameType | None) -> None:
+    def _handle_signal(self, number: int, _frame: FrameType | None) -> None:
         now = time.monotonic()
         if self._first is None:
             self._first = now
@@ -194,12 +196,12 @@ class _Signals:
         self._send(signal.SIGKILL)
 
 
-def without_secrets(command: Sequence[str]) -> tuple[str, ...]:
+def redact_secrets(command: Sequence[str]) -> tuple[str, ...]:
     """Return the command without the values of `--api-key=X`, `--api-key X` and `API_KEY=X`, and without the user of a
     URL. It may be any bytes; the result can be encoded."""
     shown: list[str] = []
     hide = False
-    for word in map(encodable, command):
+    for word in map(escape_surrogates, command):
         name, is_set, _ = word.partition("=")
         if hide and not word.startswith("-"):
             shown.append(REDACTED)

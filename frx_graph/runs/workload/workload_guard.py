@@ -65,7 +65,7 @@ class Guard:
 
     def run(self) -> None:
         """Run it; return when no process is left."""
-        _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+        _call_prctl(_PR_SET_CHILD_SUBREAPER, 1)
         woken, wake = os.pipe()
         os.set_blocking(wake, False)
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
@@ -90,7 +90,7 @@ class Guard:
         _end_descendants(self._reap)
         if self._wait_status is not None:
             code = os.waitstatus_to_exitcode(self._wait_status)
-            self._say(f"ended {code} {self._ended_at - begin!r} {_cpu_seconds([])!r}")
+            self._say(f"ended {code} {self._ended_at - begin!r} {_sum_cpu_seconds([])!r}")
 
     def _start(self) -> int:
         """Fork the workload, and return the number of the error if that fails, else 0."""
@@ -100,7 +100,7 @@ class Guard:
         if self._child == 0:
             try:
                 os.setsid()
-                _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+                _call_prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
                 for ignored in _REPLACED:
                     signal.signal(ignored, signal.SIG_DFL)
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -122,7 +122,7 @@ class Guard:
 
     def _send(self, number: int) -> None:
         if number == signal.SIGKILL:
-            for process in _descendants():
+            for process in _list_descendants():
                 _kill(process.number, number)
         elif number == signal.SIGSTOP:
             self._stop()
@@ -142,22 +142,22 @@ class Guard:
         self._send_group(signal.SIGSTOP)
         deadline = time.monotonic() + _STANDS
         while True:
-            processes = _descendants()
+            processes = _list_descendants()
             running = [process for process in processes if process.state not in "Tt"]
             if not running or time.monotonic() >= deadline:
                 break
             for process in running:
                 _kill(process.number, signal.SIGSTOP)
             time.sleep(_STOPPING_POLL)
-        self._say(f"stopped {at} {_cpu_seconds(processes)!r}")
+        self._say(f"stopped {at} {_sum_cpu_seconds(processes)!r}")
 
     def _continue(self) -> None:
-        processes = _descendants()
+        processes = _list_descendants()
         at = time.time_ns()
         self._send_group(signal.SIGCONT)
         for process in processes:
             _kill(process.number, signal.SIGCONT)
-        self._say(f"continued {at} {_cpu_seconds(processes)!r}")
+        self._say(f"continued {at} {_sum_cpu_seconds(processes)!r}")
 
     def _reap(self) -> None:
         with contextlib.suppress(ChildProcessError):
@@ -177,11 +177,11 @@ class Guard:
 def _end_descendants(reap: Callable[[], None]) -> None:
     """Ask descendants to end, then kill them. Return when there are none."""
     begin = time.monotonic()
-    for process in _descendants():
+    for process in _list_descendants():
         # A stopped process gets a signal when it continues.
         _kill(process.number, signal.SIGTERM)
         _kill(process.number, signal.SIGCONT)
-    while left := _descendants():
+    while left := _list_descendants():
         waited = time.monotonic() - begin
         if waited > _PATIENCE + _GONE:
             return
@@ -194,7 +194,7 @@ def _end_descendants(reap: Callable[[], None]) -> None:
     reap()
 
 
-def _descendants() -> list[Process]:
+def _list_descendants() -> list[Process]:
     children = defaultdict(list)
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError, ValueError, IndexError):
@@ -209,7 +209,7 @@ def _descendants() -> list[Process]:
     return found
 
 
-def _cpu_seconds(alive: list[Process]) -> float:
+def _sum_cpu_seconds(alive: list[Process]) -> float:
     ended = os.times()
     ticks = sum(process.ticks for process in alive)
     return ticks / os.sysconf("SC_CLK_TCK") + ended.children_user + ended.children_system
@@ -221,7 +221,7 @@ def _kill(process: int, number: int) -> None:
         os.kill(process, number)
 
 
-def _prctl(option: int, value: int) -> None:
+def _call_prctl(option: int, value: int) -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(option, value)
 

@@ -135,12 +135,12 @@ class WorkloadOutput:
         if self._log is not None:
             self._log.write(chunk)
         target = self._passed_on[descriptor]
-        if target is not None and not _written(target, chunk):
+        if target is not None and not _write_all(target, chunk):
             self._passed_on[descriptor] = None
         return bool(chunk)
 
 
-def _written(target: int, chunk: bytes) -> bool:
+def _write_all(target: int, chunk: bytes) -> bool:
     view = memoryview(chunk)
     try:
         while view:

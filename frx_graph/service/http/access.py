@@ -9,7 +9,7 @@ import hmac
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from frx_graph.service.http.problem import ProblemError, problem_answer
+from frx_graph.service.http.problem import ProblemError, respond_problem
 from frx_graph.service.settings import ServiceSettings, is_loopback
 
 OPEN = frozenset({"/healthz"})
@@ -32,24 +32,24 @@ class Access:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve the request, or answer with a problem."""
-        if scope["type"] == "http" and (error := self._objection(scope)) is not None:
-            await problem_answer(error, scope)(scope, receive, send)
+        if scope["type"] == "http" and (error := self._find_objection(scope)) is not None:
+            await respond_problem(error, scope)(scope, receive, send)
             return
         await self._app(scope, receive, send)
 
-    def _objection(self, scope: Scope) -> ProblemError | None:
+    def _find_objection(self, scope: Scope) -> ProblemError | None:
         headers = [(name, value) for name, value in scope["headers"] if name in (b"host", b"authorization")]
         if scope["path"] in OPEN:
             return None
         if scope["method"] == "POST" and not self._is_of_own_page(Headers(scope=scope)):
             return ProblemError(403, "another site's page has sent this", "open the service's own page")
         if self._token is None:
-            hosts = [_name(value) for name, value in headers if name == b"host"]
+            hosts = [_strip_port(value) for name, value in headers if name == b"host"]
             if len(hosts) != 1 or not (hosts[0] in self._hosts or is_loopback(hosts[0])):
                 return ProblemError(421, "the service is not asked by that name", "name it with --allow-host")
             return None
         given = [value for name, value in headers if name == b"authorization"]
-        if len(given) != 1 or not hmac.compare_digest(_token(given[0]), self._token):
+        if len(given) != 1 or not hmac.compare_digest(_parse_token(given[0]), self._token):
             return ProblemError(
                 401,
                 "the service's token is needed",
@@ -68,10 +68,10 @@ class Access:
         if origin is None:
             return True
         place = origin.partition("://")[2].lower()
-        return place == headers.get("host", "").lower() or _name(place.encode("latin-1")) in self._named
+        return place == headers.get("host", "").lower() or _strip_port(place.encode("latin-1")) in self._named
 
 
-def _name(host: bytes) -> str:
+def _strip_port(host: bytes) -> str:
     """Return the host without its port, in lower case."""
     text = host.decode("latin-1").lower()
     if text.startswith("["):
@@ -79,7 +79,7 @@ def _name(host: bytes) -> str:
     return text.partition(":")[0]
 
 
-def _token(header: bytes) -> bytes:
+def _parse_token(header: bytes) -> bytes:
     """Return the token in the header; empty if it cannot be read."""
     scheme, _, value = header.strip().partition(b" ")
     if scheme.lower() == b"bearer":

@@ -11,7 +11,7 @@ from time import monotonic
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from frx_graph.service.http.problem import ProblemError, problem_answer
+from frx_graph.service.http.problem import ProblemError, respond_problem
 from frx_graph.service.settings import ServiceSettings
 
 RETRY_SECONDS = "2"
@@ -39,24 +39,24 @@ class BodyLimit:
         limit = self._settings.upload_bytes if files else self._settings.text_bytes
         said = headers.get("content-length", "0")
         if not said.isdecimal() or int(said) > limit:
-            await problem_answer(_too_large(limit), scope)(scope, receive, send)
+            await respond_problem(_make_size_problem(limit), scope)(scope, receive, send)
             return
-        body = _Body(receive, self._settings, limit, self._held, files)
+        body = _RequestBody(receive, self._settings, limit, self._held, files)
         any_body = said != "0" or "transfer-encoding" in headers
 
-        async def closing(message: Message) -> None:
+        async def send_closing(message: Message) -> None:
             if message["type"] == "http.response.start" and any_body and not body.complete:
                 # The server would read on to the end, if there is one.
                 MutableHeaders(scope=message)["Connection"] = "close"
             await send(message)
 
         try:
-            await self._app(scope, body.receive, closing)
+            await self._app(scope, body.receive, send_closing)
         finally:
             self._held[files] -= body.size
 
 
-class _Body:
+class _RequestBody:
     """One body, as it comes."""
 
     def __init__(
@@ -87,7 +87,7 @@ class _Body:
         self._held[self._files] += part
         self.complete = not message.get("more_body", False)
         if self.size > self._limit:
-            raise _too_large(self._limit)
+            raise _make_size_problem(self._limit)
         most = self._settings.held_bytes if self._files else self._settings.held_text_bytes
         if self._held[self._files] > most:
             raise ProblemError(
@@ -96,7 +96,7 @@ class _Body:
         return message
 
 
-def _too_large(limit: int) -> ProblemError:
+def _make_size_problem(limit: int) -> ProblemError:
     return ProblemError(
         413, f"the body is larger than {limit:,} bytes", "send a smaller one", headers={"Connection": "close"}
     )

@@ -16,7 +16,7 @@ from fastapi import FastAPI
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from frx_graph.service.http.lingering_close import LingeringTransport
-from frx_graph.service.http.request_log import log_line
+from frx_graph.service.http.request_log import format_log_line
 from frx_graph.service.settings import ServiceSettings
 
 _LOGGING: Final[dict[str, Any]] = {
@@ -36,7 +36,9 @@ class JsonLine(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """One line."""
         error = record.exc_info[0] if record.exc_info is not None else None
-        return log_line(server=record.getMessage().strip(), **({} if error is None else {"fault": error.__name__}))
+        return format_log_line(
+            server=record.getMessage().strip(), **({} if error is None else {"fault": error.__name__})
+        )
 
 
 class TimedConnection(H11Protocol):
@@ -51,7 +53,7 @@ class TimedConnection(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Wait for a head from now on."""
-        self._lingering = LingeringTransport(transport, self._unread, self._no_more)
+        self._lingering = LingeringTransport(transport, self._is_unread, self._end_request)
         super().connection_made(cast(asyncio.Transport, self._lingering))
         self._await_head()
 
@@ -88,14 +90,14 @@ class TimedConnection(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Cancel all timers."""
         self._cancel_head()
-        self._lingering.forget()
+        self._lingering.cancel_timer()
         super().connection_lost(exc)
 
-    def _unread(self) -> bool:
+    def _is_unread(self) -> bool:
         """Return True if the request has not ended, or is invalid."""
         return self.conn.their_state in (h11.SEND_BODY, h11.ERROR)
 
-    def _no_more(self) -> None:
+    def _end_request(self) -> None:
         """Tell the request in progress that no more of its body will arrive."""
         self._cancel_head()
         if self.cycle is not None and not self.cycle.response_complete:
@@ -111,7 +113,7 @@ class TimedConnection(H11Protocol):
             self._ending = None
 
 
-def server_of(app: FastAPI, settings: ServiceSettings) -> uvicorn.Server:
+def make_server(app: FastAPI, settings: ServiceSettings) -> uvicorn.Server:
     """Return the server of the application, for sockets that it is given."""
     protocol: Any = partial(TimedConnection, silence=settings.idle_seconds)
     return uvicorn.Server(

@@ -59,7 +59,7 @@ class LingeringTransport:
         if self._left < 0:
             self._transport.close()
 
-    def forget(self) -> None:
+    def cancel_timer(self) -> None:
         """The connection is over."""
         if self._end is not None:
             self._end.cancel()

@@ -11,7 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, Response
 from starlette.types import Scope
 
-from frx_graph.service.page_environment import page_environment
+from frx_graph.service.page_environment import get_page_environment
 
 MEDIA_TYPE = "application/problem+json"
 _LONGEST_DETAIL = 2000
@@ -37,7 +37,7 @@ class ProblemError(HTTPException):
         self.hint = hint
 
 
-def problem_of(error: ProblemError) -> Problem:
+def build_problem(error: ProblemError) -> Problem:
     """Return the error as a document."""
     return Problem(
         title=HTTPStatus(error.status_code).phrase,
@@ -47,11 +47,11 @@ def problem_of(error: ProblemError) -> Problem:
     )
 
 
-def problem_answer(error: ProblemError, scope: Scope) -> Response:
+def respond_problem(error: ProblemError, scope: Scope) -> Response:
     """Return a page if a browser asks, else a document."""
     if "text/html" not in Headers(scope=scope).get("accept", ""):
-        text = problem_of(error).model_dump_json(exclude_none=True)
+        text = build_problem(error).model_dump_json(exclude_none=True)
         return Response(text, error.status_code, error.headers, MEDIA_TYPE)
-    problem = problem_of(error)
-    text = page_environment().get_template("problem.html.j2").render(problem=problem)
+    problem = build_problem(error)
+    text = get_page_environment().get_template("problem.html.j2").render(problem=problem)
     return HTMLResponse(text, problem.status, dict(error.headers or {}))

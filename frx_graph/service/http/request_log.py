@@ -17,7 +17,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from frx_graph.service.http.problem import ProblemError, problem_answer
+from frx_graph.service.http.problem import ProblemError, respond_problem
 
 UNKNOWN_ROUTE = "-"
 _NUMBER = "frx_request_number"
@@ -29,12 +29,12 @@ def log_to_stderr(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def log_line(**told: object) -> str:
+def format_log_line(**told: object) -> str:
     """A line of the log, with the time in front."""
     return json.dumps({"at": datetime.now(UTC).isoformat(timespec="milliseconds"), **told})
 
 
-def request_number(scope: Scope) -> str:
+def get_request_number(scope: Scope) -> str:
     """Return the request's number, by which its line in the log is found."""
     return str(scope.get(_NUMBER, UNKNOWN_ROUTE))
 
@@ -56,13 +56,13 @@ class RequestLog:
         scope[_NUMBER] = number
         status, received, sent = 0, 0, 0
 
-        async def counted() -> Message:
+        async def receive_counted() -> Message:
             nonlocal received
             message = await receive()
             received += len(message.get("body", b""))
             return message
 
-        async def noted(message: Message) -> None:
+        async def send_noted(message: Message) -> None:
             nonlocal status, sent
             if message["type"] == "http.response.start":
                 status = message["status"]
@@ -71,7 +71,7 @@ class RequestLog:
             await send(message)
 
         try:
-            await self._app(scope, counted, noted)
+            await self._app(scope, receive_counted, send_noted)
         finally:
             # The route's own pattern: a path could be anything, and each would make a time series.
             route = getattr(scope.get("route"), "path", UNKNOWN_ROUTE)
@@ -79,7 +79,7 @@ class RequestLog:
             seconds = perf_counter() - start
             self._metrics.requests.labels(route, method, str(status)).inc()
             self._metrics.request_seconds.labels(route).observe(seconds)
-            line = log_line(
+            line = format_log_line(
                 request=number,
                 method=method,
                 route=route,
@@ -117,7 +117,7 @@ class ServiceMetrics:
         self.busy_workers = Gauge("frx_workers_busy", "Workers that analyse.", registry=registry)
         self.waiting = Gauge("frx_analyses_waiting", "Analyses that wait for a worker.", registry=registry)
 
-    def text(self) -> bytes:
+    def render_text(self) -> bytes:
         """Return all metrics in the text format of Prometheus."""
         return generate_latest(self._registry)
 
@@ -139,27 +139,27 @@ class Faults:
         """Serve the request, and log its outcome."""
         begun = False
 
-        async def noted(message: Message) -> None:
+        async def send_noted(message: Message) -> None:
             nonlocal begun
             begun = begun or message["type"] == "http.response.start"
             await send(message)
 
         try:
-            await self._app(scope, receive, noted)
+            await self._app(scope, receive, send_noted)
         except ClientDisconnect:
             await Response(status_code=_NOBODY_THERE)(scope, receive, send)
         except Exception as error:
             if scope["type"] != "http":
                 raise
             where = [f"{frame.filename}:{frame.lineno}" for frame in traceback.extract_tb(error.__traceback__)]
-            number = request_number(scope)
-            self._log(log_line(request=number, fault=type(error).__name__, where=where[-_FRAMES:]))
+            number = get_request_number(scope)
+            self._log(format_log_line(request=number, fault=type(error).__name__, where=where[-_FRAMES:]))
             if begun:
                 # The connection is closed: half an answer is not to look like a whole one.
                 raise
-            await problem_answer(fault_of_ours(number), scope)(scope, receive, send)
+            await respond_problem(make_fault_problem(number), scope)(scope, receive, send)
 
 
-def fault_of_ours(number: str, what: str = "a fault of frx-graph") -> ProblemError:
+def make_fault_problem(number: str, what: str = "a fault of frx-graph") -> ProblemError:
     """Return the problem of an internal error, with the request's number."""
     return ProblemError(500, f"{what}; request {number} in the log of the service")

@@ -36,7 +36,7 @@ GpuName = Annotated[
 Label = Annotated[str, Field(min_length=1, max_length=200)]
 
 
-def _shown(example: dict[str, Any]) -> ConfigDict:
+def _make_config(example: dict[str, Any]) -> ConfigDict:
     """Return a configuration with an example for the OpenAPI document."""
     return ConfigDict(extra="forbid", frozen=True, json_schema_extra={"examples": [example]})
 
@@ -67,7 +67,7 @@ class SourceFile(_Request):
 class StaticInspectRequest(_Request):
     """One or more files of CUDA source."""
 
-    model_config = _shown({"gpu_model": "NVIDIA H100", "files": [{"filename": "kernel.cu", "content": _SOURCE}]})
+    model_config = _make_config({"gpu_model": "NVIDIA H100", "files": [{"filename": "kernel.cu", "content": _SOURCE}]})
 
     files: Annotated[tuple[SourceFile, ...], Field(min_length=1, max_length=MOST_FILES)]
     gpu_model: GpuName = None
@@ -91,7 +91,7 @@ class NcuLayer(_Request):
 class NcuRequest(NcuLayer):
     """An export of Nsight Compute."""
 
-    model_config = _shown({"csv_text": _NCU})
+    model_config = _make_config({"csv_text": _NCU})
 
     gpu_model: GpuName = None
 
@@ -109,7 +109,7 @@ class PtxLayer(_Request):
 class PtxRequest(PtxLayer):
     """PTX, as `nvcc --ptx` writes it."""
 
-    model_config = _shown({"ptx_text": _PTX})
+    model_config = _make_config({"ptx_text": _PTX})
 
     gpu_model: GpuName = None
 
@@ -143,7 +143,7 @@ class CompareSide(_Request):
 class CompareRequest(_Request):
     """Two implementations; `b` is meant to be better."""
 
-    model_config = _shown(
+    model_config = _make_config(
         {
             "a": {"label": "baseline", "cuda_source": _SOURCE},
             "b": {"label": "optimized", "cuda_source": _SOURCE.replace("[i * stride]", "[i]")},
@@ -184,7 +184,7 @@ class ReconcileRequest(_Request):
     """The layers of one program, each as its own endpoint takes it: results are worked out again, since those of
     another time or program could not be told from its own."""
 
-    model_config = _shown({"static": {"files": [{"content": _SOURCE}]}, "ncu": {"csv_text": _NCU}})
+    model_config = _make_config({"static": {"files": [{"content": _SOURCE}]}, "ncu": {"csv_text": _NCU}})
 
     static: SourceLayer | None = None
     ptx: PtxLayer | None = None

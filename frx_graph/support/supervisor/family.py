@@ -37,7 +37,7 @@ class ProcessFamily:
         """The process id of the leader."""
         return self._leader.pid
 
-    def memory_bytes(self) -> int:
+    def measure_memory(self) -> int:
         """Return the resident memory of all of them. Memory that forked processes share counts once for each.
 
         Descendants of the leader are remembered, so that they are found when they have lost their parent.
@@ -51,7 +51,7 @@ class ProcessFamily:
                 used += process.memory_info().rss
         return used
 
-    def own_bytes(self) -> int:
+    def measure_own_memory(self) -> int:
         """Return the same, but split shared memory among those that share it (`Pss` in Linux).
 
         The kernel walks all pages for it, and holds up the process meanwhile: do not call it often.
@@ -59,48 +59,48 @@ class ProcessFamily:
         used = 0
         for process in self._seen.values():
             with contextlib.suppress(*_UNREADABLE):
-                used += _own_bytes(process)
+                used += _measure_own_memory(process)
         return used
 
-    def leader_ends(self, seconds: float) -> bool:
+    def wait_for_leader(self, seconds: float) -> bool:
         """Return whether the leader ends within `seconds`. It is not reaped, so that its number remains its own."""
         deadline = time.monotonic() + seconds
-        while self._leader.returncode is None and self._alive(self.pid):
+        while self._leader.returncode is None and self._is_alive(self.pid):
             if time.monotonic() >= deadline:
                 return False
             time.sleep(_POLL_SECONDS)
         return True
 
-    def exit_code(self) -> int:
+    def reap_leader(self) -> int:
         """Reap a leader that has ended, and return its exit code; a signal's number is negative."""
-        self._note_all()
+        self._find_members()
         return self._leader.wait()
 
     def end(self, patience: float) -> None:
         """Send SIGTERM to all of them, and SIGKILL `patience` seconds later; return when they are gone."""
         deadline = time.monotonic() + _GONE_SECONDS
-        self._note_all()
+        self._find_members()
         self._signal(signal.SIGTERM)
-        self.leader_ends(patience)
-        self._note_all()
+        self.wait_for_leader(patience)
+        self._find_members()
         while self._signal(signal.SIGKILL) and time.monotonic() < deadline:
             time.sleep(_POLL_SECONDS)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._leader.wait(max(0.0, deadline - time.monotonic()))
 
-    def _note_all(self) -> None:
+    def _find_members(self) -> None:
         """Remember the leader's descendants, and orphans by their session or their mark."""
-        self.memory_bytes()
+        self.measure_memory()
         # While the leader is not waited for, no other session can have its number.
         if self._leader.returncode is not None:
             return
-        for number in _all_numbers():
+        for number in _list_process_ids():
             with contextlib.suppress(*_UNREADABLE):
                 process = psutil.Process(number)
                 if os.getsid(number) == self.pid or process.environ().get(MARK) == self._mark:
                     self._seen[number] = process
 
-    def _alive(self, number: int) -> bool:
+    def _is_alive(self, number: int) -> bool:
         """Return False for a process that is a zombie, or whose number now is another's."""
         process = self._seen[number]
         try:
@@ -116,14 +116,14 @@ class ProcessFamily:
         if self._leader.returncode is None:
             with contextlib.suppress(OSError):
                 os.killpg(self.pid, number)
-        alive = [process for process in self._seen.values() if self._alive(process.pid)]
+        alive = [process for process in self._seen.values() if self._is_alive(process.pid)]
         for process in alive:
             with contextlib.suppress(*_UNREADABLE):
                 process.send_signal(number)
         return bool(alive)
 
 
-def _own_bytes(process: psutil.Process) -> int:
+def _measure_own_memory(process: psutil.Process) -> int:
     with contextlib.suppress(*_UNREADABLE):
         if (pss := getattr(process.memory_full_info(), "pss", None)) is not None:
             return int(pss)
@@ -131,7 +131,7 @@ def _own_bytes(process: psutil.Process) -> int:
     return int(process.memory_info().rss)
 
 
-def _all_numbers() -> Iterator[int]:
+def _list_process_ids() -> Iterator[int]:
     with contextlib.suppress(*_UNREADABLE):
         # One by one: what `process_iter` raises in the middle, of one process, ends it for all.
         yield from psutil.pids()

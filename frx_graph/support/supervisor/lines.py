@@ -34,7 +34,7 @@ class LineReader:
         self._ready = select.poll()
         self._ready.register(descriptor, select.POLLIN)
 
-    def next_line(self, seconds: float) -> bytes | None:
+    def read_line(self, seconds: float) -> bytes | None:
         """Return the next line without its end; None if nothing comes for so long, or no more does.
 
         Raises `LineTooLongError` for one that has more than `longest` bytes.
@@ -62,7 +62,7 @@ class OutputTail:
         self._reader = threading.Thread(target=self._drain, args=(stream,), daemon=True)
         self._reader.start()
 
-    def text(self) -> str:
+    def get_tail(self) -> str:
         """Return the last 16 KiB."""
         return b"".join(self._tail)[-_TAIL_BYTES:].decode(errors="replace")
 

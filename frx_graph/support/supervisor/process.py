@@ -164,11 +164,11 @@ def defer_signals() -> Iterator[Callable[[], None]]:
 
 
 class Terminated(BaseException):
-    """Unwinds the program that a signal has interrupted; only `cleaned_up_when_terminated` catches it."""
+    """Unwinds the program that a signal has interrupted; only `unwind_on_termination` catches it."""
 
 
 @contextlib.contextmanager
-def cleaned_up_when_terminated() -> Iterator[None]:
+def unwind_on_termination() -> Iterator[None]:
     """Raise `Terminated` in the block on SIGTERM or SIGHUP, and end the process by the signal behind it.
 
     A signal that something else handles is left alone. Does nothing outside the main thread, where signals do not
@@ -199,7 +199,7 @@ def cleaned_up_when_terminated() -> Iterator[None]:
             os.kill(os.getpid(), came)
 
 
-def package_pythonpath(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+def extend_pythonpath(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Return `PYTHONPATH` with this package behind what `environment` already lists."""
     given = environment.get("PYTHONPATH", "")
     return {"PYTHONPATH": os.pathsep.join(filter(None, (given, PACKAGE_PARENT)))}

@@ -23,7 +23,7 @@ _POLL_SECONDS, _NOTICE_SECONDS = 0.001, 0.2
 exception, which waits until a system call returns."""
 
 
-class Ending(enum.StrEnum):
+class RunEnding(enum.StrEnum):
     """The way in which a run ended."""
 
     EXITED = "exited"
@@ -36,7 +36,7 @@ class Ending(enum.StrEnum):
 class ProgramRun:
     """One run."""
 
-    ending: Ending
+    ending: RunEnding
     seconds: float
     """From before it was started to its end, the start of its process included."""
     exit_code: int
@@ -47,12 +47,12 @@ class ProgramRun:
     @property
     def problem(self) -> str | None:
         """The reason why its time measures nothing; None for a program that succeeded."""
-        if self.ending is Ending.TIMED_OUT:
+        if self.ending is RunEnding.TIMED_OUT:
             return f"it had not ended after {self.seconds:.0f} s"
-        if self.ending is Ending.FLOODED:
+        if self.ending is RunEnding.FLOODED:
             return f"it wrote more than {MOST_OUTPUT >> 20} MiB to its standard output"
         if self.exit_code < 0:
-            return f"it was ended by {signal_name(-self.exit_code)}"
+            return f"it was ended by {get_signal_name(-self.exit_code)}"
         return f"it ended with exit code {self.exit_code}" if self.exit_code else None
 
 
@@ -71,21 +71,21 @@ def run_program(
     begin = time.perf_counter()
     with (
         supervise(arguments, stdin=stdin, stdout=stdout, stderr=subprocess.PIPE, environment=environment) as process,
-        contextlib.closing(_Pipes(process)) as pipes,
+        contextlib.closing(_OutputPipes(process)) as pipes,
     ):
         ending = _follow(process, pipes, begin + limit_seconds)
         seconds = time.perf_counter() - begin
     return ProgramRun(ending, seconds, process.returncode, bytes(pipes.output), bytes(pipes.errors))
 
 
-def signal_name(number: int) -> str:
+def get_signal_name(number: int) -> str:
     """Return the name of a signal, or its number if it has none, as real-time signals have."""
     with contextlib.suppress(ValueError):
         return signal.Signals(number).name
     return f"signal {number}"
 
 
-class _Pipes:
+class _OutputPipes:
     """Reads the output of a program, and notices its end if `pidfd_open` exists."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
@@ -130,15 +130,15 @@ class _Pipes:
         return bool(chunk)
 
 
-def _follow(process: subprocess.Popen[bytes], pipes: _Pipes, deadline: float) -> Ending:
+def _follow(process: subprocess.Popen[bytes], pipes: _OutputPipes, deadline: float) -> RunEnding:
     """Wait until the program ends or exceeds a limit, and return which. It is not reaped."""
     while True:
         if has_exited(process):
             pipes.drain()
-            return Ending.FLOODED if len(pipes.output) > MOST_OUTPUT else Ending.EXITED
+            return RunEnding.FLOODED if len(pipes.output) > MOST_OUTPUT else RunEnding.EXITED
         if len(pipes.output) > MOST_OUTPUT:
-            return Ending.FLOODED
+            return RunEnding.FLOODED
         remaining = deadline - time.perf_counter()
         if remaining <= 0:
-            return Ending.TIMED_OUT
+            return RunEnding.TIMED_OUT
         pipes.wait(remaining)

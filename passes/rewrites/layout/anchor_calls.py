@@ -14,15 +14,15 @@ import torch
 
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts, ValueRef
-from frx_graph.facts.layout import CHANNELS_LAST_ORDER, Layout, strides_for_order
+from frx_graph.facts.layout import CHANNELS_LAST_ORDER, Layout, make_ordered_strides
 from frx_graph.facts.operator_families import CONVOLUTIONS
-from frx_graph.facts.operator_signature import OperatorSignature, TensorSpec, signature_of, spec_of
-from frx_graph.passes.layouts.dimension_map import Order, plain_order
-from frx_graph.passes.layouts.operator_layout import memory_order
+from frx_graph.facts.operator_signature import OperatorSignature, TensorSpec, build_signature, make_tensor_spec
+from frx_graph.passes.layouts.dimension_map import Order, make_plain_order
+from frx_graph.passes.layouts.operator_layout import classify_memory_order
 from frx_graph.passes.rewrites.layout.conversion import MEMORY_FORMATS
-from frx_graph.passes.rewrites.layout.ops import Member
-from frx_graph.passes.rewrites.packed_forms import packed_form
-from frx_graph.passes.rewrites.product_forms import Form, forms_of
+from frx_graph.passes.rewrites.layout.ops import OrderedOp
+from frx_graph.passes.rewrites.packed_forms import make_packed_form
+from frx_graph.passes.rewrites.product_forms import Form, list_forms
 
 HEADS_ORDER: Order = (0, 2, 1, 3)
 """Attention heads as a projection leaves them: (batch, heads, sequence, features) in memory as (batch, sequence,
@@ -38,43 +38,45 @@ class AnchorCall:
     moved_bytes: int = 0
 
 
-def anchor_orders(member: Member) -> tuple[Order, ...]:
+def list_anchor_orders(member: OrderedOp) -> tuple[Order, ...]:
     """Return the orders in which the anchor may run, plain first."""
     rank = len(member.shape)
     other = CHANNELS_LAST_ORDER.get(rank) if member.row.images else HEADS_ORDER
-    return (plain_order(member.shape), other) if rank in (4, 5) and other is not None else ()
+    return (make_plain_order(member.shape), other) if rank in (4, 5) and other is not None else ()
 
 
-def anchor_calls(
-    member: Member, facts: GraphFacts, phase: Phase, *, prepared: bool = False, frozen: Collection[str] = ()
+def list_anchor_calls(
+    member: OrderedOp, facts: GraphFacts, phase: Phase, *, prepared: bool = False, frozen: Collection[str] = ()
 ) -> Mapping[Order, AnchorCall]:
     """Return the calls to time of one anchor, by order. The forward of a training step includes the backward's call.
 
     With `prepared`, weights are stored in each order beforehand. Weights named in `frozen` are constants, and may be
     packed.
     """
-    weight = weight_of(member.op, facts)
+    weight = find_weight(member.op, facts)
     packs = weight is not None and weight.name in frozen
-    return {order: _call(member, order, facts, phase, prepared, packs) for order in anchor_orders(member)}
+    return {
+        order: _make_anchor_call(member, order, facts, phase, prepared, packs) for order in list_anchor_orders(member)
+    }
 
 
-def conversion_calls(value: ValueFacts) -> tuple[OperatorSignature, ...]:
+def list_conversion_calls(value: ValueFacts) -> tuple[OperatorSignature, ...]:
     """Return the copies that bring an image or volume from plain to channels-last and back; none for other values."""
     rank = len(value.shape)
     if rank not in MEMORY_FORMATS or not value.dense or 0 in value.shape:
         return ()
-    formats = {plain_order(value.shape): torch.contiguous_format, CHANNELS_LAST_ORDER[rank]: MEMORY_FORMATS[rank]}
+    formats = {make_plain_order(value.shape): torch.contiguous_format, CHANNELS_LAST_ORDER[rank]: MEMORY_FORMATS[rank]}
     return tuple(
         OperatorSignature(
             "aten.clone.default",
-            (replace(spec_of(value), strides=strides_for_order(value.shape, stored)),),
+            (replace(make_tensor_spec(value), strides=make_ordered_strides(value.shape, stored)),),
             (("memory_format", formats[wanted]),),
         )
         for stored, wanted in itertools.permutations(formats)
     )
 
 
-def weight_of(op: OpFacts, facts: GraphFacts) -> ValueFacts | None:
+def find_weight(op: OpFacts, facts: GraphFacts) -> ValueFacts | None:
     """Return the weight of a convolution or of its backward; None for other operators."""
     if op.operator not in CONVOLUTIONS:
         return None
@@ -82,45 +84,51 @@ def weight_of(op: OpFacts, facts: GraphFacts) -> ValueFacts | None:
     return facts.values.get(argument.name) if isinstance(argument, ValueRef) else None
 
 
-def conversion_weight(op: OpFacts, order: Order, facts: GraphFacts) -> ValueFacts | None:
+def find_converted_weight(op: OpFacts, order: Order, facts: GraphFacts) -> ValueFacts | None:
     """Return the weight that a convolution in `order` needs converted in the graph. The convolution itself converts a
     plain weight; one in channels-last makes it run so, whatever its input, and must be made plain."""
-    weight = weight_of(op, facts)
-    if weight is None or order != plain_order(weight.shape) or memory_order(weight) is not Layout.CHANNELS_LAST:
+    weight = find_weight(op, facts)
+    if (
+        weight is None
+        or order != make_plain_order(weight.shape)
+        or classify_memory_order(weight) is not Layout.CHANNELS_LAST
+    ):
         return None
     return weight
 
 
-def _call(member: Member, order: Order, facts: GraphFacts, phase: Phase, prepared: bool, packs: bool) -> AnchorCall:
+def _make_anchor_call(
+    member: OrderedOp, order: Order, facts: GraphFacts, phase: Phase, prepared: bool, packs: bool
+) -> AnchorCall:
     op = member.op
-    weight = weight_of(op, facts) if prepared else conversion_weight(op, order, facts)
-    strides = {value.name: strides_for_order(value.shape, order) for value in member.operands}
+    weight = find_weight(op, facts) if prepared else find_converted_weight(op, order, facts)
+    strides = {value.name: make_ordered_strides(value.shape, order) for value in member.operands}
     if weight is not None:
-        strides[weight.name] = strides_for_order(weight.shape, order)
-    forward = signature_of(op, facts, strides)
+        strides[weight.name] = make_ordered_strides(weight.shape, order)
+    forward = build_signature(op, facts, strides)
     moved = 0 if weight is None or prepared else 2 * weight.bytes
-    results = _results(op, order, facts)
-    packed = packed_form(forward, results) if packs else None
-    calls = [(*forms_of(forward, results), *((packed,) if isinstance(packed, Form) else ()))]
+    results = _infer_results(op, order, facts)
+    packed = make_packed_form(forward, results) if packs else None
+    calls = [(*list_forms(forward, results), *((packed,) if isinstance(packed, Form) else ()))]
     if facts.train and phase is Phase.FORWARD and op.operator == "aten.convolution":
-        calls.append(_backward_of(op, forward, order, facts))
+        calls.append(_list_backward_forms(op, forward, order, facts))
     if facts.has_dynamic_sizes(op):
         calls = [(present,) for present, *_ in calls]
     return AnchorCall(tuple(calls), moved)
 
 
-def _results(op: OpFacts, order: Order, facts: GraphFacts) -> tuple[TensorSpec, ...]:
+def _infer_results(op: OpFacts, order: Order, facts: GraphFacts) -> tuple[TensorSpec, ...]:
     """Return the results of the call in this order; a bias's gradient has only one."""
     return tuple(
-        spec if len(spec.shape) != len(order) else replace(spec, strides=strides_for_order(spec.shape, order))
-        for spec in map(spec_of, facts.output_values(op))
+        spec if len(spec.shape) != len(order) else replace(spec, strides=make_ordered_strides(spec.shape, order))
+        for spec in map(make_tensor_spec, facts.get_output_values(op))
     )
 
 
-def _backward_of(op: OpFacts, forward: OperatorSignature, order: Order, facts: GraphFacts) -> tuple[Form, ...]:
+def _list_backward_forms(op: OpFacts, forward: OperatorSignature, order: Order, facts: GraphFacts) -> tuple[Form, ...]:
     """Return the forms of the convolution's backward before its graph exists: the forward's order decides which order
     its backward must convert. The gradient of the input is left out if the input is the graph's own."""
-    (gradient,) = _results(op, order, facts)
+    (gradient,) = _infer_results(op, order, facts)
     image, weight, bias = forward.args[:3]
     assert isinstance(image, TensorSpec) and isinstance(weight, TensorSpec)
     source = op.args[0]
@@ -136,6 +144,6 @@ def _backward_of(op: OpFacts, forward: OperatorSignature, order: Order, facts: G
             (to_input, True, isinstance(bias, TensorSpec)),
         ),
     )
-    results = [replace(spec, strides=strides_for_order(spec.shape, order)) for spec in (image, weight)]
+    results = [replace(spec, strides=make_ordered_strides(spec.shape, order)) for spec in (image, weight)]
     biases = [bias] if isinstance(bias, TensorSpec) else []
-    return forms_of(call, [*results[not to_input :], *biases])
+    return list_forms(call, [*results[not to_input :], *biases])

@@ -10,15 +10,15 @@ from torch import fx
 
 from frx_graph.errors import RewriteError
 from frx_graph.facts.graph_facts import OpFacts, ValueFacts
-from frx_graph.passes.layouts.dimension_map import Order, canonical, plain_order
+from frx_graph.passes.layouts.dimension_map import Order, canonicalize_order, make_plain_order
 from frx_graph.passes.layouts.layout_choice import NOISE_SHARE
-from frx_graph.passes.rewrites.layout.anchor_calls import anchor_orders, conversion_weight, weight_of
-from frx_graph.passes.rewrites.layout.conversion import aten_conversion, inductor_conversion
-from frx_graph.passes.rewrites.layout.costs import AnchorSeconds, OrderProblem, Surroundings, order_problem
-from frx_graph.passes.rewrites.layout.ops import Member
-from frx_graph.passes.rewrites.layout.relayout import Demands, Reads, Wanted, relayout
-from frx_graph.passes.rewrites.meta_strides.requires_contiguous_input import images_of, needs_plain_images
-from frx_graph.passes.rewrites.meta_strides.restored_outputs import read_as_traced
+from frx_graph.passes.rewrites.layout.anchor_calls import find_converted_weight, find_weight, list_anchor_orders
+from frx_graph.passes.rewrites.layout.conversion import convert_in_aten, convert_in_inductor
+from frx_graph.passes.rewrites.layout.costs import AnchorSeconds, MemberContext, OrderProblem, build_order_problem
+from frx_graph.passes.rewrites.layout.ops import OrderedOp
+from frx_graph.passes.rewrites.layout.relayout import Demands, OrderConstraint, Reads, relayout
+from frx_graph.passes.rewrites.meta_strides.requires_contiguous_input import list_images, requires_contiguous_input
+from frx_graph.passes.rewrites.meta_strides.restored_outputs import convert_inputs_back
 from frx_graph.passes.rewrites.meta_strides.stride_sensitivity import reads_any_order
 from frx_graph.passes.rewrites.meta_strides.unreliable_strides import OTHER_THAN_FAKE
 from frx_graph.passes.rewrites.rewrite import RewriteSubject
@@ -40,21 +40,21 @@ _NEXT_TO_NOTHING = 1e-15
 def propose_orders(subject: RewriteSubject, name: str) -> Iterator[Candidate | Refusal]:
     """Propose one candidate for the whole graph: the order of every operator that is to change."""
     anchors = tuple(member.op.node for member in subject.anchors)
-    if misread := tuple(op.node for op in subject.facts.ops if needs_plain_images(op, subject.facts)):
+    if misread := tuple(op.node for op in subject.facts.ops if requires_contiguous_input(op, subject.facts)):
         yield Refusal(name, "oneDNN computes wrong values on channels-last images of these sizes", misread)
-    if inexact := tuple(op.node for op in subject.facts.ops if subject.loses_digits(op)):
+    if inexact := tuple(op.node for op in subject.facts.ops if subject.is_less_exact(op)):
         yield Refusal(name, "torch computes group norms less exactly in channels-last", inexact)
     if not subject.everything and subject.bandwidth_bytes_per_s is None:
         yield Refusal(name, BANDWIDTH_UNKNOWN, anchors)
         return
-    seconds = _seconds(subject)
+    seconds = _collect_seconds(subject)
     # Those with one order alone have nothing to be measured.
-    if unmeasured := tuple(m.op.node for m in subject.anchors if m.op.node not in seconds and anchor_orders(m)):
+    if unmeasured := tuple(m.op.node for m in subject.anchors if m.op.node not in seconds and list_anchor_orders(m)):
         yield Refusal(name, "its time in either order could not be measured", unmeasured)
-    posed = _posed(subject, seconds)
-    if untimed := tuple(node for node in _loops_of(subject, posed) if node not in subject.loop_seconds):
+    posed = _pose_problem(subject, seconds)
+    if untimed := tuple(node for node in _find_timed_loops(subject, posed) if node not in subject.loop_seconds):
         yield Refusal(name, "how long its loop takes in either order could not be measured", untimed)
-    labels = posed.cheapest()
+    labels = posed.find_cheapest()
     chosen = {
         member.op.node: label
         for member, label in zip(posed.members, labels, strict=True)
@@ -74,58 +74,60 @@ def propose_orders(subject: RewriteSubject, name: str) -> Iterator[Candidate | R
         graph_id=subject.facts.graph_id,
         nodes=(*chosen, *freed),
         choices=(
-            *(f"{_READS if node in read else ''}{_text(order)}" for node, order in chosen.items()),
+            *(f"{_READS if node in read else ''}{_format_order(order)}" for node, order in chosen.items()),
             *(_FREED for _ in freed),
         ),
-        predicted_seconds=None if subject.everything else posed.seconds_saved(labels),
+        predicted_seconds=None if subject.everything else posed.compute_seconds_saved(labels),
     )
 
 
-def cheapest_orders(subject: RewriteSubject) -> Mapping[str, Order]:
+def find_cheapest_orders(subject: RewriteSubject) -> Mapping[str, Order]:
     """Return the order of each measured anchor, by node name, in the cheapest choice for the graph."""
     if subject.bandwidth_bytes_per_s is None:
         return {}
-    posed = _posed(subject, _seconds(subject))
-    labels = zip(posed.members, posed.cheapest(), strict=True)
+    posed = _pose_problem(subject, _collect_seconds(subject))
+    labels = zip(posed.members, posed.find_cheapest(), strict=True)
     return {member.op.node: label for member, label in labels if member.op.node in subject.seconds}
 
 
-def undecided_loops(subject: RewriteSubject) -> tuple[Member, ...]:
+def find_undecided_loops(subject: RewriteSubject) -> tuple[OrderedOp, ...]:
     """Return the generated loops whose order is open, given the measured times of anchors: those to time."""
     if not subject.loops or subject.bandwidth_bytes_per_s is None:
         return ()
-    return tuple(_loops_of(subject, _posed(subject, _seconds(subject))).values())
+    return tuple(_find_timed_loops(subject, _pose_problem(subject, _collect_seconds(subject))).values())
 
 
-def undecided_values(subject: RewriteSubject) -> tuple[ValueFacts, ...]:
+def find_undecided_values(subject: RewriteSubject) -> tuple[ValueFacts, ...]:
     """Return the values whose order is open, given the measured times of anchors: they may have to be converted."""
     if not subject.anchors or subject.bandwidth_bytes_per_s is None:
         return ()
-    members = _posed(subject, _seconds(subject)).members
+    members = _pose_problem(subject, _collect_seconds(subject)).members
     return tuple({value.name: value for member in members for value in member.values}.values())
 
 
-def _loops_of(subject: RewriteSubject, posed: OrderProblem) -> Mapping[str, Member]:
+def _find_timed_loops(subject: RewriteSubject, posed: OrderProblem) -> Mapping[str, OrderedOp]:
     """Return the loops of the problem that have times in principle, by node name; none if everything is changed."""
     loops = () if subject.everything else subject.loops
     timed = {
         member.op.node: member
         for member in loops
-        if len({canonical(member.shape, order) for order in anchor_orders(member)}) > 1
+        if len({canonicalize_order(member.shape, order) for order in list_anchor_orders(member)}) > 1
     }
     return {member.op.node: timed[member.op.node] for member in posed.members if member.op.node in timed}
 
 
-def _posed(subject: RewriteSubject, seconds: AnchorSeconds) -> OrderProblem:
-    around = Surroundings(
-        subject.facts, subject.inner, subject.visible, _without_noise(subject.loop_seconds), subject.conversion_seconds
+def _pose_problem(subject: RewriteSubject, seconds: AnchorSeconds) -> OrderProblem:
+    around = MemberContext(
+        subject.facts, subject.inner, subject.visible, _drop_noise(subject.loop_seconds), subject.conversion_seconds
     )
     bandwidth = subject.bandwidth_bytes_per_s
-    return order_problem(subject.members, around, seconds, _NEXT_TO_NOTHING if bandwidth is None else 1 / bandwidth)
+    return build_order_problem(
+        subject.members, around, seconds, _NEXT_TO_NOTHING if bandwidth is None else 1 / bandwidth
+    )
 
 
-def _seconds(subject: RewriteSubject) -> AnchorSeconds:
-    return _prices_of_change(subject) if subject.everything else _without_noise(subject.seconds)
+def _collect_seconds(subject: RewriteSubject) -> AnchorSeconds:
+    return _price_changes(subject) if subject.everything else _drop_noise(subject.seconds)
 
 
 def apply_orders(subject: RewriteSubject, module: fx.GraphModule, candidate: Candidate) -> tuple[str, ...]:
@@ -133,45 +135,45 @@ def apply_orders(subject: RewriteSubject, module: fx.GraphModule, candidate: Can
     cannot be done."""
     choices = dict(zip(candidate.nodes, candidate.choices, strict=True))
     freed = {node for node, choice in choices.items() if choice == _FREED}
-    labels = {node: _order(choice.removeprefix(_READS)) for node, choice in choices.items() if node not in freed}
+    labels = {node: _parse_order(choice.removeprefix(_READS)) for node, choice in choices.items() if node not in freed}
     read = {node for node, choice in choices.items() if choice.startswith(_READS)}
     members = [member for member in subject.members if member.op.node in labels]
     demands = {
-        member.op.node: _demand(subject, member, labels[member.op.node])
+        member.op.node: _make_demand(subject, member, labels[member.op.node])
         for member in members
         if member.op.node in read or not _is_loop(subject, member)
     }
-    return _relayout(
+    return _run_relayout(
         subject,
         module,
-        {**demands, **_plain_images(subject)},
+        {**demands, **_demand_plain_images(subject)},
         changed=choices,
         freed=freed,
         made={member.op.node: labels[member.op.node] for member in members if member.resizes},
-        kernels_make=dict(order for member in members for order in _kernel_orders(member, labels[member.op.node])),
+        kernels_make=dict(order for member in members for order in _list_kernel_orders(member, labels[member.op.node])),
     )
 
 
-def meet_inputs(subject: RewriteSubject, module: fx.GraphModule) -> tuple[str, ...]:
+def adapt_to_inputs(subject: RewriteSubject, module: fx.GraphModule) -> tuple[str, ...]:
     """Make an otherwise unchanged graph run on inputs in other orders than it was traced with.
 
     Its outputs keep their strides. If it cannot run on the inputs, they are converted back first. Returns the inserted
     nodes.
     """
     try:
-        return _relayout(subject, module, {})
+        return _run_relayout(subject, module, {})
     except RewriteError:
-        return read_as_traced(module.graph, subject.given)
+        return convert_inputs_back(module.graph, subject.given)
 
 
-def _relayout(
+def _run_relayout(
     subject: RewriteSubject, module: fx.GraphModule, demands: Demands, changed: Collection[str] = (), **options: Any
 ) -> tuple[str, ...]:
     return relayout(
         module.graph,
         demands,
-        convert=inductor_conversion if subject.generates_loops else aten_conversion,
-        reads=lambda node: Reads.ANY if node in changed else _reads(subject, node),
+        convert=convert_in_inductor if subject.generates_loops else convert_in_aten,
+        reads=lambda node: Reads.ANY if node in changed else _classify_reads(subject, node),
         kept_outputs=subject.visible,
         given=subject.given,
         pins=not subject.generates_loops,
@@ -180,30 +182,30 @@ def _relayout(
     )
 
 
-def _text(order: Order) -> str:
+def _format_order(order: Order) -> str:
     return ",".join(map(str, order))
 
 
-def _order(text: str) -> Order:
+def _parse_order(text: str) -> Order:
     return tuple(int(dim) for dim in text.split(","))
 
 
-def _prices_of_change(subject: RewriteSubject) -> AnchorSeconds:
+def _price_changes(subject: RewriteSubject) -> AnchorSeconds:
     """Return prices that make every anchor change its order; those whose weights can be packed run in channels-last."""
 
-    def price(member: Member, order: Order) -> float:
-        weight = weight_of(member.op, subject.facts)
-        avoided = member.current if weight is None or weight.name not in subject.constants else plain_order(order)
-        return float(canonical(member.shape, order) == canonical(member.shape, avoided))
+    def price(member: OrderedOp, order: Order) -> float:
+        weight = find_weight(member.op, subject.facts)
+        avoided = member.current if weight is None or weight.name not in subject.constants else make_plain_order(order)
+        return float(canonicalize_order(member.shape, order) == canonicalize_order(member.shape, avoided))
 
     return {
         member.op.node: {order: price(member, order) for order in orders}
         for member in subject.anchors
-        if (orders := anchor_orders(member))
+        if (orders := list_anchor_orders(member))
     }
 
 
-def _without_noise(measured: AnchorSeconds) -> AnchorSeconds:
+def _drop_noise(measured: AnchorSeconds) -> AnchorSeconds:
     """Drop differences that noise could make."""
     quiet: dict[str, Mapping[Order, float]] = {}
     for node, seconds in measured.items():
@@ -212,66 +214,72 @@ def _without_noise(measured: AnchorSeconds) -> AnchorSeconds:
     return quiet
 
 
-def _reads(subject: RewriteSubject, node: str) -> Reads:
+def _classify_reads(subject: RewriteSubject, node: str) -> Reads:
     """Return the strides that an operator can run on if it stays as it is; under Inductor most take any."""
     op: OpFacts | None = subject.facts.op_by_node.get(node)
     if op is None:
         return Reads.ANY
     if subject.keeps_its_strides(op):
         return Reads.STRIDES
-    values = subject.facts.input_values(op)
+    values = subject.facts.get_input_values(op)
     free = subject.generates_loops or all(reads_any_order(op, value, subject.inner) for value in values)
     return Reads.ANY if free else Reads.ORDER
 
 
-def _is_loop(subject: RewriteSubject, member: Member) -> bool:
+def _is_loop(subject: RewriteSubject, member: OrderedOp) -> bool:
     """Return True for Inductor's own loops, which take any order: a conversion in front of them would be one more
     copy."""
     return subject.generates_loops and member.row.generated
 
 
-def _is_timed_loop(subject: RewriteSubject, member: Member, labels: Mapping[str, Order]) -> bool:
+def _is_timed_loop(subject: RewriteSubject, member: OrderedOp, labels: Mapping[str, Order]) -> bool:
     """Return True for a loop that was timed in its new order, and is given its operands in it: the choice includes the
     price of such a conversion."""
     timed = subject.loop_seconds.get(member.op.node, {})
-    orders = {canonical(member.shape, order) for order in timed}
+    orders = {canonicalize_order(member.shape, order) for order in timed}
     return _is_loop(subject, member) and labels.get(member.op.node) in orders
 
 
-def _demand(subject: RewriteSubject, member: Member, label: Order) -> dict[str, Wanted]:
+def _make_demand(subject: RewriteSubject, member: OrderedOp, label: Order) -> dict[str, OrderConstraint]:
     """Return the orders in which an operator with this label wants what it reads."""
     kernel = member.anchor and not _is_loop(subject, member)
     wanted = {
-        value.name: Wanted(label if member.anchor else order, exactly=kernel and _looks_plain(value, label))
+        value.name: OrderConstraint(label if member.anchor else order, exactly=kernel and _looks_plain(value, label))
         for value in member.operands
-        if (order := member.order_of(value, label)) is not None
+        if (order := member.map_label_to_order(value, label)) is not None
     }
-    weight = conversion_weight(member.op, label, subject.facts)
+    weight = find_converted_weight(member.op, label, subject.facts)
     if weight is not None:
-        wanted[weight.name] = Wanted(label)
+        wanted[weight.name] = OrderConstraint(label)
     return wanted
 
 
-def _kernel_orders(member: Member, label: Order) -> Iterator[tuple[str, Order]]:
+def _list_kernel_orders(member: OrderedOp, label: Order) -> Iterator[tuple[str, Order]]:
     """Return the orders of results at run time, from the operator table, if those of fakes are wrong."""
     if member.op.operator in OTHER_THAN_FAKE:
         for result in member.results:
-            if (order := member.order_of(result, label)) is not None:
+            if (order := member.map_label_to_order(result, label)) is not None:
                 yield result.name, order
 
 
-def _plain_images(subject: RewriteSubject) -> dict[str, dict[str, Wanted]]:
+def _demand_plain_images(subject: RewriteSubject) -> dict[str, dict[str, OrderConstraint]]:
     """Return demands for plain images that hold whatever is saved: under Inductor a backward's values are computed
     again from what the forward has saved, and differ from the trace."""
     return {
-        op.node: {value.name: Wanted(plain_order(value.shape)) for value in images_of(op, subject.facts)}
+        op.node: {
+            value.name: OrderConstraint(make_plain_order(value.shape)) for value in list_images(op, subject.facts)
+        }
         for op in subject.facts.ops
-        if op.operator == "aten.convolution_backward" and needs_plain_images(op, subject.facts)
+        if op.operator == "aten.convolution_backward" and requires_contiguous_input(op, subject.facts)
     }
 
 
 def _looks_plain(value: ValueFacts, label: Order) -> bool:
     """Return True for a value that has one memory in both orders, such as an image of one channel. Kernels choose by
     the strides of its dimensions of size 1."""
-    plain = plain_order(value.shape)
-    return label != plain and canonical(value.shape, label) == canonical(value.shape, plain) and value.shape[1] == 1
+    plain = make_plain_order(value.shape)
+    return (
+        label != plain
+        and canonicalize_order(value.shape, label) == canonicalize_order(value.shape, plain)
+        and value.shape[1] == 1
+    )

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, fx
 
 from frx_graph.errors import RewriteError
-from frx_graph.facts.layout import CHANNELS_LAST_ORDER, dimension_order, is_dense, is_expanded, strides_for_order
-from frx_graph.facts.ordered_tensor import in_order
-from frx_graph.facts.size_hint import shape_hint, stride_hint
-from frx_graph.passes.layouts.dimension_map import Order, named_order, plain_order
-from frx_graph.passes.rewrites.layout.conversion import Convert, aten_conversion, aten_pin, exact_strides
+from frx_graph.facts.layout import CHANNELS_LAST_ORDER, get_dimension_order, is_dense, is_expanded, make_ordered_strides
+from frx_graph.facts.ordered_tensor import store_in_order
+from frx_graph.facts.size_hint import get_shape_hint, get_stride_hint
+from frx_graph.passes.layouts.dimension_map import Order, make_plain_order, match_memory_format
+from frx_graph.passes.rewrites.layout.conversion import Convert, convert_in_aten, pin_in_aten, restore_exact_strides
 
 
 @dataclass
@@ -36,13 +36,13 @@ class LayoutEdit:
     freed: dict[fx.Node, Any] = field(default_factory=dict)
     pinned: dict[fx.Node, fx.Node] = field(default_factory=dict)
 
-    def name_of(self, node: fx.Node) -> str:
+    def find_original_name(self, node: fx.Node) -> str:
         """Return the name that the value had in the original graph."""
         return self.pinned.get(node, node).name
 
-    def cannot_bring_back(self, node: fx.Node) -> bool:
+    def has_uncertain_strides(self, node: fx.Node) -> bool:
         """Return True if the original strides of the value at run time are uncertain."""
-        return self.pins and self.name_of(node) in self.doubtful
+        return self.pins and self.find_original_name(node) in self.doubtful
 
     def set_value(self, node: fx.Node, value: Any) -> None:
         """Replace the node's value."""
@@ -54,28 +54,28 @@ class LayoutEdit:
         reader.replace_input_with(source, conversion)
         self.rerouted.append((reader, source, conversion))
 
-    def free(self, node: fx.Node) -> None:
+    def free_copy(self, node: fx.Node) -> None:
         """Let a copy with an explicit memory format keep the order of its source."""
         self.freed[node] = node.kwargs
         node.kwargs = {**node.kwargs, "memory_format": torch.preserve_format}
 
-    def converted(self, source: fx.Node, order: Order, reader: fx.Node) -> fx.Node:
+    def convert_for(self, source: fx.Node, order: Order, reader: fx.Node) -> fx.Node:
         """Let `reader` read a conversion of `source`, made once, before its first reader. Raises `RewriteError` if no
         copy can have that order."""
-        shape = shape_hint(source.meta["val"])
-        if order not in (plain_order(shape), CHANNELS_LAST_ORDER.get(len(shape))):
-            order = named_order(shape, order)
-        strides = strides_for_order(shape, order)
+        shape = get_shape_hint(source.meta["val"])
+        if order not in (make_plain_order(shape), CHANNELS_LAST_ORDER.get(len(shape))):
+            order = match_memory_format(shape, order)
+        strides = make_ordered_strides(shape, order)
         conversion = self.conversions.get((source, strides))
         if conversion is None:
             with self.graph.inserting_before(reader):
                 conversion = self.conversions[source, strides] = self.convert(self.graph, source, order)
-            if not same_strides(conversion.meta["val"], strides):
+            if not has_same_strides(conversion.meta["val"], strides):
                 raise RewriteError(f"{source.name} cannot be brought to strides {strides}")
         self.reroute(reader, source, conversion)
         return conversion
 
-    def put_behind(self, node: fx.Node, stand_in: fx.Node, original: Any) -> None:
+    def insert_behind(self, node: fx.Node, stand_in: fx.Node, original: Any) -> None:
         """Let all readers of `node`, whose value was `original`, read `stand_in`."""
         self.pinned[stand_in] = node
         self.before[stand_in] = original
@@ -96,48 +96,48 @@ class LayoutEdit:
                 node.meta["val"] = value
 
 
-def same_strides(value: Tensor, strides: Collection[int]) -> bool:
+def has_same_strides(value: Tensor, strides: Collection[int]) -> bool:
     """Return True if `value` has these strides (hints if symbolic), dimensions of size 1 aside."""
-    pairs = zip(shape_hint(value), stride_hint(value), strides, strict=True)
-    return 0 in shape_hint(value) or all(n == 1 or have == want for n, have, want in pairs)
+    pairs = zip(get_shape_hint(value), get_stride_hint(value), strides, strict=True)
+    return 0 in get_shape_hint(value) or all(n == 1 or have == want for n, have, want in pairs)
 
 
-def order_of(node: fx.Node, value: Tensor, *, gaps: bool = False) -> Order:
+def compute_copy_order(node: fx.Node, value: Tensor, *, gaps: bool = False) -> Order:
     """Return the order that a copy of `node` needs to have the strides of `value`; with `gaps`, gaps of these do not
     matter."""
-    shape, strides = shape_hint(value), stride_hint(value)
+    shape, strides = get_shape_hint(value), get_stride_hint(value)
     if is_expanded(shape, strides) or not (gaps or is_dense(shape, strides)):
         raise RewriteError(f"{node.name} has gaps in memory that a copy would not have")
-    return dimension_order(shape, strides)
+    return get_dimension_order(shape, strides)
 
 
 def pin_result(edit: LayoutEdit, node: fx.Node) -> None:
     """Let readers of `node` read it with the predicted strides, or with its former ones if those are equivalent."""
     value = node.meta["val"]
     if (order := edit.kernels_make.get(node.name)) is not None:
-        value = in_order(value, order)
+        value = store_in_order(value, order)
     original = edit.before.get(node, value)
-    if same_strides(value, stride_hint(original)):
+    if has_same_strides(value, get_stride_hint(original)):
         value = original
-    if 0 in shape_hint(value) or not is_dense(shape_hint(value), stride_hint(value)):
+    if 0 in get_shape_hint(value) or not is_dense(get_shape_hint(value), get_stride_hint(value)):
         return
     with edit.graph.inserting_before(node.next):
-        pin = aten_pin(edit.graph, node, order_of(node, value))
-        exact = exact_strides(edit.graph, pin, value)
-    if exact is None and 1 in shape_hint(value):
+        pin = pin_in_aten(edit.graph, node, compute_copy_order(node, value))
+        exact = restore_exact_strides(edit.graph, pin, value)
+    if exact is None and 1 in get_shape_hint(value):
         raise RewriteError(f"{node.name} has a size that is 1 in the example only, and strides that depend on it")
     pin = exact or pin
-    edit.put_behind(node, pin, original)
+    edit.insert_behind(node, pin, original)
 
 
-def say_order(edit: LayoutEdit, node: fx.Node, order: Order) -> None:
+def declare_order(edit: LayoutEdit, node: fx.Node, order: Order) -> None:
     """Let readers of `node` take it for laid out in `order`.
 
     Inductor ignores a copy's explicit format and writes none; but it follows the fakes, and computes them again from
     the graph.
     """
     value = node.meta["val"]
-    if not same_strides(value, strides_for_order(shape_hint(value), order)):
+    if not has_same_strides(value, make_ordered_strides(get_shape_hint(value), order)):
         with edit.graph.inserting_before(node.next):
-            said = aten_conversion(edit.graph, node, order)
-        edit.put_behind(node, said, edit.before.get(node, value))
+            said = convert_in_aten(edit.graph, node, order)
+        edit.insert_behind(node, said, edit.before.get(node, value))

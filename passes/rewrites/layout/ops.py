@@ -15,17 +15,22 @@ from functools import cached_property
 import torch
 
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts, ValueRef
-from frx_graph.facts.layout import Layout, dimension_order
+from frx_graph.facts.layout import Layout, get_dimension_order
 from frx_graph.facts.operator_families import GATHERS, TRACED_COPIES
 from frx_graph.passes.layouts.dimension_map import (
     Order,
-    canonical,
-    computes_right,
-    dimension_sources,
+    canonicalize_order,
+    find_dimension_sources,
     list_memory_formats,
-    mapped_order,
+    map_order,
+    supports_order,
 )
-from frx_graph.passes.layouts.operator_layout import converted_once, layout_operands, layout_operator, layout_results
+from frx_graph.passes.layouts.operator_layout import (
+    find_layout_operator,
+    is_converted_once,
+    list_layout_operands,
+    list_layout_results,
+)
 from frx_graph.rules.layout_operator import DimensionMap, Keeps, LayoutOperator, LayoutRole
 
 MOST_ORDERS = 4
@@ -33,7 +38,7 @@ MOST_ORDERS = 4
 
 
 @dataclass(frozen=True)
-class Member:
+class OrderedOp:
     """One operator that works in several orders. Its own order decides those of `operands` and `results`; `dimensions`
     is the map. `told` marks a copy with an explicit memory format, which it need not keep. `viewed` are results without
     an order that can be views of operands in some orders only."""
@@ -80,29 +85,29 @@ class Member:
     @cached_property
     def current(self) -> Order:
         """The present label."""
-        return current_order(self._telling)
+        return compute_current_order(self._telling)
 
-    def order_of(self, value: ValueFacts, label: Order) -> Order | None:
+    def map_label_to_order(self, value: ValueFacts, label: Order) -> Order | None:
         """Return the order of `value` if the operator has `label`; None if that is impossible. The label is an order of
         the dimensions that all values share, or else of the operands'."""
         if self._is_labelled(value):
-            return canonical(value.shape, label)
-        return mapped_order(self.row.dimensions, self.op, self.operands[0].shape, label, value.shape)
+            return canonicalize_order(value.shape, label)
+        return map_order(self.row.dimensions, self.op, self.operands[0].shape, label, value.shape)
 
-    def label_for(self, value: ValueFacts, order: Order) -> Order | None:
+    def map_order_to_label(self, value: ValueFacts, order: Order) -> Order | None:
         """Return the label that gives `value` this order, the inverse of `order_of`; None if there is none."""
         if self._is_labelled(value):
-            return canonical(self.shape, order)
-        return _inverse(self, value, order)
+            return canonicalize_order(self.shape, order)
+        return _invert_order(self, value, order)
 
     def _is_labelled(self, value: ValueFacts) -> bool:
         """Return True if a label is an order of the value's own dimensions."""
         return self.keeps_dimensions or any(value.name == operand.name for operand in self.operands)
 
 
-def members_of(facts: GraphFacts, inner: str, may_change: Callable[[OpFacts], bool]) -> tuple[Member, ...]:
+def list_members(facts: GraphFacts, inner: str, may_change: Callable[[OpFacts], bool]) -> tuple[OrderedOp, ...]:
     """Return all operators that pass an order on under the compiler `inner`, among those that `may_change`."""
-    found = (_member(op, facts, inner) for op in facts.ops if may_change(op))
+    found = (_make_member(op, facts, inner) for op in facts.ops if may_change(op))
     return tuple(member for member in found if member is not None)
 
 
@@ -111,18 +116,18 @@ def has_order(value: ValueFacts) -> bool:
     return sum(n > 1 for n in value.shape) > 1 and 0 not in value.shape and value.layout is not Layout.EXPANDED
 
 
-def current_order(value: ValueFacts) -> Order:
+def compute_current_order(value: ValueFacts) -> Order:
     """Return the present order of the value in memory, gaps aside."""
-    return dimension_order(value.shape, value.strides)
+    return get_dimension_order(value.shape, value.strides)
 
 
-def _member(op: OpFacts, facts: GraphFacts, inner: str) -> Member | None:
+def _make_member(op: OpFacts, facts: GraphFacts, inner: str) -> OrderedOp | None:
     told = op.operator in TRACED_COPIES and op.kwargs.get("memory_format") is not None
-    row = _COPY if told else _RESIZING if _resizes(op, facts) else layout_operator(op)
+    row = _COPY if told else _RESIZING if _is_resizing(op, facts) else find_layout_operator(op)
     if row.role not in (LayoutRole.ANCHOR, LayoutRole.AGNOSTIC) or row.dimensions in _NOT_FOLLOWED:
         return None
-    operands = [facts.values[name] for name in layout_operands(op, row) if name in facts.values]
-    results = [facts.values[name] for name in layout_results(op, row) if name in facts.values]
+    operands = [facts.values[name] for name in list_layout_operands(op, row) if name in facts.values]
+    results = [facts.values[name] for name in list_layout_results(op, row) if name in facts.values]
     if not operands:
         return None
     rank = len((results or operands)[0].shape)
@@ -133,7 +138,7 @@ def _member(op: OpFacts, facts: GraphFacts, inner: str) -> Member | None:
             operands = [value for value in operands if value.shape == results[0].shape]
     elif not operands[0].dense:
         return None
-    operands = [value for value in operands if has_order(value) and not converted_once(value)]
+    operands = [value for value in operands if has_order(value) and not is_converted_once(value)]
     viewed = [value for value in results if row.dimensions is DimensionMap.REGROUP and not has_order(value)]
     results = [value for value in results if has_order(value)]
     if not operands and not results:
@@ -143,10 +148,10 @@ def _member(op: OpFacts, facts: GraphFacts, inner: str) -> Member | None:
     if row.dimensions is DimensionMap.REGROUP and not results:
         # All dimensions become one, which has no order, but whose elements do.
         return None
-    kept = row.kept((results or operands)[0].device.type, inner)
+    kept = row.get_kept_orders((results or operands)[0].device.type, inner)
     if kept not in (Keeps.ANY, Keeps.CHANNELS_LAST):
         return None
-    return Member(op, row, tuple(operands), tuple(results), told, tuple(viewed))
+    return OrderedOp(op, row, tuple(operands), tuple(results), told, tuple(viewed))
 
 
 _COPY = LayoutOperator(operator="any.copy", role=LayoutRole.AGNOSTIC, keeps=Keeps.ANY)
@@ -155,7 +160,7 @@ _RESIZING = LayoutOperator(operator="any.resizing", role=LayoutRole.ANCHOR, keep
 _NOT_FOLLOWED = frozenset({DimensionMap.NONE, DimensionMap.REDUCE, DimensionMap.EXPAND})
 
 
-def _resizes(op: OpFacts, facts: GraphFacts) -> bool:
+def _is_resizing(op: OpFacts, facts: GraphFacts) -> bool:
     """Return True for a gather that reads each image at a grid of places, as upsampling does. Dimension i of the result
     is then dimension i of the operand."""
     if op.operator not in GATHERS:
@@ -175,8 +180,8 @@ def _resizes(op: OpFacts, facts: GraphFacts) -> bool:
     )
 
 
-def possible_orders(
-    members: Sequence[Member], preferred: Callable[[Member], Sequence[Order]], inner: str
+def find_possible_orders(
+    members: Sequence[OrderedOp], preferred: Callable[[OrderedOp], Sequence[Order]], inner: str
 ) -> Mapping[str, tuple[Order, ...]]:
     """Return the orders that every value of `members` may have, the present one first. `preferred` are the labels that
     a member asks for by itself."""
@@ -184,49 +189,49 @@ def possible_orders(
     touching: dict[str, list[int]] = {}
     for index, member in enumerate(members):
         for value in member.values:
-            orders.setdefault(value.name, [current_order(value)])
+            orders.setdefault(value.name, [compute_current_order(value)])
             touching.setdefault(value.name, []).append(index)
     waiting = deque((index, label) for index, member in enumerate(members) for label in preferred(member))
     seen = set(waiting)
     while waiting:
         index, label = waiting.popleft()
         member = members[index]
-        if not works_in(member, label, inner):
+        if not supports_label(member, label, inner):
             continue
         for value in member.values:
-            order = member.order_of(value, label)
+            order = member.map_label_to_order(value, label)
             if order is None or order in orders[value.name] or len(orders[value.name]) >= MOST_ORDERS:
                 continue
             orders[value.name].append(order)
             for neighbour in touching[value.name]:
-                asked = members[neighbour].label_for(value, order)
+                asked = members[neighbour].map_order_to_label(value, order)
                 if asked is not None and (neighbour, asked) not in seen:
                     seen.add((neighbour, asked))
                     waiting.append((neighbour, asked))
     return {name: tuple(found) for name, found in orders.items()}
 
 
-def works_in(member: Member, label: Order, inner: str) -> bool:
+def supports_label(member: OrderedOp, label: Order, inner: str) -> bool:
     """Return True if the operator keeps `label`: reads all its operands in it, and makes its results so."""
-    if not computes_right(member.row, member.shape, label):
+    if not supports_order(member.row, member.shape, label):
         return False
-    is_format = canonical(member.shape, label) in list_memory_formats(member.shape)
-    if not is_format and member.row.kept(member.values[0].device.type, inner) is Keeps.CHANNELS_LAST:
+    is_format = canonicalize_order(member.shape, label) in list_memory_formats(member.shape)
+    if not is_format and member.row.get_kept_orders(member.values[0].device.type, inner) is Keeps.CHANNELS_LAST:
         return False
-    return all(member.order_of(value, label) is not None for value in (*member.values, *member.viewed))
+    return all(member.map_label_to_order(value, label) is not None for value in (*member.values, *member.viewed))
 
 
-def _inverse(member: Member, value: ValueFacts, order: Order) -> Order | None:
+def _invert_order(member: OrderedOp, value: ValueFacts, order: Order) -> Order | None:
     """Return the first operand's order from a result's; None if a dimension is lost on the way."""
     first = member.operands[0]
     kind = member.row.dimensions
     if kind is DimensionMap.REGROUP:
-        return mapped_order(kind, member.op, value.shape, order, first.shape)
-    sources = dimension_sources(kind, member.op, first.shape, len(value.shape))
+        return map_order(kind, member.op, value.shape, order, first.shape)
+    sources = find_dimension_sources(kind, member.op, first.shape, len(value.shape))
     if sources is None:
         return None
     known = [source for dim in order if (source := sources[dim]) is not None]
     lost = [dim for dim in range(len(first.shape)) if dim not in known]
     if any(first.shape[dim] > 1 for dim in lost):
         return None
-    return canonical(first.shape, (*known, *lost))
+    return canonicalize_order(first.shape, (*known, *lost))

@@ -16,33 +16,39 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor, fx
 
-from frx_graph.errors import RewriteError, first_line
-from frx_graph.facts.layout import dimension_order, is_expanded, strides_for_order
-from frx_graph.facts.size_hint import shape_hint, stride_hint
+from frx_graph.errors import RewriteError, summarize_error
+from frx_graph.facts.layout import get_dimension_order, is_expanded, make_ordered_strides
+from frx_graph.facts.size_hint import get_shape_hint, get_stride_hint
 from frx_graph.passes.layouts.dimension_map import Order
 from frx_graph.passes.rewrites.layout.conversion import Convert
-from frx_graph.passes.rewrites.layout.edits import LayoutEdit, order_of, pin_result, same_strides, say_order
+from frx_graph.passes.rewrites.layout.edits import (
+    LayoutEdit,
+    compute_copy_order,
+    declare_order,
+    has_same_strides,
+    pin_result,
+)
 from frx_graph.passes.rewrites.meta_strides.fake_values import (
-    fake_mode_of,
+    find_fake_mode,
+    identify_storage,
     number_storages,
+    run_fakes_unguarded,
     run_on_fakes,
-    running_fakes,
-    storage_of,
 )
 from frx_graph.passes.rewrites.meta_strides.restored_outputs import restore_outputs
 from frx_graph.passes.rewrites.meta_strides.unreliable_strides import (
-    as_run,
-    is_doubtful,
-    lies_in_operand,
-    lies_otherwise_as_traced,
-    misread_gradient,
+    differs_from_trace,
+    find_misread_gradient,
+    fix_fake_strides,
+    has_unreliable_meta_strides,
+    shares_operand_memory,
 )
 from frx_graph.passes.rewrites.meta_strides.unreliable_values import has_one_order
 from frx_graph.support.torch_internals import OpOverload, pytree
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class OrderConstraint:
     """An order that an operator wants a value in, with any gaps, or, `exactly`, its dense strides, those of dimensions
     of size 1 included."""
 
@@ -50,7 +56,7 @@ class Wanted:
     exactly: bool = False
 
 
-Demands: TypeAlias = Mapping[str, Mapping[str, Wanted]]
+Demands: TypeAlias = Mapping[str, Mapping[str, OrderConstraint]]
 """Operator → value that it reads → its wanted order; all by node name."""
 
 
@@ -94,31 +100,31 @@ def relayout(
     Without `pins`, Inductor compiles the graph. Raises `RewriteError`, with the graph unchanged, if an operator cannot
     run on its new strides.
     """
-    unknown = next(filter(_is_unknown, graph.nodes), None) if pins else None
+    unknown = next(filter(_has_unknown_strides, graph.nodes), None) if pins else None
     if unknown is not None:
         raise RewriteError(f"{unknown.name} has other strides than its fake, and so have its readers")
-    mode = fake_mode_of(graph)
+    mode = find_fake_mode(graph)
     edit = LayoutEdit(graph, convert, frozenset(graph.nodes), pins, doubtful, kernels_make)
-    apart = None if pins else memories_under_inductor(graph)
+    apart = None if pins else predict_inductor_storages(graph)
     for node in graph.find_nodes(op="placeholder"):
         if node.name in given:
             edit.before[node] = given[node.name]
     try:
-        with running_fakes(mode):
+        with run_fakes_unguarded(mode):
             for node in list(graph.nodes):
                 if node.op == "output":
                     restore_outputs(edit, node, kept_outputs)
                 elif node.op == "call_function":
                     if node.name in freed:
-                        edit.free(node)
-                    _relayout_node(edit, node, demands.get(node.name, {}), reads(node.name))
+                        edit.free_copy(node)
+                    _update_node(edit, node, demands.get(node.name, {}), reads(node.name))
                     if any(source in edit.before or source in edit.behind for source in node.all_input_nodes):
                         edit.behind.add(node)
-                    if pins and node in edit.before and is_doubtful(node):
+                    if pins and node in edit.before and has_unreliable_meta_strides(node):
                         pin_result(edit, node)
                     if node.name in made:
-                        say_order(edit, node, made[node.name])
-        if not pins and memories_under_inductor(graph) != apart:
+                        declare_order(edit, node, made[node.name])
+        if not pins and predict_inductor_storages(graph) != apart:
             raise RewriteError("Inductor would return copies of one value in one memory")
     except RewriteError:
         edit.undo()
@@ -126,13 +132,13 @@ def relayout(
     # A fake operator says "not on these strides" with whatever it likes.
     except Exception as error:
         edit.undo()
-        raise RewriteError(f"the graph cannot be laid out as asked: {first_line(error)}") from error
+        raise RewriteError(f"the graph cannot be laid out as asked: {summarize_error(error)}") from error
     return tuple(conversion.name for conversion in edit.conversions.values())
 
 
-def _relayout_node(edit: LayoutEdit, node: fx.Node, demand: Mapping[str, Wanted], reads: Reads) -> None:
+def _update_node(edit: LayoutEdit, node: fx.Node, demand: Mapping[str, OrderConstraint], reads: Reads) -> None:
     changed = node in edit.freed
-    written = _written(node)
+    written = _find_written_operands(node)
     for source in node.all_input_nodes:
         value = source.meta.get("val")
         if not isinstance(value, Tensor):
@@ -141,30 +147,30 @@ def _relayout_node(edit: LayoutEdit, node: fx.Node, demand: Mapping[str, Wanted]
         if source in written:
             continue
         original = edit.before.get(source, value)
-        moves = source in edit.before and not has_one_order(shape_hint(value))
-        if reads is not Reads.ANY and moves and edit.cannot_bring_back(source):
+        moves = source in edit.before and not has_one_order(get_shape_hint(value))
+        if reads is not Reads.ANY and moves and edit.has_uncertain_strides(source):
             raise RewriteError(f"{node.name} reads {source.name}, whose strides were uncertain from the first")
-        wanted = demand.get(edit.name_of(source))
-        if wanted is not None and not _satisfies(value, wanted):
-            value = edit.converted(source, wanted.order, node).meta["val"]
-        elif wanted is None and reads is not Reads.ANY and not same_strides(value, stride_hint(original)):
-            order = order_of(source, original, gaps=reads is Reads.ORDER)
-            if not same_strides(value, strides_for_order(shape_hint(value), order)):
-                value = edit.converted(source, order, node).meta["val"]
+        wanted = demand.get(edit.find_original_name(source))
+        if wanted is not None and not _is_satisfied(value, wanted):
+            value = edit.convert_for(source, wanted.order, node).meta["val"]
+        elif wanted is None and reads is not Reads.ANY and not has_same_strides(value, get_stride_hint(original)):
+            order = compute_copy_order(source, original, gaps=reads is Reads.ORDER)
+            if not has_same_strides(value, make_ordered_strides(get_shape_hint(value), order)):
+                value = edit.convert_for(source, order, node).meta["val"]
         # A view of what has moved has the same strides in other memory; who shares whose is read from the fakes. Of
         # what has no elements a kernel may make other strides than its fake.
-        moved = source in edit.before and (lies_in_operand(node) or 0 in shape_hint(value))
-        changed = changed or moved or stride_hint(value) != stride_hint(original)
-    if changed and edit.pins and (gradient := misread_gradient(node)) is not None:
+        moved = source in edit.before and (shares_operand_memory(node) or 0 in get_shape_hint(value))
+        changed = changed or moved or get_stride_hint(value) != get_stride_hint(original)
+    if changed and edit.pins and (gradient := find_misread_gradient(node)) is not None:
         image = node.args[1]
         assert isinstance(image, fx.Node)
-        edit.converted(gradient, order_of(image, image.meta["val"], gaps=True), node)
+        edit.convert_for(gradient, compute_copy_order(image, image.meta["val"], gaps=True), node)
     if changed:
-        value = _checked(node, run_on_fakes(node))
-        edit.set_value(node, as_run(node, value) if edit.pins else value)
+        value = _check_unchanged(node, run_on_fakes(node))
+        edit.set_value(node, fix_fake_strides(node, value) if edit.pins else value)
 
 
-def _written(node: fx.Node) -> set[fx.Node]:
+def _find_written_operands(node: fx.Node) -> set[fx.Node]:
     """Return the operands that the operator writes into: a conversion would be written in their place."""
     if not isinstance(node.target, OpOverload) or not node.target._schema.is_mutable:
         return set()
@@ -176,39 +182,39 @@ def _written(node: fx.Node) -> set[fx.Node]:
     }
 
 
-def _satisfies(value: Tensor, wanted: Wanted) -> bool:
-    shape, strides = shape_hint(value), stride_hint(value)
+def _is_satisfied(value: Tensor, wanted: OrderConstraint) -> bool:
+    shape, strides = get_shape_hint(value), get_stride_hint(value)
     if wanted.exactly:
-        return strides == strides_for_order(shape, wanted.order)
+        return strides == make_ordered_strides(shape, wanted.order)
     places = [dim for dim in wanted.order if shape[dim] != 1]
-    return [dim for dim in dimension_order(shape, strides) if shape[dim] != 1] == places and not is_expanded(
+    return [dim for dim in get_dimension_order(shape, strides) if shape[dim] != 1] == places and not is_expanded(
         shape, strides
     )
 
 
-def _is_unknown(node: fx.Node) -> bool:
+def _has_unknown_strides(node: fx.Node) -> bool:
     # What reads it by `pin_views` knows.
-    return lies_otherwise_as_traced(node) and any(
+    return differs_from_trace(node) and any(
         reader.target is not torch.ops.aten.contiguous.default for reader in node.users
     )
 
 
-def _checked(node: fx.Node, value: Any) -> Any:
+def _check_unchanged(node: fx.Node, value: Any) -> Any:
     """Return `value` if it equals the node's former value in all but strides. Raises `RewriteError` otherwise."""
     old, new = pytree.tree_leaves(node.meta["val"]), pytree.tree_leaves(value)
-    same = len(old) == len(new) and all(_same_but_strides(a, b) for a, b in zip(old, new, strict=True))
+    same = len(old) == len(new) and all(_differ_only_in_strides(a, b) for a, b in zip(old, new, strict=True))
     if not same:
         raise RewriteError(f"{node.name} gives something else on other strides")
     return value
 
 
-def _same_but_strides(old: Any, new: Any) -> bool:
+def _differ_only_in_strides(old: Any, new: Any) -> bool:
     if isinstance(old, Tensor) and isinstance(new, Tensor):
-        return (shape_hint(old), old.dtype, old.device) == (shape_hint(new), new.dtype, new.device)
+        return (get_shape_hint(old), old.dtype, old.device) == (get_shape_hint(new), new.dtype, new.device)
     return type(old) is type(new)
 
 
-def memories_under_inductor(graph: fx.Graph) -> list[int | None]:
+def predict_inductor_storages(graph: fx.Graph) -> list[int | None]:
     """Return for each output the number of the memory that Inductor returns it in; None for a value without one.
 
     Inductor drops a clone with the strides of its source, if the source is no output. It checks each clone by itself:
@@ -217,18 +223,24 @@ def memories_under_inductor(graph: fx.Graph) -> list[int | None]:
     """
     values = {node: node.meta.get("val") for node in graph.nodes}
     outputs = [values[node] for node in pytree.tree_leaves(graph.output_node().args) if isinstance(node, fx.Node)]
-    kept = {storage_of(value) for value in (*outputs, *(values[node] for node in graph.find_nodes(op="placeholder")))}
-    returned = {storage_of(value) for value in outputs}
+    kept = {
+        identify_storage(value) for value in (*outputs, *(values[node] for node in graph.find_nodes(op="placeholder")))
+    }
+    returned = {identify_storage(value) for value in outputs}
     instead: dict[int | None, int | None] = {}
     for node in graph.find_nodes(op="call_function", target=torch.ops.aten.clone.default):
         copy, source = values[node], values[node.args[0]]
-        if not _alike(copy, source):
+        if not _have_same_layout(copy, source):
             continue
-        read = instead.get(storage_of(source), storage_of(source))
-        if storage_of(copy) not in returned or read not in kept:
-            instead[storage_of(copy)] = read
-    return number_storages(instead.get(storage, storage) for storage in map(storage_of, outputs))
+        read = instead.get(identify_storage(source), identify_storage(source))
+        if identify_storage(copy) not in returned or read not in kept:
+            instead[identify_storage(copy)] = read
+    return number_storages(instead.get(storage, storage) for storage in map(identify_storage, outputs))
 
 
-def _alike(one: Any, other: Any) -> bool:
-    return (shape_hint(one), stride_hint(one), one.dtype) == (shape_hint(other), stride_hint(other), other.dtype)
+def _have_same_layout(one: Any, other: Any) -> bool:
+    return (get_shape_hint(one), get_stride_hint(one), one.dtype) == (
+        get_shape_hint(other),
+        get_stride_hint(other),
+        other.dtype,
+    )

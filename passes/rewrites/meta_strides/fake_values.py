@@ -10,12 +10,12 @@ import torch
 from torch import Tensor, fx
 from torch.fx.experimental.symbolic_shapes import statically_known_true, sym_eq
 
-from frx_graph.capture.tracing_context import without_guards
+from frx_graph.capture.tracing_context import disable_guards
 from frx_graph.errors import RewriteError
 from frx_graph.support.torch_internals import FakeTensor, FakeTensorMode, enable_python_dispatcher, pytree
 
 
-def fake_mode_of(graph: fx.Graph) -> FakeTensorMode:
+def find_fake_mode(graph: fx.Graph) -> FakeTensorMode:
     """Return the mode of the graph's fake tensors. Raises `RewriteError` if it carries none."""
     for node in graph.nodes:
         if isinstance(value := node.meta.get("val"), FakeTensor):
@@ -24,13 +24,13 @@ def fake_mode_of(graph: fx.Graph) -> FakeTensorMode:
 
 
 @contextlib.contextmanager
-def running_fakes(mode: FakeTensorMode) -> Iterator[None]:
+def run_fakes_unguarded(mode: FakeTensorMode) -> Iterator[None]:
     """Run operators of AOTAutograd's graphs on fakes of `mode`, as they were traced.
 
     Symbolic sizes stay symbolic, since Python's kernels go before those that take numbers only. No guard is added, and
     nothing is differentiated.
     """
-    with without_guards(mode), enable_python_dispatcher(), torch.no_grad():
+    with disable_guards(mode), enable_python_dispatcher(), torch.no_grad():
         yield
 
 
@@ -48,7 +48,7 @@ def call_op(graph: fx.Graph, target: Any, *args: Any, **kwargs: Any) -> fx.Node:
     return node
 
 
-def storage_of(value: Any) -> int | None:
+def identify_storage(value: Any) -> int | None:
     """Return what identifies the memory of a tensor; None for another value."""
     return int(value.untyped_storage()._cdata) if isinstance(value, Tensor) else None
 
@@ -59,7 +59,7 @@ def number_storages(storages: Iterable[int | None]) -> list[int | None]:
     return [None if storage is None else numbers.setdefault(storage, len(numbers)) for storage in storages]
 
 
-def same_for_every_size(first: fx.Node, second: fx.Node) -> bool:
+def have_equal_strides(first: fx.Node, second: fx.Node) -> bool:
     """Return True if two tensors have the same strides for every size, not only for those of the example."""
     one, other = first.meta["val"], second.meta["val"]
     return (

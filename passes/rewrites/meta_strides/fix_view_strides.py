@@ -14,21 +14,21 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from frx_graph.errors import RewriteError, first_line
+from frx_graph.errors import RewriteError, summarize_error
 from frx_graph.facts.layout import is_dense
-from frx_graph.facts.size_hint import shape_hint, stride_hint
+from frx_graph.facts.size_hint import get_shape_hint, get_stride_hint
 from frx_graph.passes.rewrites.meta_strides.fake_values import (
-    fake_mode_of,
+    find_fake_mode,
     has_fixed_sizes,
+    identify_storage,
+    run_fakes_unguarded,
     run_on_fakes,
-    running_fakes,
-    storage_of,
 )
-from frx_graph.passes.rewrites.meta_strides.unreliable_strides import as_run, lies_in_operand
+from frx_graph.passes.rewrites.meta_strides.unreliable_strides import fix_fake_strides, shares_operand_memory
 from frx_graph.support.torch_internals import pytree
 
 
-def correct_views(graph: fx.Graph, given: Mapping[str, Tensor]) -> None:
+def fix_view_strides(graph: fx.Graph, given: Mapping[str, Tensor]) -> None:
     """Give views, and values computed from them, the strides that they have when the graph runs as it is. `given`
     holds, by name, inputs as they were traced whose values have changed already."""
     now = {node: node.meta["val"] for node in graph.find_nodes(op="placeholder") if node.name in given}
@@ -37,20 +37,22 @@ def correct_views(graph: fx.Graph, given: Mapping[str, Tensor]) -> None:
     corrected: set[fx.Node] = set()
     try:
         for node in graph.nodes:
-            if node.op == "call_function" and _correct(node, follows=not corrected.isdisjoint(node.all_input_nodes)):
+            if node.op == "call_function" and _correct_view(
+                node, follows=not corrected.isdisjoint(node.all_input_nodes)
+            ):
                 corrected.add(node)
     finally:
         for node, value in now.items():
             node.meta["val"] = value
 
 
-def _correct(node: fx.Node, *, follows: bool) -> bool:
+def _correct_view(node: fx.Node, *, follows: bool) -> bool:
     """Return True if the node's value was changed. It stays as traced if that is unknown: if a fake refuses the
     corrected strides, as torch would, or if sizes may change."""
     traced = node.meta.get("val")
     try:
         value = _run_again(node) if follows else traced
-        value = as_run(node, value) if isinstance(value, Tensor) and has_fixed_sizes(value) else value
+        value = fix_fake_strides(node, value) if isinstance(value, Tensor) and has_fixed_sizes(value) else value
     except RewriteError:
         return False
     if value is traced:
@@ -61,14 +63,14 @@ def _correct(node: fx.Node, *, follows: bool) -> bool:
 
 def _run_again(node: fx.Node) -> Any:
     try:
-        with running_fakes(fake_mode_of(node.graph)):
+        with run_fakes_unguarded(find_fake_mode(node.graph)):
             return run_on_fakes(node)
     # A fake operator says "not on these strides" with whatever it likes.
     except Exception as error:
-        raise RewriteError(f"{node.name} cannot be traced again: {first_line(error)}") from error
+        raise RewriteError(f"{node.name} cannot be traced again: {summarize_error(error)}") from error
 
 
-def settle_views(graph: fx.Graph) -> None:
+def fix_view_storages(graph: fx.Graph) -> None:
     """Give every view's fake the memory of its operand, with the view's shape and strides.
 
     Fakes tell which values share memory. After a rewrite has rerouted the readers of a node, views among them still are
@@ -78,31 +80,31 @@ def settle_views(graph: fx.Graph) -> None:
     for node in graph.nodes:
         if node.target is operator.getitem and node.args[0] in moved:
             node.meta["val"] = node.args[0].meta["val"][node.args[1]]
-        elif node.op == "call_function" and lies_in_operand(node) and _lies_elsewhere(node):
-            with running_fakes(fake_mode_of(graph)):
-                node.meta["val"] = _in_memory_of_its_operand(node)
+        elif node.op == "call_function" and shares_operand_memory(node) and _is_in_other_storage(node):
+            with run_fakes_unguarded(find_fake_mode(graph)):
+                node.meta["val"] = _move_into_operand(node)
             moved.add(node)
 
 
-def _lies_elsewhere(node: fx.Node) -> bool:
+def _is_in_other_storage(node: fx.Node) -> bool:
     source = node.args[0].meta.get("val") if node.args and isinstance(node.args[0], fx.Node) else None
     if not isinstance(source, Tensor) or source.layout is not torch.strided:
         return False
-    if _may_copy(node) and not is_dense(shape_hint(source), stride_hint(source)):
+    if _is_conditional_copy(node) and not is_dense(get_shape_hint(source), get_stride_hint(source)):
         return False
     views = [value for value in pytree.tree_leaves(node.meta.get("val")) if isinstance(value, Tensor)]
-    return any(storage_of(value) != storage_of(source) for value in views)
+    return any(identify_storage(value) != identify_storage(source) for value in views)
 
 
-def _may_copy(node: fx.Node) -> bool:
+def _is_conditional_copy(node: fx.Node) -> bool:
     """Return True for an operator that copies only if the order is wrong. It may return a dense operand itself, if the
     strides of fakes cannot be trusted."""
     return node.target is torch.ops.aten.contiguous.default
 
 
-def _in_memory_of_its_operand(node: fx.Node) -> Any:
+def _move_into_operand(node: fx.Node) -> Any:
     source, value = node.args[0].meta["val"], node.meta["val"]  # type: ignore[union-attr]
-    if _may_copy(node):
+    if _is_conditional_copy(node):
         return source.as_strided(value.shape, value.stride(), source.storage_offset())
     views = run_on_fakes(node)
     if isinstance(value, Tensor):

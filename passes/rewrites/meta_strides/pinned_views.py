@@ -17,60 +17,67 @@ from typing import Any
 import torch
 from torch import SymInt, Tensor, fx
 
-from frx_graph.facts.layout import dimension_order, is_dense, strides_for_order
-from frx_graph.facts.size_hint import shape_hint, size_hint, stride_hint
-from frx_graph.passes.layouts.dimension_map import Order, plain_order
-from frx_graph.passes.rewrites.layout.conversion import aten_pin
-from frx_graph.passes.rewrites.meta_strides.fake_values import fake_mode_of, running_fakes
-from frx_graph.passes.rewrites.meta_strides.unreliable_strides import lies_in_operand, makes_other_strides
+from frx_graph.facts.layout import get_dimension_order, is_dense, make_ordered_strides
+from frx_graph.facts.size_hint import get_shape_hint, get_size_hint, get_stride_hint
+from frx_graph.passes.layouts.dimension_map import Order, make_plain_order
+from frx_graph.passes.rewrites.layout.conversion import pin_in_aten
+from frx_graph.passes.rewrites.meta_strides.fake_values import find_fake_mode, run_fakes_unguarded
+from frx_graph.passes.rewrites.meta_strides.unreliable_strides import has_wrong_fake_strides, shares_operand_memory
 from frx_graph.support.torch_internals import disable_current_modes, disable_python_dispatcher, pytree
 
 
 def pin_views(graph: fx.Graph) -> None:
     """Let views read what they were traced with, if operators before them would make something else."""
     for node in list(graph.nodes):
-        if not makes_other_strides(node.target) or not _is_dense(node):
+        if not has_wrong_fake_strides(node.target) or not _is_dense(node):
             continue
-        shape = shape_hint(node.meta["val"])
-        results = [_lying(node.meta["val"], strides_for_order(shape, order)) for order in _possible_orders(node)]
-        views = [reader for reader in node.users if any(_raises(reader, node, result) for result in results)]
+        shape = get_shape_hint(node.meta["val"])
+        results = [
+            _make_meta_tensor(node.meta["val"], make_ordered_strides(shape, order))
+            for order in _list_possible_orders(node)
+        ]
+        views = [reader for reader in node.users if any(_is_impossible(reader, node, result) for result in results)]
         if views:
-            with running_fakes(fake_mode_of(graph)), graph.inserting_before(node.next):
-                pin = aten_pin(graph, node, _order(node.meta["val"]))
+            with run_fakes_unguarded(find_fake_mode(graph)), graph.inserting_before(node.next):
+                pin = pin_in_aten(graph, node, _read_order(node.meta["val"]))
             for view in views:
                 view.replace_input_with(node, pin)
 
 
 def _is_dense(node: fx.Node) -> bool:
     value = node.meta.get("val")
-    return isinstance(value, Tensor) and 0 not in shape_hint(value) and is_dense(shape_hint(value), stride_hint(value))
+    return (
+        isinstance(value, Tensor)
+        and 0 not in get_shape_hint(value)
+        and is_dense(get_shape_hint(value), get_stride_hint(value))
+    )
 
 
-def _possible_orders(node: fx.Node) -> set[Order]:
+def _list_possible_orders(node: fx.Node) -> set[Order]:
     """Return the plain order and that of the operator's operand: the fake has one, and the operator makes the other."""
     value, given = node.meta["val"], node.all_input_nodes[0].meta.get("val")
-    orders = {plain_order(value.shape), _order(value)}
+    orders = {make_plain_order(value.shape), _read_order(value)}
     if isinstance(given, Tensor) and given.dim() == value.dim():
-        orders.add(_order(given))
+        orders.add(_read_order(given))
     return orders
 
 
-def _order(value: Tensor) -> Order:
-    return dimension_order(shape_hint(value), stride_hint(value))
+def _read_order(value: Tensor) -> Order:
+    return get_dimension_order(get_shape_hint(value), get_stride_hint(value))
 
 
-def _lying(value: Tensor, strides: Sequence[int]) -> Tensor:
+def _make_meta_tensor(value: Tensor, strides: Sequence[int]) -> Tensor:
     """Return a meta tensor like `value`, of the example's sizes, with these strides."""
-    return torch.empty_strided(shape_hint(value), strides, dtype=value.dtype, device="meta")
+    return torch.empty_strided(get_shape_hint(value), strides, dtype=value.dtype, device="meta")
 
 
-def _raises(view: fx.Node, source: fx.Node, given: Any) -> bool:
+def _is_impossible(view: fx.Node, source: fx.Node, given: Any) -> bool:
     """Return True if `view`, or a view of it, is impossible if `source` is `given`."""
     if view.target is operator.getitem:
         made = given[view.args[1]]
-    elif lies_in_operand(view) and view.all_input_nodes[0] is source:
+    elif shares_operand_memory(view) and view.all_input_nodes[0] is source:
         args, kwargs = pytree.tree_map_only(
-            fx.Node, lambda node: given if node is source else _of_example(node.meta["val"]), (view.args, view.kwargs)
+            fx.Node, lambda node: given if node is source else _make_example(node.meta["val"]), (view.args, view.kwargs)
         )
         assert callable(view.target)
         try:
@@ -81,11 +88,11 @@ def _raises(view: fx.Node, source: fx.Node, given: Any) -> bool:
             return True
     else:
         return False
-    return any(_raises(reader, view, made) for reader in view.users)
+    return any(_is_impossible(reader, view, made) for reader in view.users)
 
 
-def _of_example(value: Any) -> Any:
+def _make_example(value: Any) -> Any:
     """Return a stand-in for a value in a call that computes nothing, with the example's numbers."""
     if isinstance(value, Tensor):
-        return _lying(value, stride_hint(value))
-    return size_hint(value) if isinstance(value, SymInt) else value
+        return _make_meta_tensor(value, get_stride_hint(value))
+    return get_size_hint(value) if isinstance(value, SymInt) else value

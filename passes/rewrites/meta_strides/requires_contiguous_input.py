@@ -20,14 +20,14 @@ _ARGUMENTS = {"aten.convolution": 3, "aten.convolution_backward": 4}
 """Position of `stride`, which padding, dilation, `transposed`, output padding and groups follow."""
 
 
-def needs_plain_images(op: OpFacts, facts: GraphFacts) -> bool:
+def requires_contiguous_input(op: OpFacts, facts: GraphFacts) -> bool:
     """Return True for such a convolution. If only the backward is wrong, in a training step for both."""
     first = _ARGUMENTS.get(op.operator)
     if first is None:
         return False
     backward = op.operator == "aten.convolution_backward"
-    images = images_of(op, facts)
-    weight = _value(op, 2 if backward else 1, facts)
+    images = list_images(op, facts)
+    weight = _find_value(op, 2 if backward else 1, facts)
     padding, dilation, transposed, _, groups = op.args[first + 1 : first + 6]
     if not images or weight is None or not isinstance(padding, tuple) or not isinstance(dilation, tuple):
         return False
@@ -42,27 +42,27 @@ def needs_plain_images(op: OpFacts, facts: GraphFacts) -> bool:
     image = images[1 if backward else 0]
     read = images if transposed else (image,)
     return any(
-        _along(padding, dim) > 0
-        and min(value.shape[dim + 2] for value in read) <= _along(dilation, dim) * (weight.shape[dim + 2] - 1)
+        _read_dimension(padding, dim) > 0
+        and min(value.shape[dim + 2] for value in read) <= _read_dimension(dilation, dim) * (weight.shape[dim + 2] - 1)
         for dim in range(len(image.shape) - 2)
     )
 
 
-def images_of(op: OpFacts, facts: GraphFacts) -> tuple[ValueFacts, ...]:
+def list_images(op: OpFacts, facts: GraphFacts) -> tuple[ValueFacts, ...]:
     """Return the images that such a convolution reads besides its weight, in a forward with its result."""
     if op.operator == "aten.convolution_backward":
-        found = [_value(op, 0, facts), _value(op, 1, facts)]
+        found = [_find_value(op, 0, facts), _find_value(op, 1, facts)]
     else:
-        found = [_value(op, 0, facts), *facts.output_values(op)]
+        found = [_find_value(op, 0, facts), *facts.get_output_values(op)]
     return tuple(value for value in found if value is not None)
 
 
-def _value(op: OpFacts, position: int, facts: GraphFacts) -> ValueFacts | None:
+def _find_value(op: OpFacts, position: int, facts: GraphFacts) -> ValueFacts | None:
     argument = op.args[position]
     return facts.values.get(argument.name) if isinstance(argument, ValueRef) else None
 
 
-def _along(given: tuple[object, ...], dim: int) -> int:
+def _read_dimension(given: tuple[object, ...], dim: int) -> int:
     """Return the number for this dimension of the image; a list of one holds for all."""
     found = given[dim] if dim < len(given) else given[0]
     return found if isinstance(found, int) else 1
@@ -79,5 +79,5 @@ def has_inexact_kernel(op: OpFacts, facts: GraphFacts) -> bool:
     """
     if op.operator != "aten.native_group_norm":
         return False
-    image = facts.input_values(op)[0]
+    image = facts.get_input_values(op)[0]
     return image.device.type == "cpu" and image.dtype in (torch.float32, torch.float64)

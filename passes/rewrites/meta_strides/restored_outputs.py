@@ -12,17 +12,22 @@ from torch import Tensor, fx
 from frx_graph.errors import RewriteError
 from frx_graph.facts.layout import (
     CHANNELS_LAST_ORDER,
-    dimension_order,
+    compute_storage_extent,
+    get_dimension_order,
     is_dense,
     is_expanded,
-    storage_extent,
-    strides_for_order,
+    make_ordered_strides,
 )
-from frx_graph.facts.size_hint import shape_hint, size_hint, stride_hint
-from frx_graph.passes.layouts.dimension_map import plain_order
-from frx_graph.passes.rewrites.layout.conversion import aten_conversion, aten_copy, exact_strides
-from frx_graph.passes.rewrites.layout.edits import LayoutEdit, order_of, same_strides
-from frx_graph.passes.rewrites.meta_strides.fake_values import fake_mode_of, number_storages, running_fakes, storage_of
+from frx_graph.facts.size_hint import get_shape_hint, get_size_hint, get_stride_hint
+from frx_graph.passes.layouts.dimension_map import make_plain_order
+from frx_graph.passes.rewrites.layout.conversion import convert_in_aten, copy_in_aten, restore_exact_strides
+from frx_graph.passes.rewrites.layout.edits import LayoutEdit, compute_copy_order, has_same_strides
+from frx_graph.passes.rewrites.meta_strides.fake_values import (
+    find_fake_mode,
+    identify_storage,
+    number_storages,
+    run_fakes_unguarded,
+)
 from frx_graph.passes.rewrites.meta_strides.unreliable_strides import is_view
 from frx_graph.passes.rewrites.meta_strides.unreliable_values import has_one_order
 from frx_graph.support.torch_internals import CustomGraphPass, pytree
@@ -31,27 +36,27 @@ from frx_graph.support.torch_internals import CustomGraphPass, pytree
 def restore_outputs(edit: LayoutEdit, output: fx.Node, kept: Collection[str]) -> None:
     """Restore the strides of the outputs named in `kept`, and check that outputs which shared memory still do. Raises
     `RewriteError` if that is impossible."""
-    before = [edit.before.get(node, node.meta.get("val")) for node in _leaves(output)]
+    before = [edit.before.get(node, node.meta.get("val")) for node in _list_output_nodes(output)]
     for source in output.all_input_nodes:
-        original = _returned(edit, source)
+        original = _find_former_output(edit, source)
         # As its fake says it has not changed; what it is made of has.
-        if original is None and source in edit.behind and edit.cannot_bring_back(source):
+        if original is None and source in edit.behind and edit.has_uncertain_strides(source):
             original = source.meta["val"]
-        if edit.name_of(source) not in kept or original is None:
+        if edit.find_original_name(source) not in kept or original is None:
             continue
         ours = source
-        if not same_strides(source.meta["val"], stride_hint(original)):
-            ours = edit.converted(source, order_of(source, original), output)
-        if edit.pins and 0 in shape_hint(original):
+        if not has_same_strides(source.meta["val"], get_stride_hint(original)):
+            ours = edit.convert_for(source, compute_copy_order(source, original), output)
+        if edit.pins and 0 in get_shape_hint(original):
             # Neither those that it makes now nor those that it made before are what its fake says.
             raise RewriteError(f"{source.name} is returned without elements, in strides that only running it tells")
         computed = edit.pinned.get(source, source)
-        if edit.cannot_bring_back(source) and not _lies_as_new(computed, original):
+        if edit.has_uncertain_strides(source) and not _has_fresh_strides(computed, original):
             raise RewriteError(f"{source.name} is returned, and its strides were uncertain from the first")
-        if stride_hint(ours.meta["val"]) != stride_hint(original):
+        if get_stride_hint(ours.meta["val"]) != get_stride_hint(original):
             # What is left are strides of dimensions of size 1, which callers can see though they mean nothing.
             with edit.graph.inserting_before(output):
-                exact = exact_strides(edit.graph, ours, original)
+                exact = restore_exact_strides(edit.graph, ours, original)
             if exact is None:
                 raise RewriteError(f"{source.name} is returned with symbolic strides that cannot be given back")
             edit.reroute(output, ours, exact)
@@ -59,22 +64,22 @@ def restore_outputs(edit: LayoutEdit, output: fx.Node, kept: Collection[str]) ->
         if edit.pins and is_view(ours) and not is_view(computed):
             # Autograd forbids writes into a view that a compiled graph returns.
             with edit.graph.inserting_before(output):
-                own = aten_copy(edit.graph, ours)
+                own = copy_in_aten(edit.graph, ours)
             edit.reroute(output, ours, own)
-    now = [node.meta.get("val") for node in _leaves(output)]
-    if number_storages(map(storage_of, now)) != number_storages(map(storage_of, before)):
+    now = [node.meta.get("val") for node in _list_output_nodes(output)]
+    if number_storages(map(identify_storage, now)) != number_storages(map(identify_storage, before)):
         raise RewriteError("outputs that share memory would be returned in memory of their own")
 
 
-def _lies_as_new(node: fx.Node, value: Tensor) -> bool:
+def _has_fresh_strides(node: fx.Node, value: Tensor) -> bool:
     """Return True if `value`, the former result of `node`, has the strides of a new tensor, and no other order moves
     anything: then values with other strides than their fakes' have these."""
-    shape = shape_hint(value)
-    orders = {plain_order(shape)}
+    shape = get_shape_hint(value)
+    orders = {make_plain_order(shape)}
     if _is_weight_gradient(node):
         # It may follow its image, whose order is uncertain.
-        orders.add(CHANNELS_LAST_ORDER.get(len(shape), plain_order(shape)))
-    return has_one_order(shape) and {strides_for_order(shape, order) for order in orders} == {stride_hint(value)}
+        orders.add(CHANNELS_LAST_ORDER.get(len(shape), make_plain_order(shape)))
+    return has_one_order(shape) and {make_ordered_strides(shape, order) for order in orders} == {get_stride_hint(value)}
 
 
 def _is_weight_gradient(node: fx.Node) -> bool:
@@ -84,21 +89,21 @@ def _is_weight_gradient(node: fx.Node) -> bool:
     return node.all_input_nodes[0].target is torch.ops.aten.convolution_backward.default
 
 
-def _returned(edit: LayoutEdit, source: fx.Node) -> Tensor | None:
+def _find_former_output(edit: LayoutEdit, source: fx.Node) -> Tensor | None:
     """Return the former strides of an output, as a tensor; None if nothing has changed. The graph's own values may have
     been computed again since it was traced."""
     original: Tensor | None = edit.before.get(source)
-    strides, value = noted_strides(source), source.meta["val"]
+    strides, value = read_recorded_strides(source), source.meta["val"]
     if strides is None or strides == (value if original is None else original).stride():
         return original
     return torch.empty_strided(value.shape, strides, dtype=value.dtype, device=value.device)
 
 
-def _leaves(output: fx.Node) -> list[fx.Node]:
+def _list_output_nodes(output: fx.Node) -> list[fx.Node]:
     return [node for node in pytree.tree_leaves(output.args) if isinstance(node, fx.Node)]
 
 
-def read_as_traced(graph: fx.Graph, given: Mapping[str, Tensor]) -> tuple[str, ...]:
+def convert_inputs_back(graph: fx.Graph, given: Mapping[str, Tensor]) -> tuple[str, ...]:
     """Let all readers of an input of `given`, its former values by name, read a copy with those strides. Returns the
     names of the copies.
 
@@ -110,27 +115,27 @@ def read_as_traced(graph: fx.Graph, given: Mapping[str, Tensor]) -> tuple[str, .
         return ()
     copies: list[str] = []
     first = next(node for node in graph.nodes if node.op != "placeholder")
-    with running_fakes(fake_mode_of(graph)), graph.inserting_before(first):
+    with run_fakes_unguarded(find_fake_mode(graph)), graph.inserting_before(first):
         for node in graph.find_nodes(op="placeholder"):
-            copy = _copy(graph, node, given[node.name]) if node.name in given else None
+            copy = _insert_input_copy(graph, node, given[node.name]) if node.name in given else None
             if copy is not None:
                 copies.append(copy.name)
     return tuple(copies)
 
 
-def _copy(graph: fx.Graph, node: fx.Node, traced: Tensor) -> fx.Node | None:
+def _insert_input_copy(graph: fx.Graph, node: fx.Node, traced: Tensor) -> fx.Node | None:
     readers = list(node.users)
     shape, strides = tuple(traced.shape), tuple(traced.stride())
-    hints = shape_hint(traced), stride_hint(traced)
+    hints = get_shape_hint(traced), get_stride_hint(traced)
     if is_expanded(*hints):
         return None
     if is_dense(*hints) or not all(isinstance(n, int) for n in (*shape, *strides)):
-        copy = aten_conversion(graph, node, dimension_order(*hints))
+        copy = convert_in_aten(graph, node, get_dimension_order(*hints))
         if is_dense(*hints):
-            copy = exact_strides(graph, copy, traced) or copy
+            copy = restore_exact_strides(graph, copy, traced) or copy
     else:
-        offset = size_hint(traced.storage_offset())
-        size = [offset + storage_extent(shape, strides)]
+        offset = get_size_hint(traced.storage_offset())
+        size = [offset + compute_storage_extent(shape, strides)]
         room = graph.call_function(torch.ops.aten.new_empty.default, (node, size))
         place = graph.call_function(torch.ops.aten.as_strided.default, (room, shape, strides, offset))
         copy = graph.call_function(torch.ops.aten.copy_.default, (place, node))
@@ -147,7 +152,7 @@ _TOLD = "original_output_strides"
 """Key in an output node's meta under which Inductor keeps the strides of visible outputs."""
 
 
-class NoteStrides(CustomGraphPass):
+class RecordStrides(CustomGraphPass):
     """Record, in a joint graph, the strides of all its results, before any pass that changes strides.
 
     Inductor computes the strides of a backward's values again, from what the forward has saved. If the forward saves in
@@ -167,13 +172,13 @@ class NoteStrides(CustomGraphPass):
         return "frx notes strides"
 
 
-def noted_strides(node: fx.Node) -> tuple[Any, ...] | None:
+def read_recorded_strides(node: fx.Node) -> tuple[Any, ...] | None:
     """Return the strides that were recorded for this node, if any."""
     noted: tuple[Any, ...] | None = node.meta.get(_NOTED)
     return noted
 
 
-def return_noted_strides(graph: fx.Graph) -> None:
+def return_recorded_strides(graph: fx.Graph) -> None:
     """Make Inductor return outputs with the recorded strides, or with its own choice if there are none.
 
     It obeys exactly for results of operators, and for views up to the strides of dimensions of size 1.
@@ -182,5 +187,5 @@ def return_noted_strides(graph: fx.Graph) -> None:
     told = output.meta.get(_TOLD)
     returned = output.args[0]
     if isinstance(told, list) and isinstance(returned, (list, tuple)) and len(told) == len(returned):
-        noted = [noted_strides(node) if isinstance(node, fx.Node) else None for node in returned]
+        noted = [read_recorded_strides(node) if isinstance(node, fx.Node) else None for node in returned]
         told[:] = [own if strides is None else strides for own, strides in zip(told, noted, strict=True)]

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor, fx
 
 from frx_graph.errors import RewriteError
-from frx_graph.facts.layout import Layout, layout_of
-from frx_graph.facts.size_hint import shape_hint, stride_hint
-from frx_graph.passes.layouts.dimension_map import view_strides
+from frx_graph.facts.layout import Layout, classify_layout
+from frx_graph.facts.size_hint import get_shape_hint, get_stride_hint
+from frx_graph.passes.layouts.dimension_map import compute_view_strides
 from frx_graph.passes.rewrites.layout.conversion import MEMORY_FORMATS
 from frx_graph.passes.rewrites.meta_strides.fake_values import has_fixed_sizes
 from frx_graph.support.torch_internals import OpOverload
@@ -41,7 +41,7 @@ RESHAPING_VIEWS = frozenset({torch.ops.aten.view.default, torch.ops.aten._unsafe
 """Views that raise if their operand has unsuitable strides."""
 
 
-def is_doubtful(node: fx.Node) -> bool:
+def has_unreliable_meta_strides(node: fx.Node) -> bool:
     """Return True if the strides in `node.meta["val"]` may differ when the node is run.
 
     So may all strides if dimensions of size 1 make an order ambiguous, which operators and fakes decide differently:
@@ -56,56 +56,58 @@ def is_doubtful(node: fx.Node) -> bool:
         if is_view(call):
             return False
         name = str(call.target.overloadpacket)
-        if makes_other_strides(call.target) or (name in OTHER_WHERE_PERMUTED and _reads_permuted(call)):
+        if has_wrong_fake_strides(call.target) or (name in OTHER_WHERE_PERMUTED and _reads_permuted(call)):
             return True
     values = [value, *(source.meta.get("val") for source in call.all_input_nodes[:2])]
     # A batch of one is outermost in every order that is asked for.
     return any(isinstance(v, Tensor) and v.dim() == value.dim() > 2 and 1 in v.shape[1:] for v in values)
 
 
-def makes_other_strides(called: object) -> bool:
+def has_wrong_fake_strides(called: object) -> bool:
     """Return True for operators known to make other strides than their fakes of channels-last operands."""
     return isinstance(called, OpOverload) and str(called.overloadpacket) in OTHER_THAN_FAKE
 
 
-def calls_doubtful(dynamo: fx.GraphModule) -> bool:
+def calls_unreliable_operator(dynamo: fx.GraphModule) -> bool:
     """Return True if a Dynamo graph, its inner ones included, calls one of these operators: decisions by the strides of
     its fakes would be wrong."""
     graphs = (module.graph for module in dynamo.modules() if isinstance(module, fx.GraphModule))
-    return any(_is_called_so(node) for graph in graphs for node in graph.nodes if node.op.startswith("call"))
+    return any(_is_unreliable_call(node) for graph in graphs for node in graph.nodes if node.op.startswith("call"))
 
 
-def _is_called_so(node: fx.Node) -> bool:
+def _is_unreliable_call(node: fx.Node) -> bool:
     name = str(getattr(node.target, "__name__", node.target))
     modes = [value for value in (*node.args, *node.kwargs.values()) if isinstance(value, str)]
     return _CALLED.search(name) is not None or ("pad" in name and modes not in ([], ["constant"]))
 
 
-def lies_otherwise_as_traced(node: fx.Node) -> bool:
+def differs_from_trace(node: fx.Node) -> bool:
     """Return True if the result differs in strides from the trace though nothing was changed, and all that follows,
     too. These operators make plain results, and their fakes follow the operand, or the reverse, as for `roll` (torch
     2.15)."""
     fast_layer = node.target is torch.ops.aten._transformer_encoder_layer_fwd.default
-    if not (fast_layer or makes_other_strides(node.target)):
+    if not (fast_layer or has_wrong_fake_strides(node.target)):
         return False
     given = node.all_input_nodes[0].meta.get("val")
-    return isinstance(given, Tensor) and layout_of(shape_hint(given), stride_hint(given)) is not Layout.PLAIN
+    return (
+        isinstance(given, Tensor) and classify_layout(get_shape_hint(given), get_stride_hint(given)) is not Layout.PLAIN
+    )
 
 
-def as_run(node: fx.Node, value: Any) -> Any:
+def fix_fake_strides(node: fx.Node, value: Any) -> Any:
     """Return the fake's `value` of `node` with its strides at run time, as far as they are known.
 
     Fakes of views have other strides in dimensions of size 1, and some are views although a copy is needed, as of (6,
     1, 6) with strides (1, 36, 6) for (36,) (torch 2.15). Raises `RewriteError` for those, and for strides that are not
     known for all sizes.
     """
-    if node.target not in RESHAPING_VIEWS or 0 in shape_hint(value):
+    if node.target not in RESHAPING_VIEWS or 0 in get_shape_hint(value):
         return value
     source = node.all_input_nodes[0].meta["val"]
-    strides = view_strides(shape_hint(source), stride_hint(source), shape_hint(value))
+    strides = compute_view_strides(get_shape_hint(source), get_stride_hint(source), get_shape_hint(value))
     if strides is None:
         raise RewriteError(f"{node.name} would need a copy")
-    if strides == stride_hint(value):
+    if strides == get_stride_hint(value):
         return value
     if not has_fixed_sizes(value):
         raise RewriteError(f"{node.name} has other strides than its fake, for sizes that may change")
@@ -118,13 +120,13 @@ def is_view(node: fx.Node) -> bool:
     return isinstance(target, OpOverload) and any(r.alias_info is not None for r in target._schema.returns)
 
 
-def lies_in_operand(node: fx.Node) -> bool:
+def shares_operand_memory(node: fx.Node) -> bool:
     """Return True for operators whose result is in an operand's memory. `_unsafe_view` does not declare that, and
     autograd takes its result for no view."""
     return is_view(node) or node.target is torch.ops.aten._unsafe_view.default
 
 
-def misread_gradient(node: fx.Node) -> fx.Node | None:
+def find_misread_gradient(node: fx.Node) -> fx.Node | None:
     """Return the gradient that a batch norm's backward reads by wrong strides.
 
     That happens if it is plain and the input channels-last, or the reverse, and dimensions of size 1 have other strides
@@ -147,7 +149,7 @@ def misread_gradient(node: fx.Node) -> fx.Node | None:
 
 def _reads_permuted(call: fx.Node) -> bool:
     value = call.all_input_nodes[0].meta.get("val")
-    return isinstance(value, Tensor) and layout_of(shape_hint(value), stride_hint(value)) not in (
+    return isinstance(value, Tensor) and classify_layout(get_shape_hint(value), get_stride_hint(value)) not in (
         Layout.PLAIN,
         Layout.CHANNELS_LAST,
     )

@@ -14,9 +14,9 @@ from collections.abc import Collection, Sequence
 import torch
 
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts
-from frx_graph.facts.layout import strides_for_order
+from frx_graph.facts.layout import make_ordered_strides
 from frx_graph.facts.operator_families import CONVOLUTIONS, FOLDED_PRODUCTS, LAYOUT_COPIES
-from frx_graph.passes.layouts.dimension_map import plain_order, view_strides
+from frx_graph.passes.layouts.dimension_map import compute_view_strides, make_plain_order
 from frx_graph.passes.rewrites.meta_strides.unreliable_strides import OTHER_THAN_FAKE, OTHER_WHERE_PERMUTED
 
 _PRODUCTS = FOLDED_PRODUCTS | {"frx_graph.product"}
@@ -25,20 +25,20 @@ _ARITHMETIC = frozenset({"aten.add", "aten.sub", "aten.mul", "aten.div"})
 """Operators whose fakes are right about batches of one, if two tensors are given."""
 
 
-def doubtful_values(facts: GraphFacts, inputs: Collection[str] = ()) -> frozenset[str]:
+def find_unreliable_meta_strides(facts: GraphFacts, inputs: Collection[str] = ()) -> frozenset[str]:
     """Return the names of the values whose strides may differ when the graph is run, `inputs` among them."""
     found = set(inputs)
     for op in facts.ops:
-        if is_told_order(op) or op.operator in _PRODUCTS:
+        if has_explicit_order(op) or op.operator in _PRODUCTS:
             continue
-        operands = facts.input_values(op)
+        operands = facts.get_input_values(op)
         follows = any(value.name in found for value in operands)
-        for result in facts.output_values(op):
+        for result in facts.get_output_values(op):
             if _is_weight_gradient(op, result, operands):
                 if is_ambiguous(result.shape) and operands[1].name in found:
                     found.add(result.name)
                 continue
-            led = _is_led(op, result, operands, found)
+            led = _follows_certain_operand(op, result, operands, found)
             if _is_misread_view(op, facts) or (not led and follows) or _is_mispredicted(op, result, operands, led):
                 found.add(result.name)
     return frozenset(found)
@@ -54,10 +54,12 @@ def _is_misread_view(op: OpFacts, facts: GraphFacts) -> bool:
     if op.operator not in ("aten.view", "aten._unsafe_view"):
         return False
     source, result = facts.values[op.inputs[0]], facts.values[op.outputs[0]]
-    return result.numel > 0 and view_strides(source.shape, source.strides, result.shape) != result.strides
+    return result.numel > 0 and compute_view_strides(source.shape, source.strides, result.shape) != result.strides
 
 
-def _is_led(op: OpFacts, result: ValueFacts, operands: Sequence[ValueFacts], doubtful: Collection[str]) -> bool:
+def _follows_certain_operand(
+    op: OpFacts, result: ValueFacts, operands: Sequence[ValueFacts], doubtful: Collection[str]
+) -> bool:
     """Return True for a pointwise operator whose result follows operands of its shape with certain strides: others have
     no order except along one dimension."""
     if not op.pointwise or is_ambiguous(result.shape):
@@ -79,13 +81,13 @@ def _is_mispredicted(op: OpFacts, result: ValueFacts, operands: Sequence[ValueFa
     if not knows_batches and any(map(_has_odd_batch, values)):
         return True
     if op.operator == "aten.convolution":
-        return _lies_in_either_order(operands[0].shape)
+        return _has_either_order(operands[0].shape)
     return not led and any(is_ambiguous(value.shape) for value in values)
 
 
 def _is_plain(value: ValueFacts) -> bool:
     """Return True for the strides of a new tensor, those of dimensions of size 1 included."""
-    return value.strides == strides_for_order(value.shape, plain_order(value.shape))
+    return value.strides == make_ordered_strides(value.shape, make_plain_order(value.shape))
 
 
 def _has_odd_batch(value: ValueFacts) -> bool:
@@ -94,13 +96,13 @@ def _has_odd_batch(value: ValueFacts) -> bool:
     return len(shape) > 2 and shape[0] == 1 and strides[0] < max(map(operator.mul, shape[1:], strides[1:]))
 
 
-def _lies_in_either_order(shape: Sequence[int]) -> bool:
+def _has_either_order(shape: Sequence[int]) -> bool:
     """Return True for images of one channel or one pixel, plain and channels-last at once. For others convolutions and
     their fakes agree (torch 2.15; found with 50,000 random ones)."""
     return shape[1] == 1 or math.prod(shape[2:]) == 1
 
 
-def is_told_order(op: OpFacts) -> bool:
+def has_explicit_order(op: OpFacts) -> bool:
     """Return True for copies with an explicit order."""
     return op.operator in LAYOUT_COPIES and op.kwargs.get("memory_format") not in (None, torch.preserve_format)
 

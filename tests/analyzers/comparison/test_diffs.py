@@ -6,8 +6,8 @@ import pytest
 from compared_layers import MIX, function, launch, ncu, ptx, source
 
 from frx_graph.analyzers.comparison.matching import Change, Winner
-from frx_graph.analyzers.comparison.ncu_diff import NcuDiff, match_measured, ncu_diff
-from frx_graph.analyzers.comparison.static_diff import StrideChange, ptx_diff, source_diff
+from frx_graph.analyzers.comparison.ncu_diff import NcuDiff, compare_ncu, match_measured
+from frx_graph.analyzers.comparison.static_diff import StrideChange, compare_ptx_files, compare_sources
 from frx_graph.analyzers.layers import NcuLayer
 from frx_graph.evidence.cuda.source import Space
 from frx_graph.evidence.ptx.instruction import Kind
@@ -27,7 +27,7 @@ def by_metric(changes: tuple[Change, ...]) -> dict[str, tuple[float | None, floa
 
 
 def test_source_that_is_mended() -> None:
-    found = source_diff(source(ROWS), source(TILED))
+    found = compare_sources(source(ROWS), source(TILED))
     (kernel,) = found.kernels
     known = by_metric(kernel.changes)
     assert known["strided_accesses"] == (1, 0)
@@ -43,7 +43,7 @@ def test_source_that_is_mended() -> None:
 def test_ptx_with_and_without_the_assembler() -> None:
     spills, clean = Assembled(255, 64, 32, 48, 0), Assembled(64, 0, 0, 0, 0)
     after = function(mix={**MIX, Kind.FP64: 8})
-    told = ptx_diff(ptx(function(), assembled=[spills]), ptx(after, assembled=[clean]))
+    told = compare_ptx_files(ptx(function(), assembled=[spills]), ptx(after, assembled=[clean]))
     (kernel,) = told.kernels
     known = by_metric(kernel.changes)
     assert kernel.assembled
@@ -51,7 +51,7 @@ def test_ptx_with_and_without_the_assembler() -> None:
     assert known["spill_stores"] == (32, 0)
     assert by_metric(kernel.mix)["fp64"] == (0, 8)
     assert {one.code: one.resolved for one in told.findings} == {"ptx_register_spills": True, "ptx_fp64_usage": False}
-    virtual = ptx_diff(ptx(function(virtual=900)), ptx(function(virtual=50)))
+    virtual = compare_ptx_files(ptx(function(virtual=900)), ptx(function(virtual=50)))
     assert not virtual.kernels[0].assembled
     assert by_metric(virtual.kernels[0].changes)["registers"] == (None, None)
     assert by_metric(virtual.kernels[0].changes)["virtual_registers"] == (900, 50)
@@ -60,13 +60,13 @@ def test_ptx_with_and_without_the_assembler() -> None:
 
 def test_a_larger_share_of_global_memory_is_no_regression() -> None:
     heavy = function(mix={Kind.FP32: 20, Kind.GLOBAL_LOAD: 20})
-    found = ptx_diff(ptx(function()), ptx(heavy))
+    found = compare_ptx_files(ptx(function()), ptx(heavy))
     assert [one.code for one in found.findings] == ["ptx_global_memory_heavy"]
     assert not found.findings[0].introduced
 
 
 def diff(a: NcuLayer, b: NcuLayer) -> NcuDiff:
-    return ncu_diff(a, b, match_measured(a, b))
+    return compare_ncu(a, b, match_measured(a, b))
 
 
 def test_counters_keep_their_units_and_what_is_missing_stays_missing() -> None:
@@ -108,6 +108,6 @@ def test_a_kernel_that_gets_to_the_limit_of_memory_has_no_new_defect() -> None:
 
 def test_a_bank_conflict_that_went() -> None:
     turned = TILED.replace("33", "32")
-    (kernel,) = source_diff(source(turned), source(TILED)).kernels
+    (kernel,) = compare_sources(source(turned), source(TILED)).kernels
     assert by_metric(kernel.changes)["bank_conflict"] == (32, None)
     assert kernel.strides == (StrideChange("tile", Space.SHARED, ("1", "32"), ("1", "33")),)

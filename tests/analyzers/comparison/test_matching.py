@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from frx_graph.analyzers.comparison.matching import (
     FindingChange,
-    Found,
+    KernelFinding,
     KnownKernel,
     MatchedBy,
     Matching,
-    finding_changes,
+    compare_findings,
     match_kernels,
 )
 
@@ -45,19 +45,21 @@ def test_kernels_of_one_name_are_told_apart_by_their_place() -> None:
     assert found.only_b == (("f", 2),)
 
 
-def changes(names_a: str, found_a: list[Found], names_b: str, found_b: list[Found]) -> tuple[FindingChange, ...]:
+def changes(
+    names_a: str, found_a: list[KernelFinding], names_b: str, found_b: list[KernelFinding]
+) -> tuple[FindingChange, ...]:
     matching = match_kernels(names_a.split(), names_b.split(), lambda name: name).map(KnownKernel)
-    return finding_changes("source", matching, found_a, found_b)
+    return compare_findings("source", matching, found_a, found_b)
 
 
-def seen(code: str, kernel: str, *, defect: bool = True) -> Found:
-    return Found(code, KnownKernel(kernel), defect)
+def seen(code: str, kernel: str, *, defect: bool = True) -> KernelFinding:
+    return KernelFinding(code, KnownKernel(kernel), defect)
 
 
 def test_a_kernel_on_another_device_is_another() -> None:
     kernels = [KnownKernel("f", "0"), KnownKernel("f", "1")]
     matching = match_kernels(kernels, kernels, lambda one: one.name, lambda one: one.device)
-    found = finding_changes("ncu", matching, [Found("slow", kernels[0])], [Found("slow", kernels[1])])
+    found = compare_findings("ncu", matching, [KernelFinding("slow", kernels[0])], [KernelFinding("slow", kernels[1])])
     assert [(one.kernel_a, one.resolved) for one in found] == [(kernels[0], True), (kernels[1], False)]
 
 

@@ -11,7 +11,7 @@ from frx_graph.analyzers.comparison.scorecard import Basis
 from frx_graph.analyzers.comparison.tradeoffs import Kind, Tradeoff
 from frx_graph.analyzers.layers import Layers
 from frx_graph.evidence.ptx.ptxas import Assembled
-from frx_graph.rules.gpu_profile import GpuProfile, gpu_named
+from frx_graph.rules.gpu_profile import GpuProfile, require_gpu
 
 EMPTY = "__global__ void f(float* a) { a[threadIdx.x] = 1; }"
 STRIDED = "__global__ void f(float* a) { a[32 * threadIdx.x] = 1; }"
@@ -129,7 +129,7 @@ def test_launches_are_judged_by_the_gpu_that_is_named() -> None:
         return Layers(source=source(f"{EMPTY} void run(float* a) {{ f<<<99, {threads}>>>(a); }}", gpu))
 
     assert compare(launched(768), launched(1024)).scorecard[3].winner is Winner.TIE
-    ada = gpu_named("RTX4090")
+    ada = require_gpu("RTX4090")
     found = compare(launched(768, ada), launched(1024, ada))
     assert (found.scorecard[3].winner, found.scorecard[3].score_b) == (Winner.A, pytest.approx((1 + 2 / 3) / 2))
 

@@ -10,16 +10,16 @@ import pytest
 
 from frx_graph.analyze.layers import analyze_cuda
 from frx_graph.analyzers.cuda import CUDA_DETECTORS
-from frx_graph.analyzers.cuda.analysis import analyse_cuda
+from frx_graph.analyzers.cuda.analysis import detect_cuda_defects
 from frx_graph.evidence.cuda.parsing import parse_cuda
-from frx_graph.rules.gpu_profile import gpu_named
+from frx_graph.rules.gpu_profile import require_gpu
 
 ZOO = Path(__file__).parents[2] / "data" / "cuda"
 RULES = [detector.rule for detector in CUDA_DETECTORS]
 
 
 def rules(text: str) -> list[str]:
-    return [finding.card.id for finding in analyse_cuda(parse_cuda(text, "k.cu")).findings]
+    return [finding.card.id for finding in detect_cuda_defects(parse_cuda(text, "k.cu")).findings]
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -183,7 +183,7 @@ def test_occupancy_is_bound_by_threads_blocks_and_shared_memory(
 ) -> None:
     shared = f"__shared__ char t[{kib << 10}]; t[0] = 1;" if kib else ""
     text = f"__global__ void k() {{ {shared} }}\nvoid f(int n) {{ k<<<n, {threads}>>>(); }}"
-    (launch,) = analyse_cuda(parse_cuda(text, "k.cu"), gpu_named(gpu)).launches
+    (launch,) = detect_cuda_defects(parse_cuda(text, "k.cu"), require_gpu(gpu)).launches
     assert [(one.occupancy, one.limiter) for one in launch.residency] == [(occupancy, limiter)]
 
 
@@ -206,7 +206,7 @@ def test_what_depends_on_the_gpu(text: str, gpu: str | None, found: list[str]) -
     source = parse_cuda(
         f"__global__ void k(float* a) {{ {text} }}\nvoid f(int n) {{ k<<<n, {threads}>>>(0); }}", "k.cu"
     )
-    analysis = analyse_cuda(source, None if gpu is None else gpu_named(gpu))
+    analysis = detect_cuda_defects(source, None if gpu is None else require_gpu(gpu))
     assert [finding.card.id for finding in analysis.findings] == found
 
 
@@ -223,13 +223,13 @@ def test_what_depends_on_the_gpu(text: str, gpu: str | None, found: list[str]) -
 )
 def test_a_launch_is_advised_on_for_a_gpu(gpu: str | None, launch: str, suggestion: str | None) -> None:
     source = parse_cuda(f"__global__ void k() {{}}\nvoid f() {{ k{launch}(); }}", "k.cu")
-    (advice,) = analyse_cuda(source, None if gpu is None else gpu_named(gpu)).launches
+    (advice,) = detect_cuda_defects(source, None if gpu is None else require_gpu(gpu)).launches
     assert advice.suggestion is None if suggestion is None else suggestion in (advice.suggestion or "")
 
 
 def test_the_gravest_come_first() -> None:
     text = (ZOO / "warp_divergence_bad.cu").read_text() + (ZOO / "uncoalesced_access_bad.cu").read_text()
-    found = analyse_cuda(parse_cuda(text, "k.cu")).findings
+    found = detect_cuda_defects(parse_cuda(text, "k.cu")).findings
     assert [finding.card.severity for finding in found] == sorted(
         (finding.card.severity for finding in found), key=["high", "medium", "low"].index
     )
@@ -238,7 +238,7 @@ def test_the_gravest_come_first() -> None:
 
 def test_launches_that_are_no_numbers_are_not_judged() -> None:
     text = "__global__ void k(float* a) { a[threadIdx.x] = 0; }\nvoid f(int n, int t) { k<<<n, t>>>(0); }"
-    analysis = analyse_cuda(parse_cuda(text, "k.cu"))
+    analysis = detect_cuda_defects(parse_cuda(text, "k.cu"))
     assert analysis.findings == ()
     (launch,) = analysis.launches
     assert (launch.threads, launch.suggestion, launch.residency) == (None, None, ())
@@ -374,7 +374,7 @@ def test_a_tile_is_as_wide_as_the_launch_says(size: str, launch: str, found: boo
 def test_what_a_macro_does_with_shared_memory(macro: str, text: str, found: bool) -> None:
     kernel = f"#define {macro}\n__global__ void k(int* out, int n, int4 v) {{ __shared__ int tile[999];\n"
     source = parse_cuda(f"{kernel}int i = threadIdx.x; {text}\nout[n] = 0; }}", "k.cu")
-    assert ("shared_memory_without_barrier" in {one.card.id for one in analyse_cuda(source).findings}) == found
+    assert ("shared_memory_without_barrier" in {one.card.id for one in detect_cuda_defects(source).findings}) == found
     assert source.kernels[0].accesses[-1].step.line == kernel.count("\n") + text.count("\n") + 2
 
 

@@ -39,7 +39,7 @@ def kernel(launched: Launched) -> Kernel:
     def kernel(name: str = "kernel", **values: float) -> KernelSummary:
         totals = KernelTotals()
         totals.add(launched(name, **values))
-        (summary,) = totals.summaries()
+        (summary,) = totals.summarize_kernels()
         return summary
 
     return kernel

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from frx_graph.analyzers.kernels.analysis import analyse_kernels
-from frx_graph.analyzers.kernels.gpu_view import BY_CAPABILITY, BY_NAME, BY_OPTION, arithmetic, gpu_view
+from frx_graph.analyzers.kernels.analysis import analyze_kernels
+from frx_graph.analyzers.kernels.gpu_view import BY_CAPABILITY, BY_NAME, BY_OPTION, count_arithmetic, view_gpu
 from frx_graph.analyzers.kernels.occupancy_model import Limiter
-from frx_graph.rules.gpu_profile import gpu_named
+from frx_graph.rules.gpu_profile import require_gpu
 
-H100 = gpu_named("H100")
+H100 = require_gpu("H100")
 LAUNCH = {"registers_per_thread": 64.0, "static_shared_memory": 0.0, "dynamic_shared_memory": 0.0}
 COUNTED = {"fp32_add": 0.0, "fp32_mul": 0.0, "fp32_fma": 1e9, "dram_bytes": 1e9}
 
@@ -25,55 +25,55 @@ def test_the_gpu_is_the_named_one_then_the_files_then_its_architecture(kernel) -
         (plain, None, ("sm_90 (Hopper)", BY_CAPABILITY)),
         (replace(plain, device_name="NVIDIA H100X"), None, ("sm_90 (Hopper)", BY_CAPABILITY)),
     ):
-        view = gpu_view(summary, given)
+        view = view_gpu(summary, given)
         assert view is not None
         assert (view.profile.name, view.known_by) == expected
 
 
 def test_a_gpu_that_is_not_listed_is_no_other(kernel) -> None:
-    assert gpu_view(replace(kernel(**LAUNCH), device_name="NVIDIA X1", compute_capability="6.1"), None) is None
+    assert view_gpu(replace(kernel(**LAUNCH), device_name="NVIDIA X1", compute_capability="6.1"), None) is None
 
 
 def test_occupancy_by_the_limits_of_the_architecture(kernel) -> None:
-    view = gpu_view(kernel(**LAUNCH), None)
+    view = view_gpu(kernel(**LAUNCH), None)
     assert view is not None
     assert (view.occupancy_pct, view.limiters, view.tells) == (50.0, (Limiter.REGISTERS,), True)
-    full = gpu_view(kernel(**{**LAUNCH, "registers_per_thread": 32.0}), None)
+    full = view_gpu(kernel(**{**LAUNCH, "registers_per_thread": 32.0}), None)
     assert full is not None
     assert (full.occupancy_pct, full.limiters) == (100.0, ())
 
 
 @pytest.mark.parametrize("missing", sorted(LAUNCH))
 def test_what_was_not_measured_gives_no_occupancy(kernel, missing: str) -> None:
-    view = gpu_view(kernel(**{name: value for name, value in LAUNCH.items() if name != missing}), None)
+    view = view_gpu(kernel(**{name: value for name, value in LAUNCH.items() if name != missing}), None)
     assert view is not None
     assert (view.occupancy_pct, view.tells) == (None, False)
 
 
 def test_utilisation_and_intensity_by_the_data_sheet(kernel) -> None:
-    view = gpu_view(kernel(duration=1e-3, **COUNTED), H100)
+    view = view_gpu(kernel(duration=1e-3, **COUNTED), H100)
     assert view is not None
     assert view.mfu_pct == pytest.approx(100 * 2e9 / 1e-3 / 67e12)
     assert view.dram_pct == pytest.approx(100 * 1e9 / 1e-3 / 3.35e12)
     assert view.flops_per_byte == pytest.approx(2.0)
     assert view.ridge == pytest.approx(20.0)
     assert view.region == "memory_bound"
-    dense = gpu_view(kernel(duration=1e-3, **{**COUNTED, "fp32_fma": 1e12}), H100)
+    dense = view_gpu(kernel(duration=1e-3, **{**COUNTED, "fp32_fma": 1e12}), H100)
     assert dense is not None
     assert dense.region == "compute_bound"
 
 
 def test_an_architecture_has_no_peaks(kernel) -> None:
-    view = gpu_view(kernel(duration=1e-3, **COUNTED), None)
+    view = view_gpu(kernel(duration=1e-3, **COUNTED), None)
     assert view is not None
     assert (view.mfu_pct, view.dram_pct, view.ridge, view.region) == (None, None, None, None)
 
 
 def test_reads_and_writes_are_the_traffic_and_one_alone_is_not(kernel) -> None:
-    both = gpu_view(kernel(duration=1e-3, dram_bytes_read=1e9, dram_bytes_written=1e9), H100)
+    both = view_gpu(kernel(duration=1e-3, dram_bytes_read=1e9, dram_bytes_written=1e9), H100)
     assert both is not None
     assert both.dram_pct == pytest.approx(100 * 2e9 / 1e-3 / 3.35e12)
-    half = gpu_view(kernel(duration=1e-3, dram_bytes_read=1e9), H100)
+    half = view_gpu(kernel(duration=1e-3, dram_bytes_read=1e9), H100)
     assert half is not None
     assert half.dram_pct is None
 
@@ -86,14 +86,14 @@ def test_the_data_sheet_gives_a_region_only_where_counters_give_none(kernel) -> 
         ({"dram_bytes": 1e9}, ("unknown", False)),
         ({**measured, "dram_bytes": 3e9}, ("compute_bound", False)),
     ):
-        (found,) = analyse_kernels([kernel(duration=1e-3, **values)], H100).kernels
+        (found,) = analyze_kernels([kernel(duration=1e-3, **values)], H100).kernels
         assert (found.attribution.roofline_region, found.attribution.from_datasheet) == expected
 
 
 def test_counted_peaks_come_before_those_of_the_data_sheet(kernel) -> None:
     rates = {"fp32_add_per_cycle": 0.0, "fp32_mul_per_cycle": 0.0, "fp32_fma_per_cycle": 5.0}
     values = {**COUNTED, **rates, "fp32_peak_fma_per_cycle": 10.0, "compute_throughput": 95.0, "memory_throughput": 9.0}
-    (found,) = analyse_kernels([kernel(duration=1e-3, **values)], H100).kernels
+    (found,) = analyze_kernels([kernel(duration=1e-3, **values)], H100).kernels
     assert found.attribution.mfu_pct == pytest.approx(50.0)
     assert not found.attribution.from_datasheet
 
@@ -122,7 +122,7 @@ LIBRARY = "sm80_xmma_gemm_f16f16_f16f32_f32_tn_n_tilesize128x128x32_stage4_warps
     ],
 )
 def test_whether_all_of_it_was_counted(name: str, values: dict[str, float], complete: bool) -> None:
-    found = arithmetic(name, {**FLOAT32, **values})
+    found = count_arithmetic(name, {**FLOAT32, **values})
     assert found is not None
     assert found.operations["float32"] == 5e6
     assert found.complete is complete
@@ -131,16 +131,16 @@ def test_whether_all_of_it_was_counted(name: str, values: dict[str, float], comp
 
 @pytest.mark.parametrize("values", [{}, {"fp32_add": 1.0, "fp32_mul": 1.0}, {"tensor_bf16_operations": 0.0}])
 def test_what_was_not_counted_is_nothing(values: dict[str, float]) -> None:
-    assert arithmetic("saxpy", values) is None
+    assert count_arithmetic("saxpy", values) is None
 
 
 def test_a_product_on_tensor_cores_is_not_bound_by_memory_for_lack_of_float32(kernel) -> None:
     """Nothing but DRAM and a few float32 instructions were measured: of the product nothing follows."""
     values = {"duration": 1e-3, "dram_bytes": 1e9, **FLOAT32, **RATES}
-    product, plain = (analyse_kernels([kernel(name, **values)], H100).kernels[0] for name in (LIBRARY, "saxpy"))
+    product, plain = (analyze_kernels([kernel(name, **values)], H100).kernels[0] for name in (LIBRARY, "saxpy"))
     assert (plain.attribution.roofline_region, plain.attribution.mfu_pct) == ("memory_bound", pytest.approx(1.0))
     assert (product.attribution.roofline_region, product.attribution.mfu_pct) == ("unknown", None)
-    view = gpu_view(kernel(LIBRARY, **values), H100)
+    view = view_gpu(kernel(LIBRARY, **values), H100)
     assert view is not None
     assert view.peak_pct == {"float32": pytest.approx(100 * 5e6 / 1e-3 / 67e12)}
     assert (view.mfu_pct, view.flops_per_byte, view.ridge, view.region) == (None, None, None, None)
@@ -149,13 +149,13 @@ def test_a_product_on_tensor_cores_is_not_bound_by_memory_for_lack_of_float32(ke
 @pytest.mark.parametrize(("of", "peak"), [("fp16", 989.4e12), ("bf16", 989.4e12), ("tf32", 494.7e12)])
 def test_tensor_cores_by_the_peak_of_their_format(kernel, of: str, peak: float) -> None:
     values = {"duration": 1e-3, "dram_bytes": 1e8, f"tensor_{of}_operations": peak * 1e-3 / 2}
-    view = gpu_view(kernel(LIBRARY, **values), H100)
+    view = view_gpu(kernel(LIBRARY, **values), H100)
     assert view is not None
     assert view.peak_pct == {of: pytest.approx(50.0)}
     assert view.mfu_pct == pytest.approx(50.0)
     assert view.ridge == pytest.approx(peak / 3.35e12)
     assert view.region == "compute_bound"
-    thin = gpu_view(kernel(LIBRARY, **{**values, "dram_bytes": 3e9}), H100)
+    thin = view_gpu(kernel(LIBRARY, **{**values, "dram_bytes": 3e9}), H100)
     assert thin is not None
     assert thin.region == "memory_bound"
 
@@ -163,7 +163,7 @@ def test_tensor_cores_by_the_peak_of_their_format(kernel, of: str, peak: float) 
 def test_formats_add_up_by_the_time_they_would_take(kernel) -> None:
     half = {"fp32_add": 0.0, "fp32_mul": 0.0, "fp32_fma": 67e12 * 1e-3 / 8}
     values = {"duration": 1e-3, "dram_bytes": 1e9, **half, "tensor_tf32_operations": 494.7e12 * 1e-3 / 4}
-    view = gpu_view(kernel(LIBRARY, **values), H100)
+    view = view_gpu(kernel(LIBRARY, **values), H100)
     assert view is not None
     assert view.peak_pct == {"tf32": pytest.approx(25.0), "float32": pytest.approx(25.0)}
     assert view.mfu_pct == pytest.approx(50.0)
@@ -172,9 +172,9 @@ def test_formats_add_up_by_the_time_they_would_take(kernel) -> None:
 
 
 def test_a_format_without_a_peak_leaves_the_whole_unknown(kernel) -> None:
-    unlisted = gpu_named("RTX PRO 6000 Blackwell")
+    unlisted = require_gpu("RTX PRO 6000 Blackwell")
     values = {"duration": 1e-3, **FLOAT32, "tensor_tf32_operations": 1e9}
-    view = gpu_view(kernel(LIBRARY, **values), unlisted)
+    view = view_gpu(kernel(LIBRARY, **values), unlisted)
     assert view is not None
     assert set(view.peak_pct) == {"float32"}
     assert view.mfu_pct is None
@@ -182,13 +182,13 @@ def test_a_format_without_a_peak_leaves_the_whole_unknown(kernel) -> None:
 
 def test_counted_operations_say_that_a_kernel_multiplies_matrices(kernel) -> None:
     values = {"tensor_pipe": 5.0, "achieved_occupancy": 50.0, "compute_throughput": 30.0, "memory_throughput": 20.0}
-    unnamed = analyse_kernels([kernel("fused", **values)]).kernels[0]
-    told = analyse_kernels([kernel("fused", **values, tensor_tf32_operations=1e9)]).kernels[0]
+    unnamed = analyze_kernels([kernel("fused", **values)]).kernels[0]
+    told = analyze_kernels([kernel("fused", **values, tensor_tf32_operations=1e9)]).kernels[0]
     assert "tensor_core_underutilized" not in {label.label for label in unnamed.labels}
     assert "tensor_core_underutilized" in {label.label for label in told.labels}
 
 
 def test_traffic_of_a_launch_stands_beside_the_cache(kernel) -> None:
-    view = gpu_view(kernel("saxpy", duration=1e-3, dram_bytes=1e9), H100)
+    view = view_gpu(kernel("saxpy", duration=1e-3, dram_bytes=1e9), H100)
     assert view is not None
     assert (view.launch_bytes, view.profile.l2_bytes) == (1e9, 50 << 20)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from frx_graph.analyzers.kernels.analysis import analyse_kernels, most_speedup
-from frx_graph.analyzers.kernels.attribution import Opportunity, attributions, fp32_utilisation_pct
-from frx_graph.analyzers.kernels.labels import kernel_labels
-from frx_graph.rules.gpu_profile import gpu_named
+from frx_graph.analyzers.kernels.analysis import analyze_kernels, bound_speedup
+from frx_graph.analyzers.kernels.attribution import Opportunity, attribute_kernels, compute_fp32_utilisation
+from frx_graph.analyzers.kernels.labels import label_kernel
+from frx_graph.rules.gpu_profile import require_gpu
 
 STREAM = {"compute_throughput": 20.0, "memory_throughput": 90.0, "dram_throughput": 90.0}
 BUSY = {"compute_throughput": 95.0, "memory_throughput": 30.0}
@@ -15,44 +15,44 @@ WAITING = {"compute_throughput": 10.0, "memory_throughput": 20.0, "no_eligible":
 
 
 def test_the_kernel_that_takes_the_time_makes_the_bottleneck(kernel) -> None:
-    analysis = analyse_kernels([kernel("stream", duration=9e-3, **STREAM), kernel("waiting", duration=1e-3, **WAITING)])
+    analysis = analyze_kernels([kernel("stream", duration=9e-3, **STREAM), kernel("waiting", duration=1e-3, **WAITING)])
     assert analysis.primary is not None
     assert analysis.primary.label == "memory_bandwidth_bound"
     assert analysis.primary.score == pytest.approx(0.9 * 0.9)
     assert analysis.primary.kernels == ("stream",)
-    turned = analyse_kernels([kernel("stream", duration=1e-4, **STREAM), kernel("waiting", duration=9e-3, **WAITING)])
+    turned = analyze_kernels([kernel("stream", duration=1e-4, **STREAM), kernel("waiting", duration=9e-3, **WAITING)])
     assert turned.primary is not None
     assert turned.primary.label == "low_issue_efficiency"
 
 
 def test_without_times_no_share_is_claimed(kernel) -> None:
-    analysis = analyse_kernels([kernel("stream", **STREAM), kernel("waiting", duration=1e-3, **WAITING)])
+    analysis = analyze_kernels([kernel("stream", **STREAM), kernel("waiting", duration=1e-3, **WAITING)])
     assert not analysis.timed
     assert all(one.attribution.runtime_share_pct is None for one in analysis.kernels)
 
 
 def test_what_runs_at_its_peak_is_no_opportunity(kernel) -> None:
     kernels = [kernel("busy", duration=9e-3, **BUSY), kernel("waiting", duration=1e-3, **WAITING)]
-    first, last = attributions([(one, kernel_labels(one), None) for one in kernels])
+    first, last = attribute_kernels([(one, label_kernel(one), None) for one in kernels])
     assert (first.kernel.kernel, last.kernel.kernel) == ("waiting", "busy")
     assert (last.score, last.opportunity, last.roofline_region) == (0.0, Opportunity.NONE, "compute_bound")
     assert last.runtime_share_pct == pytest.approx(90.0)
 
 
 def test_nothing_to_do_is_no_bottleneck(kernel) -> None:
-    analysis = analyse_kernels([kernel("busy", duration=1e-3, **BUSY)])
+    analysis = analyze_kernels([kernel("busy", duration=1e-3, **BUSY)])
     assert (analysis.primary, analysis.recommendations) == (None, ())
 
 
 def test_too_few_metrics_call_for_more_and_are_no_bottleneck(kernel) -> None:
-    analysis = analyse_kernels([kernel("unknown", duration=1e-3)])
+    analysis = analyze_kernels([kernel("unknown", duration=1e-3)])
     assert analysis.primary is None
     assert [found.card.id for found in analysis.recommendations] == ["rec_collect_ncu_metrics"]
 
 
 def test_advice_says_what_was_measured(kernel) -> None:
     values = STREAM | {"sectors_per_load": 32.0, "duration": 1e-3}
-    found = {one.card.id: one for one in analyse_kernels([kernel(**values)]).recommendations}
+    found = {one.card.id: one for one in analyze_kernels([kernel(**values)]).recommendations}
     coalesce = found["rec_coalesce_global_loads"]
     current = {check.step.value: check.current for check in coalesce.checks}
     assert current == {"sectors_per_load": 32.0, "dram_throughput": 90.0}
@@ -74,25 +74,27 @@ def test_advice_says_what_was_measured(kernel) -> None:
     ],
 )
 def test_bounds_come_from_counters(label: str, values: dict[str, float], most: float | None) -> None:
-    assert most_speedup(label, values) == (None if most is None else pytest.approx(most))
+    assert bound_speedup(label, values) == (None if most is None else pytest.approx(most))
 
 
 def test_utilisation_is_of_the_peak_that_was_measured() -> None:
     counted = {"fp32_add_per_cycle": 100.0, "fp32_mul_per_cycle": 100.0, "fp32_fma_per_cycle": 400.0}
-    assert fp32_utilisation_pct({**counted, "fp32_peak_fma_per_cycle": 1000.0}) == pytest.approx(50.0)
-    assert fp32_utilisation_pct(counted) is None
+    assert compute_fp32_utilisation({**counted, "fp32_peak_fma_per_cycle": 1000.0}) == pytest.approx(50.0)
+    assert compute_fp32_utilisation(counted) is None
     # A kernel of tensor cores adds nothing there: that is no utilisation of zero.
-    assert fp32_utilisation_pct(dict.fromkeys(counted, 0.0) | {"fp32_peak_fma_per_cycle": 1000.0}) is None
+    assert compute_fp32_utilisation(dict.fromkeys(counted, 0.0) | {"fp32_peak_fma_per_cycle": 1000.0}) is None
 
 
 def test_the_gpu_that_is_named_counts_where_counters_do_not_tell(kernel) -> None:
     streams = kernel("saxpy", duration=1e-3, dram_bytes=3e9)
-    assert analyse_kernels([streams]).primary is None
-    named = analyse_kernels([streams], gpu_named("H100"))
+    assert analyze_kernels([streams]).primary is None
+    named = analyze_kernels([streams], require_gpu("H100"))
     assert named.primary is not None
     assert (named.primary.label, named.primary.confidence) == ("memory_bandwidth_bound", 0.6)
     bound = {"compute_throughput": 20.0, "memory_throughput": 90.0}
-    with_verdict = analyse_kernels([kernel("saxpy", duration=1e-3, dram_bytes=3e9, **bound)], gpu_named("H100")).primary
+    with_verdict = analyze_kernels(
+        [kernel("saxpy", duration=1e-3, dram_bytes=3e9, **bound)], require_gpu("H100")
+    ).primary
     assert with_verdict is not None
     assert (with_verdict.label, with_verdict.confidence) == ("memory_bandwidth_bound", 0.6)
 
@@ -104,6 +106,6 @@ def test_what_follows_from_counts_is_current_and_not_missing(kernel) -> None:
         "compute_throughput": 20.0,
         "memory_throughput": 90.0,
     }
-    found = analyse_kernels([kernel(**counts)])
+    found = analyze_kernels([kernel(**counts)])
     (card,) = (one for one in found.recommendations if one.card.id == "rec_coalesce_global_loads")
     assert card.checks[0].current == pytest.approx(14.4)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from frx_graph.analyzers.kernels.labels import INSUFFICIENT, Estimates, kernel_labels
+from frx_graph.analyzers.kernels.labels import INSUFFICIENT, Estimates, label_kernel
 from frx_graph.analyzers.kernels.occupancy_model import Limiter
 
 MEMORY_BOUND = {"compute_throughput": 20.0, "memory_throughput": 85.0}
@@ -96,15 +96,15 @@ GEMM = "cutlass_80_tensorop_gemm"
     ],
 )
 def test_a_label_flips_at_its_line(kernel, label: str, fires: dict[str, float], near_miss: dict[str, float]) -> None:
-    assert label in [found.label for found in kernel_labels(kernel(**fires))]
-    assert label not in [found.label for found in kernel_labels(kernel(**near_miss))]
+    assert label in [found.label for found in label_kernel(kernel(**fires))]
+    assert label not in [found.label for found in label_kernel(kernel(**near_miss))]
 
 
 def test_tensor_cores_are_for_products_of_matrices(kernel) -> None:
     idle = LATENCY_BOUND | {"tensor_pipe": 5.0, "achieved_occupancy": 60.0}
-    assert "tensor_core_underutilized" in [found.label for found in kernel_labels(kernel(GEMM, **idle))]
+    assert "tensor_core_underutilized" in [found.label for found in label_kernel(kernel(GEMM, **idle))]
     for other in ("elementwise", "convert_fp16", "GammaBetaBackwardCUDAKernel", "summary_comma_command"):
-        assert "tensor_core_underutilized" not in [found.label for found in kernel_labels(kernel(other, **idle))]
+        assert "tensor_core_underutilized" not in [found.label for found in label_kernel(kernel(other, **idle))]
     for product in (
         "implicit_convolve_sgemm",
         "conv2d_grouped_direct_kernel",
@@ -112,31 +112,31 @@ def test_tensor_cores_are_for_products_of_matrices(kernel) -> None:
         "my_wgmma_kernel",
         "mma",
     ):
-        assert "tensor_core_underutilized" in [found.label for found in kernel_labels(kernel(product, **idle))]
+        assert "tensor_core_underutilized" in [found.label for found in label_kernel(kernel(product, **idle))]
     busy = idle | {"tensor_pipe": 30.0}
-    assert "tensor_core_underutilized" not in [found.label for found in kernel_labels(kernel(GEMM, **busy))]
+    assert "tensor_core_underutilized" not in [found.label for found in label_kernel(kernel(GEMM, **busy))]
     unknown = {name: value for name, value in idle.items() if name != "tensor_pipe"}
-    assert "tensor_core_underutilized" not in [found.label for found in kernel_labels(kernel(GEMM, **unknown))]
+    assert "tensor_core_underutilized" not in [found.label for found in label_kernel(kernel(GEMM, **unknown))]
 
 
 def test_registers_and_shared_memory_may_limit_together(kernel) -> None:
     both = {"achieved_occupancy": 16.0, "theoretical_occupancy": 16.67, "block_limit_warps": 1.0}
     both |= {"block_limit_registers": 1.0, "block_limit_shared_memory": 1.0}
-    labels = [found.label for found in kernel_labels(kernel(**LATENCY_BOUND, **both))]
+    labels = [found.label for found in label_kernel(kernel(**LATENCY_BOUND, **both))]
     assert {"occupancy_limited_by_registers", "occupancy_limited_by_shared_memory"} <= set(labels)
     assert "occupancy_limited_by_block_size" not in labels
 
 
 def test_nothing_known_is_said_to_be_so(kernel) -> None:
-    (label,) = kernel_labels(kernel(duration=1.0))
+    (label,) = label_kernel(kernel(duration=1.0))
     assert label.label == INSUFFICIENT
-    assert kernel_labels(kernel(**COMPUTE_BOUND)) == ()
+    assert label_kernel(kernel(**COMPUTE_BOUND)) == ()
 
 
 def test_scores_are_shares(kernel) -> None:
     worst = LATENCY_BOUND | WAITS | {"achieved_occupancy": 0.0, "eligible_warps": 0.0, "no_eligible": 100.0}
     worst |= {"sectors_per_load": 64.0, "dram_throughput": 104.0, "l1_hit_rate": 0.0, "l2_hit_rate": 100.39}
-    found = kernel_labels(kernel(**worst))
+    found = label_kernel(kernel(**worst))
     assert found == tuple(sorted(found, key=lambda label: (-label.score, label.label)))
     assert all(0.0 <= label.score <= 1.0 for label in found)
 
@@ -144,23 +144,23 @@ def test_scores_are_shares(kernel) -> None:
 @pytest.mark.parametrize(("pct", "expected"), [(60.0, True), (59.9, False)])
 def test_traffic_by_the_data_sheet_where_no_counter_tells(kernel, pct: float, expected: bool) -> None:
     summary = kernel(compute_throughput=20.0)
-    (label,) = kernel_labels(summary, Estimates(dram_pct=pct))
+    (label,) = label_kernel(summary, Estimates(dram_pct=pct))
     assert (label.label == "memory_bandwidth_bound") is expected
     assert ("data sheet" in label.evidence) is expected
     counted = kernel(**MEMORY_BOUND, dram_throughput=10.0)
-    assert "memory_bandwidth_bound" not in [one.label for one in kernel_labels(counted, Estimates(dram_pct=90.0))]
+    assert "memory_bandwidth_bound" not in [one.label for one in label_kernel(counted, Estimates(dram_pct=90.0))]
 
 
 def test_occupancy_by_limits_where_no_counter_tells(kernel) -> None:
     by_registers = Estimates(occupancy_pct=25.0, limiters=(Limiter.REGISTERS,))
-    (label,) = kernel_labels(kernel(registers_per_thread=128.0), by_registers)
+    (label,) = label_kernel(kernel(registers_per_thread=128.0), by_registers)
     assert label.label == "occupancy_limited_by_registers"
     assert "how much is achieved was not measured" in label.evidence
-    achieved = kernel_labels(kernel(**LATENCY_BOUND, achieved_occupancy=24.0), by_registers)
+    achieved = label_kernel(kernel(**LATENCY_BOUND, achieved_occupancy=24.0), by_registers)
     assert [one.label for one in achieved] == ["occupancy_limited_by_registers"]
-    (grid,) = kernel_labels(kernel(**LATENCY_BOUND, achieved_occupancy=10.0), by_registers)
+    (grid,) = label_kernel(kernel(**LATENCY_BOUND, achieved_occupancy=10.0), by_registers)
     assert grid.label == "occupancy_limited"
-    enough = kernel_labels(kernel(**LATENCY_BOUND, achieved_occupancy=60.0), by_registers)
+    enough = label_kernel(kernel(**LATENCY_BOUND, achieved_occupancy=60.0), by_registers)
     assert enough == ()
     counted = kernel(**LATENCY_BOUND, achieved_occupancy=40.0, theoretical_occupancy=100.0)
-    assert [one.label for one in kernel_labels(counted, by_registers)] == ["occupancy_limited"]
+    assert [one.label for one in label_kernel(counted, by_registers)] == ["occupancy_limited"]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from frx_graph.analyzers.kernels.metric_levels import Level, metric_levels
+from frx_graph.analyzers.kernels.metric_levels import Level, grade_metrics
 
 
 def levels(kernel: str, **values: float) -> dict[str, Level]:
-    return {metric.name: metric.level for metric in metric_levels(kernel, values)}
+    return {metric.name: metric.level for metric in grade_metrics(kernel, values)}
 
 
 @pytest.mark.parametrize(

@@ -14,38 +14,38 @@ from hypothesis import strategies as st
 
 from frx_graph.analyzers.kernels.occupancy_model import (
     Limiter,
-    block_limits,
-    limiters,
-    most_registers,
-    register_occupancy_pct,
-    theoretical_occupancy_pct,
+    compute_block_limits,
+    compute_most_registers,
+    compute_register_occupancy,
+    compute_theoretical_occupancy,
+    find_limiters,
 )
-from frx_graph.rules.gpu_profile import SmLimits, all_architectures
+from frx_graph.rules.gpu_profile import SmLimits, load_architectures
 
-LIMITS = {name: card.limits for name, card in all_architectures().items() if card.limits is not None}
+LIMITS = {name: card.limits for name, card in load_architectures().items() if card.limits is not None}
 
 
 def test_block_limits_are_those_that_nsight_compute_gives() -> None:
     # stencil2d on an A40: 256 threads, 18 registers, no shared memory.
-    limits = block_limits(LIMITS["sm_86"], 256, 18, 0)
+    limits = compute_block_limits(LIMITS["sm_86"], 256, 18, 0)
     assert (limits[Limiter.REGISTERS], limits[Limiter.WARPS], limits[Limiter.BLOCKS]) == (10, 6, 16)
-    assert theoretical_occupancy_pct(LIMITS["sm_86"], 256, 18, 0) == 100.0
+    assert compute_theoretical_occupancy(LIMITS["sm_86"], 256, 18, 0) == 100.0
 
 
 @pytest.mark.parametrize(("name", "most"), [("sm_75", 64), ("sm_80", 32), ("sm_86", 40), ("sm_90", 32), ("sm_120", 40)])
 def test_registers_of_a_full_multiprocessor(name: str, most: int) -> None:
-    assert most_registers(LIMITS[name]) == most
-    assert register_occupancy_pct(LIMITS[name], most) == 100.0
-    assert register_occupancy_pct(LIMITS[name], most + 1) < 100.0
+    assert compute_most_registers(LIMITS[name]) == most
+    assert compute_register_occupancy(LIMITS[name], most) == 100.0
+    assert compute_register_occupancy(LIMITS[name], most + 1) < 100.0
 
 
 @given(st.sampled_from(sorted(LIMITS)), st.integers(1, 1024), st.integers(0, 255), st.integers(0, 232448))
 def test_occupancy_never_grows_with_what_a_block_needs(name: str, threads: int, registers: int, shared: int) -> None:
     limits = LIMITS[name]
-    here = theoretical_occupancy_pct(limits, threads, registers, shared)
+    here = compute_theoretical_occupancy(limits, threads, registers, shared)
     assert 0.0 <= here <= 100.0
-    assert theoretical_occupancy_pct(limits, threads, registers + 8, shared) <= here
-    assert theoretical_occupancy_pct(limits, threads, registers, shared + 1024) <= here
+    assert compute_theoretical_occupancy(limits, threads, registers + 8, shared) <= here
+    assert compute_theoretical_occupancy(limits, threads, registers, shared + 1024) <= here
 
 
 PROGRAM = """
@@ -102,7 +102,7 @@ def test_blocks_are_as_many_as_cudas_own_calculator_says(tmp_path: Path) -> None
             cases.append((name, limits, (chance.randint(1, 1024), chance.randint(1, 255), shared)))
     lines = "\n".join(_line(*case) for case in cases)
     said = subprocess.run([program], input=lines, capture_output=True, text=True, check=True, timeout=60)
-    ours = [min(block_limits(limits, *needs).values()) for _, limits, needs in cases]
+    ours = [min(compute_block_limits(limits, *needs).values()) for _, limits, needs in cases]
     theirs = [int(line) for line in said.stdout.split()]
     assert len(theirs) == len(cases)
     assert [case[0::2] for case, one, other in zip(cases, ours, theirs, strict=True) if one != other] == []
@@ -129,12 +129,12 @@ BLOCK_LIMITS = {
     ],
 )
 def test_the_smallest_limit(changed: dict[str, float], expected: tuple[Limiter, ...]) -> None:
-    assert limiters({**BLOCK_LIMITS, **changed, "theoretical_occupancy": 83.33}) == expected
+    assert find_limiters({**BLOCK_LIMITS, **changed, "theoretical_occupancy": 83.33}) == expected
 
 
 def test_nothing_limits_what_is_full() -> None:
-    assert limiters({**BLOCK_LIMITS, "theoretical_occupancy": 100.0}) == ()
+    assert find_limiters({**BLOCK_LIMITS, "theoretical_occupancy": 100.0}) == ()
 
 
 def test_a_small_block_is_no_limit_by_itself() -> None:
-    assert limiters({"theoretical_occupancy": 16.67}) == ()
+    assert find_limiters({"theoretical_occupancy": 16.67}) == ()

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from frx_graph.analyzers.kernels.ptx_analysis import analyse_ptx, gpu_of_target, ptx_labels
+from frx_graph.analyzers.kernels.ptx_analysis import analyze_ptx_module, label_ptx_kernel, resolve_target_gpu
 from frx_graph.evidence.ptx.parsing import read_ptx
 from frx_graph.evidence.ptx.ptxas import Assembled
-from frx_graph.rules.gpu_profile import gpu_named
+from frx_graph.rules.gpu_profile import require_gpu
 
 MODULE = read_ptx(Path(__file__).parents[2] / "data" / "ptx" / "kernels_sm80.ptx")
 
@@ -26,15 +26,15 @@ MODULE = read_ptx(Path(__file__).parents[2] / "data" / "ptx" / "kernels_sm80.ptx
     ],
 )
 def test_what_a_target_has(target: str, features: tuple[str, ...], missing: tuple[str, ...]) -> None:
-    gpu = gpu_of_target(target, None)
+    gpu = resolve_target_gpu(target, None)
     assert gpu is not None
     assert (gpu.target, gpu.features, gpu.missing) == (target.split(",")[0], features, missing)
 
 
 def test_a_target_that_is_not_listed_has_no_limits() -> None:
-    assert gpu_of_target("sm_20", None) is None
-    assert gpu_of_target("nonsense", None) is None
-    assert gpu_of_target("nonsense", gpu_named("H100")) is None
+    assert resolve_target_gpu("sm_20", None) is None
+    assert resolve_target_gpu("nonsense", None) is None
+    assert resolve_target_gpu("nonsense", require_gpu("H100")) is None
 
 
 @pytest.mark.parametrize(
@@ -52,23 +52,23 @@ def test_a_target_that_is_not_listed_has_no_limits() -> None:
     ],
 )
 def test_what_a_named_gpu_can_run(target: str, gpu: str, assembled_for: str | None) -> None:
-    found = gpu_of_target(target, gpu_named(gpu))
+    found = resolve_target_gpu(target, require_gpu(gpu))
     assert (None if found is None else found.target) == assembled_for
 
 
 @pytest.mark.parametrize(("registers", "pct"), [(32, 100.0), (33, 75.0), (64, 50.0), (255, 12.5)])
 def test_occupancy_that_registers_allow(registers: int, pct: float) -> None:
     assembled = {kernel.name: Assembled(registers, 0, 0, 0, 0) for kernel in MODULE.kernels}
-    analysis = analyse_ptx(MODULE, assembled, gpu_of_target(MODULE.target, None))
+    analysis = analyze_ptx_module(MODULE, assembled, resolve_target_gpu(MODULE.target, None))
     assert analysis.full_occupancy_registers == 32
     assert {kernel.register_occupancy_pct for kernel in analysis.kernels} == {pct}
 
 
 def test_without_the_assembler_or_limits_there_is_none() -> None:
-    unassembled = analyse_ptx(MODULE, {}, gpu_of_target(MODULE.target, None))
+    unassembled = analyze_ptx_module(MODULE, {}, resolve_target_gpu(MODULE.target, None))
     assert {kernel.register_occupancy_pct for kernel in unassembled.kernels} == {None}
     assembled = {kernel.name: Assembled(32, 0, 0, 0, 0) for kernel in MODULE.kernels}
-    unlisted = analyse_ptx(MODULE, assembled, None)
+    unlisted = analyze_ptx_module(MODULE, assembled, None)
     assert unlisted.full_occupancy_registers is None
     assert {kernel.register_occupancy_pct for kernel in unlisted.kernels} == {None}
 
@@ -81,7 +81,7 @@ LOCAL_ARRAY = KERNELS["_Z11local_arrayPKfPf"]
 
 
 def labels(name: str, assembled: Assembled | None) -> list[str]:
-    return [found.label for found in ptx_labels(KERNELS[name], assembled)]
+    return [found.label for found in label_ptx_kernel(KERNELS[name], assembled)]
 
 
 def test_a_spill_is_what_the_assembler_calls_one() -> None:
@@ -93,7 +93,7 @@ def test_a_spill_is_what_the_assembler_calls_one() -> None:
 def test_an_array_in_local_memory_is_no_spill() -> None:
     assert LOCAL_ARRAY.local_bytes > 0
     for assembled in (CLEAN, None):
-        assert "ptx_register_spills" not in [found.label for found in ptx_labels(LOCAL_ARRAY, assembled)]
+        assert "ptx_register_spills" not in [found.label for found in label_ptx_kernel(LOCAL_ARRAY, assembled)]
 
 
 @pytest.mark.parametrize(("registers", "fires"), [(63, False), (64, True)])
@@ -102,7 +102,7 @@ def test_registers_flip_at_their_line(registers: int, fires: bool) -> None:
 
 
 def test_virtual_registers_are_little_evidence() -> None:
-    (found,) = [one for one in ptx_labels(KERNELS["spills"], None) if one.label == "ptx_register_pressure"]
+    (found,) = [one for one in label_ptx_kernel(KERNELS["spills"], None) if one.label == "ptx_register_pressure"]
     assert found.confidence < 0.5
     assert "virtual only, low confidence" in found.evidence
     # 595 virtual registers, 22 real ones.
@@ -116,7 +116,7 @@ def test_double_precision_is_named() -> None:
 
 
 def test_advice_has_what_the_assembler_said() -> None:
-    found = analyse_ptx(MODULE, {"spills": SPILLED})
+    found = analyze_ptx_module(MODULE, {"spills": SPILLED})
     assert found.bottlenecks[0].label == "ptx_register_spills"
     (card,) = [one for one in found.recommendations if one.card.id == "rec_ptx_reduce_register_pressure"]
     assert [check.current for check in card.checks] == [1396, 32]

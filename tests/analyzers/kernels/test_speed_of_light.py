@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from frx_graph.analyzers.kernels.speed_of_light import MEMORY, SYNCHRONISATION, Bound, speed_of_light, warp_stalls
+from frx_graph.analyzers.kernels.speed_of_light import (
+    MEMORY,
+    SYNCHRONISATION,
+    Bound,
+    compute_warp_stalls,
+    judge_speed_of_light,
+)
 
 
 @pytest.mark.parametrize(
@@ -26,50 +32,50 @@ from frx_graph.analyzers.kernels.speed_of_light import MEMORY, SYNCHRONISATION, 
 )
 def test_the_bound_flips_at_its_lines(compute: float | None, memory: float | None, bound: Bound) -> None:
     values = {"compute_throughput": compute, "memory_throughput": memory}
-    found = speed_of_light({name: value for name, value in values.items() if value is not None})
+    found = judge_speed_of_light({name: value for name, value in values.items() if value is not None})
     assert found.bound is bound
     assert (found.compute_pct, found.memory_pct) == (compute, memory)
 
 
 def test_the_busiest_part_is_named() -> None:
     values = {"compute_throughput": 12.07, "memory_throughput": 93.99, "dram_throughput": 10.29, "l2_throughput": 93.99}
-    found = speed_of_light(values)
+    found = judge_speed_of_light(values)
     assert (found.part, found.near_peak) == ("L2", True)
-    assert speed_of_light({**values, "memory_throughput": 55.0}).part is None
+    assert judge_speed_of_light({**values, "memory_throughput": 55.0}).part is None
 
 
 def test_memory_is_that_of_its_parts_where_only_these_were_measured() -> None:
     parts = {"compute_throughput": 10.0, "dram_throughput": 70.0, "l2_throughput": 30.0, "l1_throughput": 99.0}
-    found = speed_of_light(parts)
+    found = judge_speed_of_light(parts)
     assert (found.bound, found.memory_pct, found.part) == (Bound.MEMORY, 70.0, "DRAM")
     # DRAM alone, or L1 of its active cycles, says nothing of the whole.
-    assert speed_of_light({"compute_throughput": 10.0, "dram_throughput": 30.0}).bound is Bound.UNKNOWN
+    assert judge_speed_of_light({"compute_throughput": 10.0, "dram_throughput": 30.0}).bound is Bound.UNKNOWN
 
 
 def test_shares_are_taken_as_they_are() -> None:
-    found = warp_stalls({"stall_share.long_scoreboard": 5.0, "stall_share.barrier": 2.0, "duration": 1.0})
+    found = compute_warp_stalls({"stall_share.long_scoreboard": 5.0, "stall_share.barrier": 2.0, "duration": 1.0})
     assert found is not None
     assert found.dominant == "long_scoreboard"
-    assert found.of(MEMORY) == pytest.approx(0.05)
-    assert found.of(SYNCHRONISATION) == pytest.approx(0.02)
+    assert found.sum_shares(MEMORY) == pytest.approx(0.05)
+    assert found.sum_shares(SYNCHRONISATION) == pytest.approx(0.02)
 
 
 def test_cycles_are_shares_of_all_cycles() -> None:
     cycles = {"long_scoreboard": 6.0, "barrier": 1.0, "selected": 1.0, "not_selected": 2.0}
-    found = warp_stalls({f"stall_cycles.{reason}": value for reason, value in cycles.items()})
+    found = compute_warp_stalls({f"stall_cycles.{reason}": value for reason, value in cycles.items()})
     assert found is not None
     assert found.shares["long_scoreboard"] == pytest.approx(0.6)
     assert sum(found.shares.values()) == pytest.approx(1.0)
 
 
 def test_a_part_of_the_reasons_tells_no_share() -> None:
-    assert warp_stalls({"stall_cycles.long_scoreboard": 6.0, "stall_cycles.barrier": 1.0}) is None
-    assert warp_stalls({}) is None
-    assert warp_stalls({"stall_cycles.selected": 0.0}) is None
+    assert compute_warp_stalls({"stall_cycles.long_scoreboard": 6.0, "stall_cycles.barrier": 1.0}) is None
+    assert compute_warp_stalls({}) is None
+    assert compute_warp_stalls({"stall_cycles.selected": 0.0}) is None
 
 
 def test_what_issues_is_no_stall() -> None:
-    found = warp_stalls({"stall_cycles.selected": 9.0, "stall_cycles.wait": 1.0})
+    found = compute_warp_stalls({"stall_cycles.selected": 9.0, "stall_cycles.wait": 1.0})
     assert found is not None
     assert found.dominant == "wait"
-    assert found.of(SYNCHRONISATION) == 0.0
+    assert found.sum_shares(SYNCHRONISATION) == 0.0

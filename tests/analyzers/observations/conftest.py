@@ -11,8 +11,8 @@ import torch
 from small_analysis import analyse, copy_at
 from torch import Tensor, nn
 
-from frx_graph.analyzers.observations.claims import Claim, claims
-from frx_graph.analyzers.observations.observation import SeenCall
+from frx_graph.analyzers.observations.claims import Claim, derive_claims
+from frx_graph.analyzers.observations.observation import ObservedCall
 from frx_graph.evidence.dtype import DType
 from frx_graph.evidence.trace.events import Operand
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts
@@ -81,15 +81,15 @@ class Program:
         return Finding(**{**kept, **fields})
 
     def claims(self, *findings: Finding) -> tuple[Claim, ...]:
-        return claims(findings, self.graphs)
+        return derive_claims(findings, self.graphs)
 
-    def call(self, op: OpFacts, *, strides: bool = True) -> SeenCall:
+    def call(self, op: OpFacts, *, strides: bool = True) -> ObservedCall:
         """The operator as a trace shows it."""
         operands = (
-            Operand(value.shape, DType.of(value.dtype), value.strides if strides else None)
-            for value in self.facts.input_values(op)
+            Operand(value.shape, DType.from_name(value.dtype), value.strides if strides else None)
+            for value in self.facts.get_input_values(op)
         )
-        return SeenCall(op.operator.replace(".", "::"), tuple(operands))
+        return ObservedCall(op.operator.replace(".", "::"), tuple(operands))
 
 
 @pytest.fixture

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from frx_graph.analyzers.observations.corroboration import BELONGS_TO_NONE, corroborated
+from frx_graph.analyzers.observations.corroboration import BELONGS_TO_NONE, corroborate_findings
 from frx_graph.analyzers.observations.observation import (
     CONVERSIONS,
+    Observation,
+    ObservedCall,
     QuietCall,
     RunFile,
-    SeenCall,
-    Setting,
-    Sighting,
+    RunSetting,
     Work,
 )
 from frx_graph.capture.captured_graph import Phase
@@ -28,12 +28,12 @@ from frx_graph.passes.confidence import ASSUMED, CONFIRMED, CONTRADICTED, INFERR
 from frx_graph.records import Basis, CopyKind, OperandRole
 
 INPUT = OperandRole.INPUT
-GPU, CPU = Setting("cuda", compiled=False), Setting("cpu", compiled=False)
+GPU, CPU = RunSetting("cuda", compiled=False), RunSetting("cpu", compiled=False)
 FACT = Measurement("time_per_step", 2e-5, "s", "nchwToNhwcKernel", Provenance("run.json", None, "correlation 7"))
 
 
-def seen(call: SeenCall, *, setting: Setting = GPU, count: int = 4, **fields: Any) -> RunFile:
-    observation = Sighting(
+def seen(call: ObservedCall, *, setting: RunSetting = GPU, count: int = 4, **fields: Any) -> RunFile:
+    observation = Observation(
         kernels=("void nchwToNhwcKernel<float>(int)",),
         where="correlation 7",
         count=count,
@@ -45,14 +45,16 @@ def seen(call: SeenCall, *, setting: Setting = GPU, count: int = 4, **fields: An
     return RunFile("run.json", setting, (observation,), shows=frozenset({CopyKind.REORDER}))
 
 
-def quiet(call: SeenCall, *, setting: Setting = GPU, shows: frozenset[Any] = frozenset({CopyKind.REORDER})) -> RunFile:
+def quiet(
+    call: ObservedCall, *, setting: RunSetting = GPU, shows: frozenset[Any] = frozenset({CopyKind.REORDER})
+) -> RunFile:
     return RunFile("run.json", setting, (), (QuietCall(call, Phase.FORWARD, 6),), shows)
 
 
 def test_what_was_seen_is_evidence_with_its_numbers_and_its_place(program: Any) -> None:
     first = program.convolutions[0]
     finding = program.finding("FRX001", first, INPUT)
-    (changed,), refusals = corroborated([finding], program.graphs, [seen(program.call(first))], GPU)
+    (changed,), refusals = corroborate_findings([finding], program.graphs, [seen(program.call(first))], GPU)
     assert refusals == []
     assert changed.confidence == CONFIRMED
     fact, counted = changed.evidence
@@ -69,14 +71,14 @@ def test_only_copies_that_a_file_shows_are_counted_against_it(program: Any) -> N
     inside, outside = finding.copies
     finding = replace(finding, copies=(replace(inside, kind=CopyKind.OPERATOR), outside))
     file = replace(seen(program.call(first)), shows=frozenset({CopyKind.OPERATOR}))
-    (changed,), _ = corroborated([finding], program.graphs, [file], GPU)
+    (changed,), _ = corroborate_findings([finding], program.graphs, [file], GPU)
     assert changed.evidence[-1].text == "seen 2× a step, predicted 1×"
 
 
 def test_without_steps_all_counts_are_of_the_file(program: Any) -> None:
     first = program.convolutions[0]
     file = seen(program.call(first), steps=None, seconds=None, bytes=None)
-    (changed,), _ = corroborated([program.finding("FRX001", first, INPUT)], program.graphs, [file], GPU)
+    (changed,), _ = corroborate_findings([program.finding("FRX001", first, INPUT)], program.graphs, [file], GPU)
     (fact,) = changed.evidence
     assert fact.text == "conversion seen: nchwToNhwcKernel under aten::convolution, 4× in the file"
 
@@ -84,7 +86,7 @@ def test_without_steps_all_counts_are_of_the_file(program: Any) -> None:
 def test_what_was_seen_elsewhere_says_so_and_counts_less(program: Any) -> None:
     first = program.convolutions[0]
     finding = program.finding("FRX001", first, INPUT)
-    (changed,), _ = corroborated([finding], program.graphs, [seen(program.call(first))], CPU)
+    (changed,), _ = corroborate_findings([finding], program.graphs, [seen(program.call(first))], CPU)
     assert changed.confidence == MEASURED
     assert changed.evidence[0].text.endswith(", in another setting than advised on (cuda, not compiled)")
 
@@ -92,7 +94,7 @@ def test_what_was_seen_elsewhere_says_so_and_counts_less(program: Any) -> None:
 def test_uncoalesced_access_is_what_a_layout_leads_to_and_not_itself(program: Any) -> None:
     first = program.convolutions[0]
     file = seen(program.call(first), work=Work.UNCOALESCED, detail="17.5 sectors for each global load of a warp")
-    (changed,), _ = corroborated([program.finding("FRX001", first, INPUT)], program.graphs, [file], GPU)
+    (changed,), _ = corroborate_findings([program.finding("FRX001", first, INPUT)], program.graphs, [file], GPU)
     assert changed.confidence == MEASURED
     assert "(17.5 sectors for each global load of a warp)" in changed.evidence[0].text
 
@@ -101,10 +103,10 @@ def test_a_kernel_that_nothing_tells_of_makes_surer_and_does_not_confirm(program
     first = program.convolutions[0]
     finding = program.finding("FRX001", first, INPUT)
     alone = seen(program.call(first), calls=())
-    (changed,), _ = corroborated([finding], program.graphs, [alone], GPU)
+    (changed,), _ = corroborate_findings([finding], program.graphs, [alone], GPU)
     assert changed.confidence == MEASURED
     assert changed.evidence
-    (named,), _ = corroborated(
+    (named,), _ = corroborate_findings(
         [finding], program.graphs, [seen(program.call(first), calls=(), ranges=(first.site.module_path,))], GPU
     )
     assert named.confidence == CONFIRMED
@@ -113,7 +115,7 @@ def test_a_kernel_that_nothing_tells_of_makes_surer_and_does_not_confirm(program
 def test_what_belongs_to_none_is_named_with_the_reason(program: Any) -> None:
     first, second, _ = program.convolutions
     finding = program.finding("FRX001", first, INPUT)
-    (same,), (refusal,) = corroborated([finding], program.graphs, [seen(program.call(second))], GPU)
+    (same,), (refusal,) = corroborate_findings([finding], program.graphs, [seen(program.call(second))], GPU)
     assert same is finding
     assert refusal.subject == "4× nchwToNhwcKernel under aten::convolution in run.json, correlation 7"
     assert refusal.reason == f"{BELONGS_TO_NONE}: no finding covers aten::convolution on operands of these shapes"
@@ -122,7 +124,7 @@ def test_what_belongs_to_none_is_named_with_the_reason(program: Any) -> None:
 def test_a_run_of_the_same_call_without_it_speaks_against_it(program: Any) -> None:
     first = program.convolutions[0]
     finding = program.finding("FRX001", first, INPUT)
-    (changed,), refusals = corroborated([finding], program.graphs, [quiet(program.call(first))], GPU)
+    (changed,), refusals = corroborate_findings([finding], program.graphs, [quiet(program.call(first))], GPU)
     assert (changed.confidence, refusals) == (CONTRADICTED, [])
     (fact,) = changed.evidence
     assert fact.text == "not seen: aten::convolution ran 6× without it on these shapes and strides"
@@ -132,7 +134,7 @@ def test_a_run_of_the_same_call_without_it_speaks_against_it(program: Any) -> No
 def test_without_strides_it_may_have_been_another_call(program: Any) -> None:
     first = program.convolutions[0]
     finding = program.finding("FRX001", first, INPUT)
-    (changed,), _ = corroborated([finding], program.graphs, [quiet(program.call(first, strides=False))], GPU)
+    (changed,), _ = corroborate_findings([finding], program.graphs, [quiet(program.call(first, strides=False))], GPU)
     assert changed.confidence == MODELLED
     assert "their strides were not recorded" in changed.evidence[0].text
 
@@ -145,20 +147,20 @@ def test_a_run_that_could_not_show_it_says_nothing(program: Any) -> None:
     for file in (
         quiet(strided, shows=frozenset({CopyKind.EXPLICIT})),
         quiet(strided, setting=CPU),
-        quiet(strided, setting=Setting("cuda", compiled=True)),
+        quiet(strided, setting=RunSetting("cuda", compiled=True)),
         quiet(program.call(second)),
         quiet(replace(strided, operands=(replace(image, strides=(1152, 1, 96, 8)), weight))),
         quiet(replace(strided, operator="aten::mm")),
         quiet(replace(strided, operands=None)),
     ):
-        (same,), _ = corroborated([finding], program.graphs, [file], GPU)
+        (same,), _ = corroborate_findings([finding], program.graphs, [file], GPU)
         assert same is finding
 
 
 def test_seen_in_one_of_two_runs_is_seen(program: Any) -> None:
     first = program.convolutions[0]
     files = [quiet(program.call(first)), seen(program.call(first))]
-    (changed,), _ = corroborated([program.finding("FRX001", first, INPUT)], program.graphs, files, GPU)
+    (changed,), _ = corroborate_findings([program.finding("FRX001", first, INPUT)], program.graphs, files, GPU)
     assert changed.confidence == CONFIRMED
 
 
@@ -167,7 +169,7 @@ def test_what_may_belong_to_a_finding_does_not_speak_against_it(program: Any) ->
     findings = [program.finding("FRX001", op, INPUT) for op in (second, third)]
     loud = seen(program.call(second))
     file = replace(loud, quiet=(QuietCall(program.call(second), Phase.FORWARD, 1),))
-    same, (refusal,) = corroborated(findings, program.graphs, [file], GPU)
+    same, (refusal,) = corroborate_findings(findings, program.graphs, [file], GPU)
     assert same == findings
     assert "it may belong to any of" in refusal.reason
 
@@ -176,7 +178,7 @@ def test_measured_times_are_not_refuted_by_kernels_that_do_not_convert(program: 
     first = program.convolutions[0]
     guessed = program.finding("FRX004", first, confidence=ASSUMED)
     measured = program.finding("FRX004", first, saving=replace(guessed.saving, measured_pct=20.0))
-    (lower, same), _ = corroborated([guessed, measured], program.graphs, [quiet(program.call(first))], GPU)
+    (lower, same), _ = corroborate_findings([guessed, measured], program.graphs, [quiet(program.call(first))], GPU)
     assert lower.confidence == CONTRADICTED
     assert same is measured
 
@@ -186,7 +188,7 @@ def test_many_kinds_of_work_are_told_shortly(program: Any) -> None:
     file = seen(program.call(first))
     (observation,) = file.observations
     many = tuple(replace(observation, seconds=n * 1e-5, where=f"correlation {n}") for n in range(6))
-    (changed,), _ = corroborated(
+    (changed,), _ = corroborate_findings(
         [program.finding("FRX001", first, INPUT)], program.graphs, [replace(file, observations=many)], GPU
     )
     assert len(changed.evidence) == 6
@@ -197,7 +199,7 @@ def test_many_kinds_of_work_are_told_shortly(program: Any) -> None:
 
 SHAPES = st.lists(st.integers(1, 64), min_size=1, max_size=5).map(tuple)
 CALLS = st.builds(
-    SeenCall,
+    ObservedCall,
     st.sampled_from(["aten::convolution", "aten::mm", "aten::clone", "x::y", "\x1b[31m<b>"]),
     st.none() | st.lists(st.builds(Operand, SHAPES, st.just(DType.FLOAT32)), max_size=3).map(tuple),
 )
@@ -211,11 +213,11 @@ def test_evidence_that_matches_nothing_changes_nothing(program: Any, chains: Any
     shapes = {value.shape for value in program.facts.values.values()}
     if any(operand.shape in shapes for chain in chains for call in chain for operand in call.operands or ()):
         return
-    file = seen(SeenCall("x"))
+    file = seen(ObservedCall("x"))
     (one,) = file.observations
     observations = tuple(replace(one, calls=chain) for chain in chains)
     calls = tuple(QuietCall(call, None, 1) for chain in chains for call in chain) if silent else ()
-    changed, refusals = corroborated(
+    changed, refusals = corroborate_findings(
         findings, program.graphs, [replace(file, observations=observations, quiet=calls)], GPU
     )
     assert changed == findings
@@ -224,8 +226,8 @@ def test_evidence_that_matches_nothing_changes_nothing(program: Any, chains: Any
 
 @pytest.mark.parametrize("now", [0.0, 0.3, 0.42, ASSUMED, MODELLED, 0.8, INFERRED, MEASURED, CONFIRMED, 1.0])
 def test_confidence_moves_the_right_way_and_stays_between_0_and_1(now: float) -> None:
-    here, elsewhere = (confidence.seen_in_a_run(now, itself=itself) for itself in (True, False))
-    certain, uncertain = (confidence.not_seen_in_a_run(now, same_strides=same) for same in (True, False))
+    here, elsewhere = (confidence.raise_confidence(now, itself=itself) for itself in (True, False))
+    certain, uncertain = (confidence.lower_confidence(now, same_strides=same) for same in (True, False))
     assert now <= elsewhere <= here <= 1.0
     assert 0.0 <= certain <= uncertain <= now
     assert here >= CONFIRMED

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from frx_graph.analyzers.observations.generated_observations import generated_sightings
-from frx_graph.analyzers.observations.observation import RunFile, SeenCall, Setting, Work
-from frx_graph.analyzers.observations.onednn_observations import onednn_sightings
+from frx_graph.analyzers.observations.generated_observations import observe_generated_code
+from frx_graph.analyzers.observations.observation import ObservedCall, RunFile, RunSetting, Work
+from frx_graph.analyzers.observations.onednn_observations import observe_onednn_log
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.evidence.dtype import DType
 from frx_graph.evidence.inductor_code import read_inductor_code
@@ -21,12 +21,12 @@ def section(title: str) -> RunFile:
     text = LOG.read_text()
     before, _, rest = text.partition(f"# {title}\n")
     blank = "\n" * (before.count("\n") + 1)
-    return onednn_sightings(parse_log(blank + rest.partition("\n#")[0]), "run.log")
+    return observe_onednn_log(parse_log(blank + rest.partition("\n#")[0]), "run.log")
 
 
 def test_reorders_belong_to_the_convolution_that_they_serve() -> None:
     file = section("grouped")
-    assert file.setting == Setting("cpu", None)
+    assert file.setting == RunSetting("cpu", None)
     image, weight, result = file.observations[:3]
     assert (image.work, image.count, image.steps, image.phase) == (Work.CONVERSION, 1, None, Phase.FORWARD)
     (call,) = image.calls
@@ -59,11 +59,11 @@ def test_a_convolution_without_a_reorder_is_quiet_in_the_order_of_its_operands()
         "wei:f32::blocked:acdb::f0 bia:undef::undef::: dst:f32::blocked:acdb::f0,,alg:convolution_direct,"
         "mb2_ic8oc16_ih4oh4kh3sh1dh0ph1_iw4ow4kw3sw1dw0pw1,0.5"
     )
-    (quiet,) = onednn_sightings(parse_log(f"{line}\n{line}"), "run.log").quiet
+    (quiet,) = observe_onednn_log(parse_log(f"{line}\n{line}"), "run.log").quiet
     image, weight = quiet.call.operands or ()
     assert (image.strides, weight.strides, quiet.count) == ((128, 1, 32, 8), (72, 1, 24, 8), 2)
     blocked = line.replace("src:f32::blocked:acdb", "src:f32::blocked:aBcd8b")
-    assert onednn_sightings(parse_log(blocked), "run.log").quiet == ()
+    assert observe_onednn_log(parse_log(blocked), "run.log").quiet == ()
 
 
 def test_reorders_of_other_primitives_are_told_without_an_operator() -> None:
@@ -71,8 +71,8 @@ def test_reorders_of_other_primitives_are_told_without_an_operator() -> None:
         "onednn_verbose,v1,primitive,exec,cpu,reorder,jit:uni,undef,src:f32::blocked:ab::f0 dst:f32::blocked:ba::f0,,,"
         "8x64,0.1"
     )
-    (seen,) = onednn_sightings(parse_log(reorder), "run.log").observations
-    assert (seen.calls, seen.copied) == ((SeenCall("onednn::reorder"),), Operand((8, 64), DType.FLOAT32))
+    (seen,) = observe_onednn_log(parse_log(reorder), "run.log").observations
+    assert (seen.calls, seen.copied) == ((ObservedCall("onednn::reorder"),), Operand((8, 64), DType.FLOAT32))
 
 
 def test_copying_loops_are_clones_of_what_they_write() -> None:
@@ -83,8 +83,8 @@ def test_copying_loops_are_clones_of_what_they_write() -> None:
         buf1 = empty_strided_cuda((4, 32, 16), (512, 16, 1), torch.float16)
         triton_poi_fused_clone_0.run(arg1_1, buf1, 2048, stream=stream0)
 """
-    file = generated_sightings(read_inductor_code(code.splitlines()), "code.py")
-    assert file.setting == Setting("cuda", compiled=True)
+    file = observe_generated_code(read_inductor_code(code.splitlines()), "code.py")
+    assert file.setting == RunSetting("cuda", compiled=True)
     (seen,) = file.observations
     assert (seen.count, seen.where, seen.copied) == (2, "line 3", Operand((4, 32, 16), DType.FLOAT16))
     assert seen.bytes == 2 * 2 * 2 * 2048

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from frx_graph.analyzers.observations.matching import Belonging, belonging
+from frx_graph.analyzers.observations.matching import FindingMatch, match_finding
 from frx_graph.analyzers.observations.observation import (
     CONVERSIONS,
     ElementCount,
-    SeenCall,
-    Sighting,
+    Observation,
+    ObservedCall,
     Work,
 )
 from frx_graph.capture.call_site import CallSite
@@ -25,8 +25,8 @@ INPUT, WEIGHT, OUTPUT = OperandRole.INPUT, OperandRole.WEIGHT, OperandRole.OUTPU
 TO_LAST = "void nchwToNhwcKernel<float>(int)"
 
 
-def conversion(*calls: SeenCall, roles: frozenset[OperandRole] = frozenset({INPUT}), **fields: Any) -> Sighting:
-    return Sighting(
+def conversion(*calls: ObservedCall, roles: frozenset[OperandRole] = frozenset({INPUT}), **fields: Any) -> Observation:
+    return Observation(
         work=Work.CONVERSION,
         kernels=(TO_LAST,),
         where="correlation 7",
@@ -38,34 +38,34 @@ def conversion(*calls: SeenCall, roles: frozenset[OperandRole] = frozenset({INPU
     )
 
 
-def found(observation: Sighting, program: Any, *findings: Finding) -> Belonging:
-    return belonging(observation, program.claims(*findings), findings)
+def found(observation: Observation, program: Any, *findings: Finding) -> FindingMatch:
+    return match_finding(observation, program.claims(*findings), findings)
 
 
 def test_operator_and_shapes_lead_back(program: Any) -> None:
     first, second, _ = program.convolutions
     findings = (program.finding("FRX001", first, INPUT), program.finding("FRX001", second, INPUT))
-    inner = SeenCall("aten::cudnn_convolution", program.call(second).operands)
-    assert found(conversion(inner, program.call(second)), program, *findings) == Belonging(1)
-    assert found(conversion(program.call(first, strides=False)), program, *findings) == Belonging(0)
+    inner = ObservedCall("aten::cudnn_convolution", program.call(second).operands)
+    assert found(conversion(inner, program.call(second)), program, *findings) == FindingMatch(1)
+    assert found(conversion(program.call(first, strides=False)), program, *findings) == FindingMatch(0)
 
 
-def other_shape(call: SeenCall) -> SeenCall:
+def other_shape(call: ObservedCall) -> ObservedCall:
     image, weight = call.operands or ()
     return replace(call, operands=(replace(image, shape=(4, *image.shape[1:])), weight))
 
 
-def other_strides(call: SeenCall) -> SeenCall:
+def other_strides(call: ObservedCall) -> ObservedCall:
     image, weight = call.operands or ()
     return replace(call, operands=(replace(image, strides=(1152, 1, 96, 8)), weight))
 
 
-def other_dtype(call: SeenCall) -> SeenCall:
+def other_dtype(call: ObservedCall) -> ObservedCall:
     image, weight = call.operands or ()
     return replace(call, operands=(replace(image, dtype=DType.FLOAT16), weight))
 
 
-def with_bias(call: SeenCall) -> SeenCall:
+def with_bias(call: ObservedCall) -> ObservedCall:
     return replace(call, operands=(*(call.operands or ()), Operand((16,), DType.FLOAT32)))
 
 
@@ -82,15 +82,15 @@ def test_another_operator_is_another_call(program: Any) -> None:
     first = program.convolutions[0]
     call = replace(program.call(first), operator="aten::convolution_overrideable")
     answer = found(conversion(call), program, program.finding("FRX001", first, INPUT))
-    assert answer == Belonging(None, "no finding covers aten::convolution_overrideable")
+    assert answer == FindingMatch(None, "no finding covers aten::convolution_overrideable")
 
 
 def test_strides_of_a_dimension_of_size_1_mean_nothing(program: Any) -> None:
     first = program.convolutions[0]
     claims = program.claims(program.finding("FRX001", first, INPUT))
     one = replace(claims[0], operands=(Operand((1, 8), DType.FLOAT32, (8, 1)),), copied=None)
-    call = SeenCall("aten::convolution", (Operand((1, 8), DType.FLOAT32, (999, 1)),))
-    assert belonging(conversion(call), [one], [program.finding("FRX001", first, INPUT)]).finding == 0
+    call = ObservedCall("aten::convolution", (Operand((1, 8), DType.FLOAT32, (999, 1)),))
+    assert match_finding(conversion(call), [one], [program.finding("FRX001", first, INPUT)]).finding == 0
 
 
 def test_the_backward_is_another_call(program: Any) -> None:
@@ -109,7 +109,7 @@ def test_of_two_alike_only_the_line_decides(program: Any) -> None:
     # The profiler cuts the beginning off file names, and another machine has another one.
     for file in ("conftest.py", "observations/conftest.py", "/home/me/tests/observations/conftest.py"):
         site = replace(third.site, file=file)
-        assert found(conversion(program.call(third), site=site), program, *findings) == Belonging(1)
+        assert found(conversion(program.call(third), site=site), program, *findings) == FindingMatch(1)
 
 
 def test_another_function_is_another_place(program: Any) -> None:
@@ -132,8 +132,8 @@ def test_a_weight_belongs_to_the_finding_on_weights(program: Any) -> None:
     first = program.convolutions[0]
     findings = (program.finding("FRX001", first, INPUT, OUTPUT), program.finding("FRX007", first, WEIGHT))
     call = program.call(first)
-    assert found(conversion(call, roles=frozenset({WEIGHT})), program, *findings) == Belonging(1)
-    assert found(conversion(call, roles=frozenset({OUTPUT})), program, *findings) == Belonging(0)
+    assert found(conversion(call, roles=frozenset({WEIGHT})), program, *findings) == FindingMatch(1)
+    assert found(conversion(call, roles=frozenset({OUTPUT})), program, *findings) == FindingMatch(0)
     alone = found(conversion(call, roles=frozenset({WEIGHT})), program, findings[0])
     assert alone.reason == "no finding covers the weight of aten::convolution"
 
@@ -145,28 +145,28 @@ def test_a_tensor_that_is_not_told_may_belong_to_either(program: Any) -> None:
     assert found(observation, program, *findings).possible == frozenset({0, 1})
     # What speaks of the whole operator is right in both cases.
     whole = program.finding("FRX004", first)
-    assert found(observation, program, *findings, whole) == Belonging(2)
+    assert found(observation, program, *findings, whole) == FindingMatch(2)
 
 
 def test_what_answers_for_the_copy_comes_before_what_speaks_of_the_operator(program: Any) -> None:
     first = program.convolutions[0]
     findings = (program.finding("FRX004", first), program.finding("FRX001", first, INPUT))
-    assert found(conversion(program.call(first)), program, *findings) == Belonging(1)
-    assert found(conversion(program.call(first)), program, findings[0]) == Belonging(0)
+    assert found(conversion(program.call(first)), program, *findings) == FindingMatch(1)
+    assert found(conversion(program.call(first)), program, findings[0]) == FindingMatch(0)
 
 
 def test_rules_on_other_matters_are_left_alone(program: Any) -> None:
     first = program.convolutions[0]
     answer = found(conversion(program.call(first)), program, program.finding("FRX005", first))
-    assert answer == Belonging(None, "no finding covers aten::convolution")
+    assert answer == FindingMatch(None, "no finding covers aten::convolution")
 
 
 def test_a_name_alone_is_too_little(program: Any) -> None:
     first = program.convolutions[0]
     finding = program.finding("FRX001", first, INPUT)
-    bare = conversion(SeenCall("aten::convolution"))
+    bare = conversion(ObservedCall("aten::convolution"))
     assert "neither shapes nor lines" in found(bare, program, finding).reason
-    assert found(replace(bare, site=first.site), program, finding) == Belonging(0)
+    assert found(replace(bare, site=first.site), program, finding) == FindingMatch(0)
 
 
 def test_a_range_names_a_module(program: Any) -> None:
@@ -174,7 +174,7 @@ def test_a_range_names_a_module(program: Any) -> None:
     finding = program.finding("FRX001", first, INPUT)
     assert first.site.module_path == "model.first"
     for name in ("first", "model.first"):
-        assert found(conversion(ranges=("step", name)), program, finding) == Belonging(0)
+        assert found(conversion(ranges=("step", name)), program, finding) == FindingMatch(0)
     for names in (("step",), ("first", "first.inner"), ("second",)):
         answer = found(conversion(ranges=names), program, finding)
         assert answer.reason == f"no finding covers what runs in the range {names[-1]}"
@@ -183,7 +183,7 @@ def test_a_range_names_a_module(program: Any) -> None:
 def test_a_kernel_alone_leads_to_the_sole_finding_on_convolutions(program: Any) -> None:
     first, second, _ = program.convolutions
     finding = program.finding("FRX001", first, INPUT)
-    assert found(conversion(), program, finding) == Belonging(0)
+    assert found(conversion(), program, finding) == FindingMatch(0)
     assert found(conversion(), program, finding, program.finding("FRX001", second, INPUT)).finding is None
     assert found(conversion(), program).reason == "no finding covers a convolution"
 
@@ -194,8 +194,8 @@ def test_a_copy_alone_is_told_by_its_size(program: Any) -> None:
     finding = program.finding("FRX002", first, copies=(replace(copy, kind=CopyKind.EXPLICIT),))
     size = 2 * 8 * 12 * 12
     kinds = frozenset({CopyKind.EXPLICIT, CopyKind.RESHAPE})
-    alone = Sighting(work=Work.COPY, kernels=("copy",), where="line 2", count=1, kinds=kinds)
-    assert found(replace(alone, elements=ElementCount(size - 200, size)), program, finding) == Belonging(0)
+    alone = Observation(work=Work.COPY, kernels=("copy",), where="line 2", count=1, kinds=kinds)
+    assert found(replace(alone, elements=ElementCount(size - 200, size)), program, finding) == FindingMatch(0)
     other = found(replace(alone, elements=ElementCount(size + 1, size + 512)), program, finding)
     assert other.reason == "no finding covers a copy of 2,305 to 2,816 elements"
     assert "does not tell which operator" in found(alone, program, finding).reason

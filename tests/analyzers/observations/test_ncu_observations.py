@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ncu_exports import Launch, nvtx_cell, nvtx_export
 
-from frx_graph.analyzers.observations.ncu_observations import NcuSightings
-from frx_graph.analyzers.observations.observation import ElementCount, RunFile, SeenCall, Setting, Work
+from frx_graph.analyzers.observations.ncu_observations import NcuObserver
+from frx_graph.analyzers.observations.observation import ElementCount, ObservedCall, RunFile, RunSetting, Work
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.evidence.ncu.csv_file import read_ncu_csv
 from frx_graph.evidence.ncu.launch import KernelLaunch
@@ -22,16 +22,16 @@ TO_LAST = "void nchwToNhwcKernel<float, float, float, 1, 0, 2>(int)"
 GEMM = "ampere_sgemm_64x64_nn"
 COPY = "void at::native::elementwise_kernel<128, 4, at::native::direct_copy_kernel_cuda(int)::lambda>(int, T2)"
 CONV = "aten::convolution, seq = 3, op_id = 9, sizes = [[8, 64, 32, 32], [64, 64, 3, 3], [], [], []]"
-CONVOLUTION = SeenCall("aten::convolution", (Operand((8, 64, 32, 32), None), Operand((64, 64, 3, 3), None)))
+CONVOLUTION = ObservedCall("aten::convolution", (Operand((8, 64, 32, 32), None), Operand((64, 64, 3, 3), None)))
 TIME = ("gpu__time_duration.sum", "us", "6.75")
 STRIDED = ("l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_ld.ratio", "", "17.5")
 
 
 def read(path: Path, *launches: tuple[Launch, str], metrics: tuple[tuple[str, str, str], ...] = (TIME,)) -> RunFile:
     path.write_text(nvtx_export(launches, metrics))
-    gathered = NcuSightings()
+    gathered = NcuObserver()
     read_ncu_csv(path, gathered.add)
-    return gathered.run_file(str(path))
+    return gathered.build_run_file(str(path))
 
 
 def test_torchs_ranges_name_operators_with_shapes(tmp_path: Path) -> None:
@@ -39,10 +39,10 @@ def test_torchs_ranges_name_operators_with_shapes(tmp_path: Path) -> None:
     file = read(
         tmp_path / "a.csv", (Launch(0, TO_LAST), ranges), (Launch(1, GEMM), ranges), (Launch(2, TO_LAST), ranges)
     )
-    assert file.setting == Setting("cuda", None)
+    assert file.setting == RunSetting("cuda", None)
     (seen,) = file.observations
     assert (seen.work, seen.count, seen.steps) == (Work.CONVERSION, 2, None)
-    assert seen.calls == (CONVOLUTION, SeenCall("aten::conv2d"))
+    assert seen.calls == (CONVOLUTION, ObservedCall("aten::conv2d"))
     assert (seen.ranges, seen.phase) == (("step",), Phase.FORWARD)
     assert seen.roles == frozenset({OperandRole.INPUT, OperandRole.WEIGHT})
     assert seen.seconds == pytest.approx(13.5e-6)
@@ -132,17 +132,17 @@ def test_sizes_that_are_none_of_tensors_are_not_known(tmp_path: Path, sizes: str
 
 def test_a_name_without_end_is_not_looked_into() -> None:
     """It would take hours: the square of its length."""
-    gathered = NcuSightings()
+    gathered = NcuObserver()
     names = ("aten::x, sizes = [" + "], input_op_ids = [" * 50_000,)
     gathered.add(KernelLaunch("0", "1", TO_LAST, "0", "9.0", None, None, "a", 1, {}, ranges=names))
-    (seen,) = gathered.run_file("a").observations
+    (seen,) = gathered.build_run_file("a").observations
     assert (seen.calls, seen.ranges) == ((), names)
 
 
 @given(st.lists(st.text(max_size=60), max_size=4), st.text(max_size=60), st.integers())
 def test_no_range_is_too_hostile(ranges: list[str], kernel: str, seed: int) -> None:
-    gathered = NcuSightings()
+    gathered = NcuObserver()
     made = random.Random(seed)
     names = tuple(made.choice((text, f"aten::x, sizes = {text}", f"aten::{text}, seq = 1")) for text in ranges)
     gathered.add(KernelLaunch("0", "1", f"nchwToNhwc{kernel}", "0", "9.0", None, None, "a", 1, {}, ranges=names))
-    assert len(gathered.run_file("a").observations) <= 1
+    assert len(gathered.build_run_file("a").observations) <= 1

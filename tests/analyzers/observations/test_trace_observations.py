@@ -13,13 +13,13 @@ from run_traces import RunTrace
 from run_traces import Tensor as Seen
 from torch import Tensor, nn
 
-from frx_graph.analyzers.observations.corroboration import corroborated
-from frx_graph.analyzers.observations.observation import RunFile, SeenCall, Setting, Work
-from frx_graph.analyzers.observations.trace_observations import OUTSIDE, trace_sightings
-from frx_graph.analyzers.trace.analysis import analyse_trace
-from frx_graph.analyzers.trace.findings import copies_at_sites
+from frx_graph.analyzers.observations.corroboration import corroborate_findings
+from frx_graph.analyzers.observations.observation import ObservedCall, RunFile, RunSetting, Work
+from frx_graph.analyzers.observations.trace_observations import OUTSIDE, observe_trace
+from frx_graph.analyzers.trace.analysis import prepare_trace
+from frx_graph.analyzers.trace.findings import group_copies
 from frx_graph.analyzers.trace.kernel_names import CONVERSIONS as CONVERSION_KERNELS
-from frx_graph.analyzers.trace.kernel_names import kernel_class
+from frx_graph.analyzers.trace.kernel_names import classify_kernel
 from frx_graph.capture.call_site import CallSite
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.evidence.dtype import DType
@@ -38,7 +38,7 @@ WEIGHT: Seen = ((64, 64, 3, 3), (576, 9, 3, 1))
 
 
 def read(trace: RunTrace, tmp_path: Path) -> RunFile:
-    return trace_sightings(analyse_trace(read_torch_trace(trace.write(tmp_path / "run.json"))))
+    return observe_trace(prepare_trace(read_torch_trace(trace.write(tmp_path / "run.json"))))
 
 
 def convolve(trace: RunTrace, start: float, *, converts: bool) -> int:
@@ -61,12 +61,12 @@ def test_conversions_are_told_by_step_with_their_operators(tmp_path: Path) -> No
     first = convolve(trace, 10, converts=True)
     convolve(trace, 1010, converts=True)
     file = read(trace, tmp_path)
-    assert (file.source, file.setting) == (str(tmp_path / "run.json"), Setting("cuda", compiled=False))
+    assert (file.source, file.setting) == (str(tmp_path / "run.json"), RunSetting("cuda", compiled=False))
     image, weight = file.observations
     assert (image.work, image.kernels, image.count, image.steps) == (Work.CONVERSION, (TO_LAST,), 2, 2)
     assert [call.operator for call in image.calls] == ["aten::cudnn_convolution", "aten::convolution", "aten::conv2d"]
     operands = (Operand(IMAGE[0], DType.FLOAT32, IMAGE[1]), Operand(WEIGHT[0], DType.FLOAT32, WEIGHT[1]))
-    assert image.calls[1] == SeenCall("aten::convolution", operands)
+    assert image.calls[1] == ObservedCall("aten::convolution", operands)
     assert (image.roles, weight.roles) == (frozenset({OperandRole.INPUT}), frozenset({OperandRole.WEIGHT}))
     assert (image.phase, image.where) == (Phase.FORWARD, f"correlation {first}")
     assert (image.seconds, image.bytes) == (pytest.approx(40e-6), 2 * 2 * 4 * 8 * 64 * 32 * 32)
@@ -85,7 +85,7 @@ def test_each_kernel_is_in_one_sighting(tmp_path: Path) -> None:
     file = read(trace, tmp_path)
     assert sum(observation.count for observation in file.observations) == 11
     orphan = file.observations[-1]
-    assert (orphan.calls, orphan.roles) == ((SeenCall(OUTSIDE),), frozenset({OperandRole.OUTPUT}))
+    assert (orphan.calls, orphan.roles) == ((ObservedCall(OUTSIDE),), frozenset({OperandRole.OUTPUT}))
 
 
 def test_a_convolution_that_converts_nothing_is_quiet(tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def test_on_a_cpu_copies_are_operators_and_conversions_are_not_seen(tmp_path: Pa
     trace.op("aten::copy_", 2, 40, dense, strided)
     trace.op("aten::convolution", 100, 200, IMAGE, WEIGHT)
     file = read(trace, tmp_path)
-    assert file.setting == Setting("cpu", compiled=False)
+    assert file.setting == RunSetting("cpu", compiled=False)
     assert CopyKind.REORDER not in file.shows
     (copy,) = file.observations
     assert (copy.work, copy.kinds, copy.kernels) == (Work.COPY, frozenset({CopyKind.EXPLICIT}), ())
@@ -152,22 +152,22 @@ def test_inductors_copies_are_what_is_left_of_clones(tmp_path: Path) -> None:
     trace.op("triton_poi_fused_clone_0", 0, 20)
     trace.kernel("triton_poi_fused_clone_0", 5, 30, 40)
     file = read(trace, tmp_path)
-    assert file.setting == Setting("cuda", compiled=True)
+    assert file.setting == RunSetting("cuda", compiled=True)
     (copy,) = file.observations
-    assert copy.calls == (SeenCall("aten::clone"),)
+    assert copy.calls == (ObservedCall("aten::clone"),)
     assert copy.kinds == frozenset({CopyKind.EXPLICIT, CopyKind.RESHAPE, CopyKind.OPERATOR})
 
 
 @pytest.mark.parametrize("name", ["kineto_resnet50_two_steps.pt.trace.json.gz", "hta_alexnet_one_forward.json.gz"])
 def test_each_conversion_of_a_real_run_is_in_one_finding_and_in_one_sighting(name: str) -> None:
-    analysis = analyse_trace(read_torch_trace(TRACES / name))
+    analysis = prepare_trace(read_torch_trace(TRACES / name))
     conversions = [
-        index for index, one in enumerate(analysis.tree.activities) if kernel_class(one.name) in CONVERSION_KERNELS
+        index for index, one in enumerate(analysis.tree.activities) if classify_kernel(one.name) in CONVERSION_KERNELS
     ]
     assert len(conversions) == 6
-    led = Counter(index for group in copies_at_sites(analysis) for copy in group.copies for index in copy.activities)
+    led = Counter(index for group in group_copies(analysis) for copy in group.copies for index in copy.activities)
     assert [led[index] for index in conversions] == [1] * 6
-    seen = [one for one in trace_sightings(analysis).observations if one.work is Work.CONVERSION]
+    seen = [one for one in observe_trace(analysis).observations if one.work is Work.CONVERSION]
     assert sum(one.count for one in seen) == 6
     assert all(one.calls and one.calls[-1].operator == "aten::conv2d" for one in seen)
 
@@ -208,9 +208,9 @@ def test_a_real_run_confirms_the_convolution_that_it_converts_for(analyse: Any, 
                 graph_id=facts.graph_id,
             )
         )
-    file = trace_sightings(analyse_trace(read_torch_trace(TRACES / "kineto_resnet50_two_steps.pt.trace.json.gz")))
-    setting = Setting("cuda", compiled=False)
-    (images, weights), refusals = corroborated(findings, {facts.graph_id: facts}, [file], setting)
+    file = observe_trace(prepare_trace(read_torch_trace(TRACES / "kineto_resnet50_two_steps.pt.trace.json.gz")))
+    setting = RunSetting("cuda", compiled=False)
+    (images, weights), refusals = corroborate_findings(findings, {facts.graph_id: facts}, [file], setting)
     assert (images.confidence, weights.confidence) == (CONFIRMED, CONFIRMED)
     assert [fact.text for fact in images.evidence][-1] == "seen 2× a step, predicted 2×"
     assert [fact.text for fact in weights.evidence][-1] == "seen 1× a step, predicted 1×"

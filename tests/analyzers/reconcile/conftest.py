@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from frx_graph.analyze.layers import analyze_run
-from frx_graph.analyzers.cuda.analysis import analyse_cuda
-from frx_graph.analyzers.kernels.analysis import analyse_kernels
+from frx_graph.analyzers.cuda.analysis import detect_cuda_defects
+from frx_graph.analyzers.kernels.analysis import analyze_kernels
 from frx_graph.analyzers.kernels.kernel_totals import KernelTotals
-from frx_graph.analyzers.kernels.ptx_analysis import analyse_ptx
+from frx_graph.analyzers.kernels.ptx_analysis import analyze_ptx_module
 from frx_graph.analyzers.layers import Layers, NcuLayer, PtxLayer, SourceLayer, TraceLayer
 from frx_graph.analyzers.reconcile.reconciliation import Reconciliation, reconcile
 from frx_graph.evidence.cuda.parsing import parse_cuda
@@ -33,7 +33,7 @@ class Program:
 
     def source(self, text: str, name: str = "kernel.cu") -> Program:
         source = parse_cuda(text, name)
-        self.layers["source"] = SourceLayer(source, analyse_cuda(source))
+        self.layers["source"] = SourceLayer(source, detect_cuda_defects(source))
         return self
 
     def zoo(self, name: str) -> Program:
@@ -46,7 +46,7 @@ class Program:
         )
         module = parse_ptx(f".version 8.0\n.target sm_80\n.address_size 64\n{entries}\n", "kernel.ptx")
         reason = None if assembled is not None else "there is no ptxas"
-        self.layers["ptx"] = PtxLayer(module, analyse_ptx(module, assembled or {}), reason)
+        self.layers["ptx"] = PtxLayer(module, analyze_ptx_module(module, assembled or {}), reason)
         return self
 
     def ncu(self, *, rules: tuple[NcuRule, ...] = (), **kernels: Mapping[str, float]) -> Program:
@@ -70,7 +70,7 @@ class Program:
                 rules=rules,
             )
             totals.add(launch)
-        self.layers["ncu"] = NcuLayer(NcuExport("report.csv"), analyse_kernels(totals.summaries()))
+        self.layers["ncu"] = NcuLayer(NcuExport("report.csv"), analyze_kernels(totals.summarize_kernels()))
         return self
 
     def run(self, *kernels: str, grid: tuple[int, ...] = (64, 1, 1), block: tuple[int, ...] = (128, 1, 1)) -> Program:

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from frx_graph.analyzers.layers import Layers
 from frx_graph.analyzers.reconcile import DIAGNOSES
-from frx_graph.analyzers.reconcile.missing_evidence import MissingEvidence, kernel_filter, ncu_command
+from frx_graph.analyzers.reconcile.missing_evidence import MissingEvidence, build_ncu_command, escape_kernel_name
 from frx_graph.analyzers.reconcile.reconciliation import reconcile
-from frx_graph.evidence.ncu.metrics import known_metric
+from frx_graph.evidence.ncu.metrics import resolve_metric
 from frx_graph.evidence.ptx.ptxas import Assembled
 
 MEMORY, REGISTERS, BANKS, BARRIERS, OCCUPANCY, TENSOR = DIAGNOSES
@@ -102,16 +102,16 @@ def test_what_is_asked_for_can_be_read(rule) -> None:
 
 def _read(metric: str, unit: str) -> bool:
     try:
-        return known_metric(metric, unit) is not None
+        return resolve_metric(metric, unit) is not None
     except ValueError:
         return False
 
 
 @given(st.text())
 def test_any_name_survives_a_shell_and_is_a_filter(name: str) -> None:
-    words = shlex.split(ncu_command(MEMORY, name))
+    words = shlex.split(build_ncu_command(MEMORY, name))
     at = words.index("--kernel-name")
-    assert words[at + 1] == kernel_filter(name)
+    assert words[at + 1] == escape_kernel_name(name)
     assert words[at + 2 :] == ["--csv", "--page", "raw", "./your_app", ">", "missing_memory.csv"]
     if words[at + 1].startswith("regex:"):
         assert re.match(words[at + 1].removeprefix("regex:"), name, re.DOTALL)
@@ -122,6 +122,6 @@ def test_any_name_survives_a_shell_and_is_a_filter(name: str) -> None:
     "name", ["k; touch owned", "$(touch owned)", "`touch owned`", "a'b\"; touch owned #", "k > owned"]
 )
 def test_no_name_is_run(name: str, tmp_path) -> None:
-    command = ncu_command(MEMORY, name).replace("ncu ", "printf '%s\\n' ", 1)
+    command = build_ncu_command(MEMORY, name).replace("ncu ", "printf '%s\\n' ", 1)
     subprocess.run(["bash", "-c", command], cwd=tmp_path, check=True)
     assert [path.name for path in tmp_path.iterdir()] == ["missing_memory.csv"]

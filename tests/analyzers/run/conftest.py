@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from frx_graph.analyzers.run.analysis import RunRecord, analyse_record
+from frx_graph.analyzers.run.analysis import RunRecord, analyze_record
 from frx_graph.analyzers.timeline.labels import RunLabel
 from frx_graph.evidence.run.events import (
     CopySpan,
@@ -90,7 +90,7 @@ class RunSketch:
         self.add(ProfilerWindow, self.now, kernels=kernels, median_kernel_us=median_us, small_kernels=small)
 
     def analyse(self) -> RunRecord:
-        return analyse_record(self.events, self.samples, None)
+        return analyze_record(self.events, self.samples, None)
 
     def labels(self) -> dict[str, RunLabel]:
         """Of all steps."""

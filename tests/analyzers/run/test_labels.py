@@ -9,7 +9,7 @@ import pytest
 from frx_graph.analyzers.timeline.labels import Answer, RunLabel
 from frx_graph.evidence.run.events import RecordedTensor
 from frx_graph.passes import confidence
-from frx_graph.rules.recommendation_card import cards_by_label
+from frx_graph.rules.recommendation_card import index_cards_by_label
 
 PRESENT, ABSENT, UNDECIDABLE = Answer.PRESENT, Answer.ABSENT, Answer.UNDECIDABLE
 
@@ -254,4 +254,6 @@ def test_the_process_that_waits_most_counts(run: Any) -> None:
 
 def test_each_label_has_a_card() -> None:
     sketch_labels = {"input_bound", "copy_bound", "sync_bound", "memory_pressure", "shape_instability"}
-    assert sketch_labels | {"underutilized_gpu", "launch_bound", "insufficient_telemetry"} <= set(cards_by_label())
+    assert sketch_labels | {"underutilized_gpu", "launch_bound", "insufficient_telemetry"} <= set(
+        index_cards_by_label()
+    )

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from frx_graph.analyzers.run.analysis import analyse_record
-from frx_graph.analyzers.run.steps import Activity, Scope, Selector, lengths_within
+from frx_graph.analyzers.run.analysis import analyze_record
+from frx_graph.analyzers.run.steps import Activity, Scope, Selector, measure_within
 from frx_graph.evidence.run.events import LoaderWait, PhaseSpan, RunWarning, StepEnd, StepStart
 
 MS = 1_000_000
@@ -202,9 +202,9 @@ def test_scopes_that_differ(run: Any) -> None:
 
 def test_time_within_windows() -> None:
     windows = [(0, 10), (10, 20), (20, 20), (20, 50)]
-    assert lengths_within(windows, [(5, 12), (15, 25), (40, 90)]) == [5, 7, 0, 15]
-    assert lengths_within([], [(1, 2)]) == []
-    assert analyse_record([], [], None).run.figures.steps == ()
+    assert measure_within(windows, [(5, 12), (15, 25), (40, 90)]) == [5, 7, 0, 15]
+    assert measure_within([], [(1, 2)]) == []
+    assert analyze_record([], [], None).run.figures.steps == ()
 
 
 def test_nothing_is_timed_across_events_that_are_missing(run: Any) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from frx_graph.analyze.layers import TraceEvidence
 from frx_graph.analyzers.timeline.labels import Answer, RunLabel
-from frx_graph.rules.recommendation_card import cards_by_label
+from frx_graph.rules.recommendation_card import index_cards_by_label
 
 SHAPED = {"Input Dims": [[8, 3]], "Input type": ["float"]}
 
@@ -195,7 +195,7 @@ def test_every_label_has_a_card_whose_metrics_are_measured(run: Any) -> None:
     found = run.analyse().run
     known = set(found.timeline.values())
     for one in found.labels:
-        (card,) = cards_by_label()[one.label]
+        (card,) = index_cards_by_label()[one.label]
         for step in card.validation:
             assert step.metric == f"torch.profiler: {step.value}"
             assert step.value in known

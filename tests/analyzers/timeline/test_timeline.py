@@ -13,7 +13,7 @@ from hypothesis_profiles import FEW_EXAMPLES
 from frx_graph.analyze.layers import analyze_run
 from frx_graph.analyzers.timeline.host_time import Part
 from frx_graph.analyzers.timeline.kernel_table import Launcher
-from frx_graph.analyzers.trace.kernel_names import KernelFamily, kernel_family, on_tensor_cores
+from frx_graph.analyzers.trace.kernel_names import KernelFamily, classify_kernel_family, is_on_tensor_cores
 
 TRACES = Path(__file__).parents[2] / "data" / "traces"
 
@@ -164,7 +164,7 @@ def test_a_python_frame_tells_of_a_data_loader_without_a_range(run: Any) -> None
     ],
 )
 def test_kernel_families(name: str, family: KernelFamily, tensor_cores: bool | None) -> None:
-    assert (kernel_family(name), on_tensor_cores(name)) == (family, tensor_cores)
+    assert (classify_kernel_family(name), is_on_tensor_cores(name)) == (family, tensor_cores)
 
 
 def test_an_amd_trace_has_sizes_of_its_copies_from_their_calls() -> None:

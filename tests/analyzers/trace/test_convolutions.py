@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from frx_graph.analyzers.trace.convolutions import convolution_output
+from frx_graph.analyzers.trace.convolutions import infer_convolution_output
 from frx_graph.evidence.trace.events import Operand
 from frx_graph.evidence.trace.tree import build_tree
 
@@ -17,7 +17,7 @@ Tensor = Callable[..., Operand]
 def draw(sketch: Any, image: Operand, weight: Operand, *concrete: str) -> Operand | None:
     sketch.op("aten::convolution", 1, 60, image, weight, concrete=concrete)
     sketch.op("aten::cudnn_convolution", 2, 50, image, weight)
-    return convolution_output(build_tree(sketch.build()), 1)
+    return infer_convolution_output(build_tree(sketch.build()), 1)
 
 
 @pytest.mark.parametrize(
@@ -57,6 +57,8 @@ def test_the_gradient_tells_it_where_the_arguments_do_not(sketch: Any, make_tens
     sketch.op("aten::conv2d", 1, 60, image, weight, sequence=7, forward_thread=0)
     sketch.op("aten::cudnn_convolution", 2, 50, image, weight)
     tree = build_tree(sketch.build())
-    found = convolution_output(tree, [operator.name for operator in tree.operators].index("aten::cudnn_convolution"))
+    found = infer_convolution_output(
+        tree, [operator.name for operator in tree.operators].index("aten::cudnn_convolution")
+    )
     assert found is not None
     assert found.shape == (2, 4, 6, 6)

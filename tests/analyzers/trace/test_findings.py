@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from frx_graph.analyzers.trace.analysis import analyse_trace
-from frx_graph.analyzers.trace.findings import copy_findings, observed_copies
-from frx_graph.analyzers.trace.permutes import permute_findings
+from frx_graph.analyzers.trace.analysis import prepare_trace
+from frx_graph.analyzers.trace.findings import find_layout_copies, record_copies
+from frx_graph.analyzers.trace.permutes import find_permutes
 from frx_graph.evidence.trace.events import HostThread, Operand
 from frx_graph.records import Basis, CopyKind, Effort, Finding, OperandRole, Severity
 
@@ -18,7 +18,7 @@ Tensor = Callable[..., Operand]
 
 
 def findings_of(sketch: Any) -> list[Finding]:
-    return copy_findings(analyse_trace(sketch.build()))
+    return find_layout_copies(prepare_trace(sketch.build()))
 
 
 def draw_step(sketch: Any, number: int, start: int, image: Operand, weight: Operand) -> None:
@@ -135,8 +135,8 @@ def test_observed_copies_are_a_steps(sketch: Any, make_tensor: Tensor) -> None:
     for number in range(2):
         sketch.step(number, 1000 * number, 1000 * number + 900)
         draw_copy(sketch, 1000 * number + 100, make_tensor(4, 8), make_tensor(4, 8))
-    analysis = analyse_trace(sketch.build())
-    (copy,) = observed_copies(analysis, analysis.copies)
+    analysis = prepare_trace(sketch.build())
+    (copy,) = record_copies(analysis, analysis.copies)
     assert (copy.bytes, copy.count, copy.kind, copy.role) == (256, 1, CopyKind.EXPLICIT, OperandRole.INPUT)
     assert copy.basis is Basis.OBSERVED
 
@@ -155,7 +155,7 @@ def test_a_copy_that_changes_no_strides_is_called_needless(
 def test_reordering_and_copying_again_and_again(sketch: Any, make_tensor: Tensor) -> None:
     for start in (100, 200):
         draw_copy(sketch, start, make_tensor(4, 8), make_tensor(8, 4))
-    (finding,) = permute_findings(analyse_trace(sketch.build()))
+    (finding,) = find_permutes(prepare_trace(sketch.build()))
     assert (finding.rule, finding.count_per_step, finding.bytes_per_step, finding.copies) == ("FRX003", 2, 512, ())
     assert "FRX002" in finding.evidence[1].text
 
@@ -171,6 +171,6 @@ def test_what_is_no_repeated_reordering(sketch: Any, make_tensor: Tensor, case: 
             sketch.op("aten::relu", start + 2, start + 3)
         sketch.op("aten::contiguous", start + 3, start + 9)
         sketch.op("aten::copy_", start + 4, start + 8, make_tensor(4, 8), make_tensor(4, 8), None)
-    analysis = analyse_trace(sketch.build())
+    analysis = prepare_trace(sketch.build())
     assert len(analysis.copies) == len(starts)
-    assert permute_findings(analysis) == []
+    assert find_permutes(analysis) == []

@@ -5,9 +5,9 @@ import pytest
 from frx_graph.analyzers.trace.kernel_names import (
     CONVERSIONS,
     KernelClass,
-    function_name,
+    classify_kernel,
+    extract_function_name,
     is_compiled_copy,
-    kernel_class,
 )
 
 
@@ -36,7 +36,7 @@ from frx_graph.analyzers.trace.kernel_names import (
     ],
 )
 def test_conversion_kernels_of_the_libraries(name: str, expected: KernelClass) -> None:
-    assert kernel_class(name) is expected
+    assert classify_kernel(name) is expected
     assert expected in CONVERSIONS
 
 
@@ -55,7 +55,7 @@ def test_conversion_kernels_of_the_libraries(name: str, expected: KernelClass) -
     ],
 )
 def test_kernels_that_work_on_a_layout_convert_nothing(name: str) -> None:
-    assert kernel_class(name) not in CONVERSIONS
+    assert classify_kernel(name) not in CONVERSIONS
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_kernels_that_work_on_a_layout_convert_nothing(name: str) -> None:
     ],
 )
 def test_other_classes(name: str, expected: KernelClass) -> None:
-    assert kernel_class(name) is expected
+    assert classify_kernel(name) is expected
 
 
 def test_a_fused_kernel_that_computes_is_no_compiled_copy() -> None:
@@ -94,4 +94,4 @@ def test_a_fused_kernel_that_computes_is_no_compiled_copy() -> None:
 
 
 def test_the_function_of_a_qualified_name() -> None:
-    assert function_name("void (anonymous namespace)::a::b<c::d>(e::f)") == "b"
+    assert extract_function_name("void (anonymous namespace)::a::b<c::d>(e::f)") == "b"

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from frx_graph.analyzers.trace.analysis import analyse_trace
+from frx_graph.analyzers.trace.analysis import prepare_trace
 from frx_graph.analyzers.trace.costs import CallCost, CallCosts
-from frx_graph.analyzers.trace.memory_bound import memory_bound_findings
-from frx_graph.analyzers.trace.roofline import is_memory_bound, roofline_points, work_of
+from frx_graph.analyzers.trace.memory_bound import find_memory_bound
+from frx_graph.analyzers.trace.roofline import compute_roofline_points, is_memory_bound, measure_work
 from frx_graph.evidence.dtype import DType
 from frx_graph.evidence.trace.events import ActivityKind, Operand
 from frx_graph.evidence.trace.tree import build_tree
@@ -26,8 +26,8 @@ Tensor = Callable[..., Operand]
 
 
 def findings_of(sketch: Any, peaks: GpuPeaks | None = V100) -> list[Finding]:
-    analysis = analyse_trace(sketch.build())
-    return memory_bound_findings(analysis, work_of(analysis), peaks)
+    analysis = prepare_trace(sketch.build())
+    return find_memory_bound(analysis, measure_work(analysis), peaks)
 
 
 def draw(sketch: Any, name: str, kernel: str, duration: int, *operands: Operand | None, start: int = 10) -> None:
@@ -121,8 +121,8 @@ def test_roofline_points_are_a_steps(sketch: Any, make_tensor: Tensor) -> None:
         start = 10_000 * number
         sketch.step(number, start, start + 5000)
         draw(sketch, "aten::mm", COMPUTE, 400, make_tensor(64, 32), make_tensor(32, 16), start=start + 10)
-    analysis = analyse_trace(sketch.build())
-    (point,) = roofline_points(analysis, work_of(analysis))
+    analysis = prepare_trace(sketch.build())
+    (point,) = compute_roofline_points(analysis, measure_work(analysis))
     assert (point.operator, point.count, point.flops, point.dtype) == ("aten::mm", 1, 2 * 64 * 32 * 16, "float32")
     assert point.bytes == 4 * (64 * 32 + 32 * 16 + 64 * 16)
     assert point.seconds == pytest.approx(400e-6)
@@ -131,13 +131,13 @@ def test_roofline_points_are_a_steps(sketch: Any, make_tensor: Tensor) -> None:
 def test_on_the_cpu_an_operators_time_is_its_own(sketch: Any, make_tensor: Tensor) -> None:
     sketch.op("aten::linear", 0, 1000)
     sketch.op("aten::addmm", 100, 900, make_tensor(16), make_tensor(64, 32), make_tensor(32, 16))
-    analysis = analyse_trace(sketch.build())
-    assert [work.time_ns for work in work_of(analysis)] == [200_000, 800_000]
+    analysis = prepare_trace(sketch.build())
+    assert [work.time_ns for work in measure_work(analysis)] == [200_000, 800_000]
 
 
 def cost(sketch: Any, name: str, *operands: Operand | None, **fields: Any) -> CallCost | None:
     sketch.op(name, 0, 10, *operands, **fields)
-    return CallCosts(build_tree(sketch.build())).of(len(sketch.operators) - 1)
+    return CallCosts(build_tree(sketch.build())).count_call(len(sketch.operators) - 1)
 
 
 @pytest.mark.parametrize(
@@ -183,5 +183,5 @@ def test_half_precision_is_judged_by_the_tensor_cores_ridge_point(sketch: Any, m
         sketch.activities.clear()
         operands = make_tensor(128, 4096, dtype=dtype), make_tensor(4096, 4096, dtype=dtype)
         draw(sketch, "aten::mm", COMPUTE, 100, *operands)
-        (work,) = work_of(analyse_trace(sketch.build()))
+        (work,) = measure_work(prepare_trace(sketch.build()))
         assert is_memory_bound(work, V100) is expected

@@ -7,8 +7,8 @@ from operator_samples.stored_orders import carried_orders, stored_orders
 from frx_graph.capture.call_site import UNKNOWN_SITE
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.facts.graph_facts import OpFacts, ValueRef
-from frx_graph.passes.layouts.dimension_map import canonical, plain_order
-from frx_graph.rules.layout_operator import POINTWISE, UNKNOWN, layout_operators
+from frx_graph.passes.layouts.dimension_map import canonicalize_order, make_plain_order
+from frx_graph.rules.layout_operator import POINTWISE, UNKNOWN, load_layout_operators
 
 NHWC = (0, 2, 3, 1)
 
@@ -29,13 +29,13 @@ def call(target: str, *args: Any, mutates: tuple[str, ...] = (), **kwargs: Any) 
 
 
 def carried(op: OpFacts, shape: tuple[int, ...], order: tuple[int, ...], result: tuple[int, ...], **where: str) -> Any:
-    (found,) = carried_orders(layout_operators()[op.operator], op, shape, order, (result,), **where)
+    (found,) = carried_orders(load_layout_operators()[op.operator], op, shape, order, (result,), **where)
     return found
 
 
 def test_a_mean_over_the_image_under_a_compiler_and_in_eager() -> None:
     op = call("mean.dim", (1,), True)
-    assert carried(op, (2, 8, 5, 6), (0, 3, 2, 1), (2, 1, 5, 6), inner="inductor") == canonical(
+    assert carried(op, (2, 8, 5, 6), (0, 3, 2, 1), (2, 1, 5, 6), inner="inductor") == canonicalize_order(
         (2, 1, 5, 6), (0, 3, 2, 1)
     )
     assert carried(op, (2, 8, 5, 6), (0, 3, 2, 1), (2, 1, 5, 6)) is None
@@ -45,7 +45,7 @@ def test_a_mean_over_the_image_under_a_compiler_and_in_eager() -> None:
 
 
 def test_a_kernel_that_keeps_channels_last_makes_anything_else_plain() -> None:
-    op, row = call("avg_pool2d.default", (2, 2)), layout_operators()["aten.avg_pool2d"]
+    op, row = call("avg_pool2d.default", (2, 2)), load_layout_operators()["aten.avg_pool2d"]
     shape, result = (2, 8, 6, 4), (2, 8, 3, 2)
     assert carried(op, shape, NHWC, result) == NHWC
     assert carried(op, shape, (1, 0, 2, 3), result) is None
@@ -54,7 +54,7 @@ def test_a_kernel_that_keeps_channels_last_makes_anything_else_plain() -> None:
 
 
 def test_one_channel_tells_a_kernel_nothing_about_the_layout_of_many() -> None:
-    op, row = call("convolution.default"), layout_operators()["aten.convolution"]
+    op, row = call("convolution.default"), load_layout_operators()["aten.convolution"]
     for order in ((0, 1, 2, 3), NHWC):
         assert carried(op, (2, 1, 5, 6), order, (2, 8, 5, 6)) is None
         assert stored_orders(row, op, (2, 1, 5, 6), order, ((2, 8, 5, 6),)) == (None,)
@@ -69,18 +69,18 @@ def test_a_dimension_that_grew_from_one_has_no_place() -> None:
 
 
 def test_an_in_place_result_is_its_operand_whatever_the_kernel_makes_out_of_place() -> None:
-    row = layout_operators()["aten.masked_fill"]
+    row = load_layout_operators()["aten.masked_fill"]
     out_of_place, in_place = call("masked_fill.Scalar"), call("masked_fill_.Scalar", mutates=("x",))
     assert carried_orders(row, out_of_place, (2, 8, 5, 6), NHWC, ((2, 8, 5, 6),)) == (None,)
     assert stored_orders(row, out_of_place, (2, 8, 5, 6), NHWC, ((2, 8, 5, 6),)) == ((0, 1, 2, 3),)
     assert carried_orders(row, in_place, (2, 8, 5, 6), NHWC, ((2, 8, 5, 6),)) == (NHWC,)
-    turned, transpose = call("transpose_.default", 1, 2, mutates=("x",)), layout_operators()["aten.transpose"]
+    turned, transpose = call("transpose_.default", 1, 2, mutates=("x",)), load_layout_operators()["aten.transpose"]
     assert carried_orders(transpose, turned, (2, 3, 4), (0, 1, 2), ((2, 4, 3),)) == ((0, 2, 1),)
 
 
 def test_what_was_not_measured_on_a_device_is_not_said_there() -> None:
-    op, row = call("native_layer_norm.default"), layout_operators()["aten.native_layer_norm"]
-    plain = plain_order((2, 8, 6))
+    op, row = call("native_layer_norm.default"), load_layout_operators()["aten.native_layer_norm"]
+    plain = make_plain_order((2, 8, 6))
     assert stored_orders(row, op, (2, 8, 6), (0, 2, 1), ((2, 8, 6),)) == (plain,)
     assert stored_orders(row, op, (2, 8, 6), (0, 2, 1), ((2, 8, 6),), device="cuda") == (None,)
     assert carried(op, (2, 8, 6), plain, (2, 8, 6)) == plain

@@ -11,11 +11,18 @@ from operator_samples.sample import OperatorSample
 from operator_samples.verification import contradictions
 
 from frx_graph.facts.operator_overload import find_overload
-from frx_graph.passes.layouts.dimension_map import canonical
-from frx_graph.rules.layout_operator import DimensionMap, Keeps, LayoutOperator, LayoutRole, Needs, layout_operators
+from frx_graph.passes.layouts.dimension_map import canonicalize_order
+from frx_graph.rules.layout_operator import (
+    DimensionMap,
+    Keeps,
+    LayoutOperator,
+    LayoutRole,
+    Needs,
+    load_layout_operators,
+)
 
-ROWS = [row for row in layout_operators().values() if row.only_on is None]
-ELSEWHERE = [row for row in layout_operators().values() if row.only_on is not None]
+ROWS = [row for row in load_layout_operators().values() if row.only_on is None]
+ELSEWHERE = [row for row in load_layout_operators().values() if row.only_on is not None]
 
 
 @functools.cache
@@ -87,7 +94,7 @@ def counterpart(row: LayoutOperator) -> str:
 
 @pytest.mark.parametrize("row", ELSEWHERE, ids=by_name)
 def test_a_row_that_cannot_be_tried_here_says_of_dimensions_what_its_counterparts_does(row: LayoutOperator) -> None:
-    tried = layout_operators()[counterpart(row)]
+    tried = load_layout_operators()[counterpart(row)]
     assert tried in ROWS
     assert (row.dimensions, row.role) == (tried.dimensions, tried.role)
 
@@ -105,20 +112,20 @@ def test_every_order_is_tried_up_to_rank_4() -> None:
     ("operator", "ranks"), [("aten.cat", {3, 4, 5}), ("aten.permute", {3, 4, 5}), ("aten.convolution", {3, 4, 5})]
 )
 def test_what_was_tried(operator: str, ranks: set[int]) -> None:
-    seen = observed(layout_operators()[operator])
+    seen = observed(load_layout_operators()[operator])
     assert {len(observation.shape) for observation in seen} == ranks
     for shape in {observation.shape for observation in seen}:
         tried = {observation.order for observation in seen if observation.shape == shape}
-        assert tried == {canonical(shape, order) for order in orders_to_try(len(shape))}
+        assert tried == {canonicalize_order(shape, order) for order in orders_to_try(len(shape))}
 
 
 def test_a_view_that_would_need_a_copy_is_refused_by_torch_and_by_the_map() -> None:
-    assert any(observation.refused for observation in observed(layout_operators()["aten.view"]))
-    assert not any(observation.refused for observation in observed(layout_operators()["aten.reshape"]))
+    assert any(observation.refused for observation in observed(load_layout_operators()["aten.view"]))
+    assert not any(observation.refused for observation in observed(load_layout_operators()["aten.reshape"]))
 
 
 def test_other_values_than_from_plain_operands_are_found() -> None:
     """The backward of adaptive_max_pool3d reads its indices as if they were contiguous."""
-    row = layout_operators()["aten.adaptive_max_pool3d_backward"]
+    row = load_layout_operators()["aten.adaptive_max_pool3d_backward"]
     careless = row.model_copy(update={"operands": (0, 1, 2)})
     assert any("other values" in line for line in contradictions(careless, observed(careless)))

@@ -9,7 +9,7 @@ import pytest
 
 from frx_graph.advice import Advice, Environment, Timings, Totals
 from frx_graph.capture.call_site import CallSite
-from frx_graph.cli.printing.report_output import ReportOptions, emit
+from frx_graph.cli.printing.report_output import ReportOptions, emit_report
 from frx_graph.errors import OptionError
 from frx_graph.records import Effort, Finding, Refusal, Risk, Saving, Severity
 from frx_graph.reports.advice.terminal import Format
@@ -62,15 +62,15 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ids=["findings", "exit zero", "all ignored", "clean", "something left alone", "nothing seen", "and exit zero"],
 )
 def test_exit_codes(advice: Advice, options: ReportOptions, code: int) -> None:
-    assert emit(advice, options) == code
+    assert emit_report(advice, options) == code
 
 
 def test_a_report_goes_to_standard_output_or_to_the_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    emit(ADVICE, OPTIONS)
+    emit_report(ADVICE, OPTIONS)
     printed = capsys.readouterr()
     assert "FRX002" in printed.out
     assert printed.err == ""
-    emit(ADVICE, replace(OPTIONS, output=Path("report.txt")))
+    emit_report(ADVICE, replace(OPTIONS, output=Path("report.txt")))
     written = capsys.readouterr()
     assert written.out == ""
     assert written.err == "frx: wrote report.txt\n"
@@ -81,14 +81,14 @@ def test_a_report_goes_to_standard_output_or_to_the_file(folder: Path, capsys: p
 def test_a_file_that_cannot_be_written_is_an_error_that_names_it(folder: Path) -> None:
     (folder / "taken").mkdir()
     with pytest.raises(OptionError, match="cannot write taken"):
-        emit(ADVICE, replace(OPTIONS, output=Path("taken")))
+        emit_report(ADVICE, replace(OPTIONS, output=Path("taken")))
     assert [path.name for path in folder.iterdir()] == ["taken"]
 
 
 def test_a_baseline_is_written_before_it_is_applied(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     known = folder / "known.json"
-    assert emit(ADVICE, replace(OPTIONS, write_baseline=known)) == 1
-    assert emit(ADVICE, replace(OPTIONS, baseline=known)) == 0
+    assert emit_report(ADVICE, replace(OPTIONS, write_baseline=known)) == 1
+    assert emit_report(ADVICE, replace(OPTIONS, baseline=known)) == 0
     assert "known to the baseline" in capsys.readouterr().out
 
 

@@ -7,13 +7,13 @@ import time
 import pytest
 
 from frx_graph.errors import EvidenceError
-from frx_graph.evidence.cuda.constants import file_constants
+from frx_graph.evidence.cuda.constants import find_file_constants
 from frx_graph.evidence.cuda.parsing import parse_cuda
-from frx_graph.evidence.cuda.polynomial import MOST_TERMS, ZERO, named
+from frx_graph.evidence.cuda.polynomial import MOST_TERMS, ZERO, make_symbol
 from frx_graph.evidence.cuda.source import Kernel
 from frx_graph.evidence.cuda.state import MOST_CONDITIONS, Inlining, State
-from frx_graph.evidence.cuda.syntax import around, parse_tree
-from frx_graph.evidence.cuda.values import ANYTHING, Symbols, arithmetic
+from frx_graph.evidence.cuda.syntax import find_enclosing_nodes, parse_tree
+from frx_graph.evidence.cuda.values import ANYTHING, Symbols, apply_operator
 
 
 def kernel(body: str, before: str = "") -> Kernel:
@@ -30,10 +30,10 @@ def test_large_products_are_not_multiplied_out() -> None:
     symbols = Symbols()
     one = other = ZERO
     for number in range(MOST_TERMS):
-        one += symbols.same(f"a{number}", ANYTHING)
-        other += symbols.same(f"b{number}", ANYTHING)
-    assert len(arithmetic(symbols, "*", one, other).terms) == 1
-    assert arithmetic(symbols, "*", one, named("a0")) == one * named("a0")
+        one += symbols.get_symbol(f"a{number}", ANYTHING)
+        other += symbols.get_symbol(f"b{number}", ANYTHING)
+    assert len(apply_operator(symbols, "*", one, other).terms) == 1
+    assert apply_operator(symbols, "*", one, make_symbol("a0")) == one * make_symbol("a0")
 
 
 def test_conditions_are_no_more_than_are_kept() -> None:
@@ -45,13 +45,13 @@ def test_conditions_are_no_more_than_are_kept() -> None:
 
 def test_functions_that_call_functions_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     passed: list[int] = []
-    step = State.step
+    step = State.make_step
 
     def counted(state: State, node: object) -> object:
         passed.append(1)
         return step(state, node)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(State, "step", counted)
+    monkeypatch.setattr(State, "make_step", counted)
     g = f"__device__ void g(int* p) {{ {'p[0] = 1;' * 400} }}\n"
     f = f"__device__ void f(int* p) {{ {'g(p);' * 400} }}\n"
     found = kernel("f(a);" * 400, g + f)
@@ -90,7 +90,7 @@ def test_a_file_without_a_kernel_is_not_parsed(monkeypatch: pytest.MonkeyPatch) 
 )
 def test_constants_of_long_lines_end(text: str) -> None:
     """A search that goes back would read such a line again for each of its characters."""
-    assert file_constants(f"#define N 3\n{text}\n") == {"N": 3}
+    assert find_file_constants(f"#define N 3\n{text}\n") == {"N": 3}
 
 
 @pytest.mark.parametrize("unit", ['"\\"', '""@', '""\x01', '""—', '""#'])
@@ -109,7 +109,7 @@ def test_nodes_around_places_are_those_that_the_parser_finds() -> None:
     text = b"namespace n { void f() { a<<<1, b<<<2, 3>>>(4)>>>(5); if (x) { c<<<6, 7>>>(); } } } d<<<8, 9>>>("
     root = parse_tree(text).root
     places = [(at, at + 3) for at in range(len(text)) if text[at : at + 3] == b"<<<"]
-    found = list(around(root, places))
+    found = list(find_enclosing_nodes(root, places))
     assert len(found) == 4
     for place, (node, *holders) in zip(places, found, strict=True):
         assert node == root.descendant_for_byte_range(*place)

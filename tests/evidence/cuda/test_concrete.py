@@ -7,16 +7,16 @@ from hypothesis import strategies as st
 
 from frx_graph.evidence.cuda.concrete import (
     OPPOSITE,
-    Chosen,
-    Made,
-    Several,
+    LoopValues,
+    SymbolChoice,
+    SymbolOperation,
+    TestGroup,
     Threads,
     Truth,
-    Turns,
     Worth,
-    both,
-    column,
-    either,
+    apply_and,
+    apply_or,
+    expand_threads,
 )
 from frx_graph.evidence.cuda.concrete import (
     Test as Compared,
@@ -35,14 +35,16 @@ polynomials = st.dictionaries(
 ).map(Polynomial)
 tests = st.recursive(
     st.builds(Compared, st.sampled_from([*OPPOSITE]), polynomials),
-    lambda inner: st.builds(Several, st.booleans(), st.lists(inner, min_size=1, max_size=3).map(tuple)),
+    lambda inner: st.builds(TestGroup, st.booleans(), st.lists(inner, min_size=1, max_size=3).map(tuple)),
     max_leaves=4,
 )
 symbols = st.fixed_dictionaries(
     {
         name: st.one_of(
-            st.builds(Made, st.sampled_from(["/", "&", "|", "^", "<<", ">>", "?"]), polynomials, polynomials),
-            st.builds(Chosen, tests, polynomials, polynomials),
+            st.builds(
+                SymbolOperation, st.sampled_from(["/", "&", "|", "^", "<<", ">>", "?"]), polynomials, polynomials
+            ),
+            st.builds(SymbolChoice, tests, polynomials, polynomials),
         )
         for name in MADE
     }
@@ -56,20 +58,20 @@ def of_launch(symbol: str) -> int | None:
 @given(polynomials, tests, symbols, polynomials, st.none() | polynomials, st.booleans())
 def test_together_as_alone(
     value: Polynomial,
-    asked: Compared | Several,
-    made: dict[str, Made | Chosen],
+    asked: Compared | TestGroup,
+    made: dict[str, SymbolOperation | SymbolChoice],
     first: Polynomial,
     then: Polynomial | None,
     second: bool,
 ) -> None:
     late = frozenset({"loop:7"} if second else ())
-    turns = {"loop:7:i": Turns(first, then)}
+    turns = {"loop:7:i": LoopValues(first, then)}
     together = Threads(PLACES, made, turns, late, of_launch)
-    worth, holds = column(together.worth(value), COUNT), column(together.holds(asked), COUNT)
+    worth, holds = expand_threads(together.evaluate(value), COUNT), expand_threads(together.check(asked), COUNT)
     for thread in range(COUNT):
-        place = {name: column(worths, COUNT)[thread] for name, worths in PLACES.items()}
+        place = {name: expand_threads(worths, COUNT)[thread] for name, worths in PLACES.items()}
         alone = Threads(place, made, turns, late, of_launch)
-        assert (alone.worth(value), alone.holds(asked)) == (worth[thread], holds[thread])
+        assert (alone.evaluate(value), alone.check(asked)) == (worth[thread], holds[thread])
 
 
 truths = st.one_of(st.none(), st.booleans(), st.tuples(*[st.none() | st.booleans()] * COUNT))
@@ -77,9 +79,11 @@ truths = st.one_of(st.none(), st.booleans(), st.tuples(*[st.none() | st.booleans
 
 @given(truths, truths)
 def test_what_is_not_known_decides_nothing(one: Truth, other: Truth) -> None:
-    for together, decides, found in ((both, False, both(one, other)), (either, True, either(one, other))):
+    for together, decides, found in ((apply_and, False, apply_and(one, other)), (apply_or, True, apply_or(one, other))):
         assert found == together(other, one)
-        for a, b, result in zip(column(one, COUNT), column(other, COUNT), column(found, COUNT), strict=True):
+        for a, b, result in zip(
+            expand_threads(one, COUNT), expand_threads(other, COUNT), expand_threads(found, COUNT), strict=True
+        ):
             if decides in (a, b):
                 assert result is decides
             else:

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from frx_graph.errors import EvidenceError
-from frx_graph.evidence.cuda.constants import file_constants, fold
+from frx_graph.evidence.cuda.constants import find_file_constants, fold_constant
 from frx_graph.evidence.cuda.parsing import parse_cuda, read_cuda
 from frx_graph.evidence.cuda.source import Barrier, BarrierKind, CudaSource, Kernel, Space, Use, WarpOperation
 
@@ -98,7 +98,7 @@ def test_launches() -> None:
 
 def test_constants_that_depend_on_the_build_are_not_known() -> None:
     text = "#ifdef A\n#define N 3\n#else\n#define N 4\n#endif\n#define M (2 * 8) // eight\n"
-    assert file_constants(f"{text}constexpr unsigned K = M + 1u;\n") == {"M": 16, "K": 17}
+    assert find_file_constants(f"{text}constexpr unsigned K = M + 1u;\n") == {"M": 16, "K": 17}
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_folding(text: str, value: int | None) -> None:
     with warnings.catch_warnings():
         # Python's parser warns of some.
         warnings.simplefilter("error")
-        assert fold(text, {}) == value
+        assert fold_constant(text, {}) == value
 
 
 def test_shared_memory() -> None:

@@ -216,7 +216,7 @@ def test_stalls_are_metrics_of_their_own(read: Read) -> None:
 
 def test_values_are_facts_with_their_place(read: Read) -> None:
     _, (launch,) = read("==PROF== preamble\n" + long_export(DURATION))
-    (fact,) = launch.measurements()
+    (fact,) = launch.list_measurements()
     assert (fact.metric, fact.unit, fact.provenance.line, fact.provenance.name) == ("duration", "s", 3, "Duration")
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from frx_graph.evidence.ncu.metrics import BY_NAME, COUNT, METRICS, known_metric
-from frx_graph.evidence.ncu.presets import PRESETS, ncu_arguments, shell_line
+from frx_graph.evidence.ncu.metrics import BY_NAME, COUNT, METRICS, resolve_metric
+from frx_graph.evidence.ncu.presets import PRESETS, build_ncu_arguments, format_shell_line
 
 
 def test_names_are_used_once() -> None:
@@ -18,18 +18,18 @@ def test_names_are_used_once() -> None:
 def test_each_name_is_read_as_its_metric(metric) -> None:
     unit = "" if metric.unit == COUNT else metric.unit
     for name in (*metric.counters, *metric.labels):
-        read = known_metric(name, unit)
+        read = resolve_metric(name, unit)
         assert read is not None
         assert (read.name, read.factor) == (metric.name, 1.0)
 
 
 def test_what_is_not_used_is_passed_over_and_a_wrong_unit_is_not() -> None:
-    assert known_metric("some__other_counter.sum", "furlong") is None
+    assert resolve_metric("some__other_counter.sum", "furlong") is None
     for unit in ("furlong", "byte", ""):
         with pytest.raises(ValueError, match="Duration"):
-            known_metric("Duration", unit)
+            resolve_metric("Duration", unit)
     with pytest.raises(ValueError, match="Registers"):
-        known_metric("Registers Per Thread", "byte")
+        resolve_metric("Registers Per Thread", "byte")
 
 
 @pytest.mark.parametrize("preset", PRESETS.values(), ids=lambda preset: preset.name)
@@ -41,7 +41,7 @@ def test_what_a_preset_asks_for_is_known(preset) -> None:
 
 def read_with(counter: str, unit: str) -> bool:
     try:
-        return known_metric(counter, unit) is not None
+        return resolve_metric(counter, unit) is not None
     except ValueError:
         return False
 
@@ -54,7 +54,7 @@ def test_full_has_what_the_others_have() -> None:
 
 
 def test_a_command_can_be_pasted_into_a_shell() -> None:
-    arguments = ncu_arguments(
+    arguments = build_ncu_arguments(
         PRESETS["memory"],
         ["python", "train it.py", "$HOME"],
         output="out put.csv",
@@ -63,6 +63,6 @@ def test_a_command_can_be_pasted_into_a_shell() -> None:
         launch_count=3,
     )
     assert arguments[:1] + arguments[-3:] == ["ncu", "python", "train it.py", "$HOME"]
-    line = shell_line(arguments)
+    line = format_shell_line(arguments)
     assert "--kernel-name 'regex:a|b' --launch-skip 0 --launch-count 3 --log-file 'out put.csv'" in line
     assert line.endswith("python 'train it.py' '$HOME'")

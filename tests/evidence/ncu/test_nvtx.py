@@ -11,7 +11,7 @@ from ncu_exports import Launch, nvtx_cell, nvtx_export, wide_export
 
 from frx_graph.evidence.ncu.csv_file import read_ncu_csv
 from frx_graph.evidence.ncu.launch import KernelLaunch
-from frx_graph.evidence.ncu.nvtx import nvtx_columns, range_names
+from frx_graph.evidence.ncu.nvtx import find_nvtx_columns, parse_range_names
 
 CONV = "aten::conv2d, seq = 3, sizes = [[8, 64, 32, 32], [64, 64, 3, 3], [], []]"
 
@@ -24,26 +24,26 @@ def launches(path: Path, text: str) -> list[KernelLaunch]:
 
 
 def test_nested_ranges_are_told_apart_from_their_payload() -> None:
-    assert range_names(nvtx_cell("forward", CONV)) == ("forward", CONV)
+    assert parse_range_names(nvtx_cell("forward", CONV)) == ("forward", CONV)
 
 
 def test_a_range_of_another_domain_is_one_too() -> None:
     cell = '12  "<default domain>:step:none:none:none:none:none:none"  "CCCL:reduce:none:none:none:none:REGISTERED:x" '
-    assert range_names(cell) == ("step", "reduce")
+    assert parse_range_names(cell) == ("step", "reduce")
 
 
 @pytest.mark.parametrize("cell", ["", "12", '12  "forward"', '12  "a:b:none"', '"::none:none:none:none:none:none"'])
 def test_what_is_no_range_is_left_out(cell: str) -> None:
-    assert range_names(cell) == ()
+    assert parse_range_names(cell) == ()
 
 
 @given(st.text(max_size=200))
 def test_no_cell_is_too_hostile(cell: str) -> None:
-    assert all(isinstance(name, str) and name for name in range_names(cell))
+    assert all(isinstance(name, str) and name for name in parse_range_names(cell))
 
 
 def test_an_export_without_the_columns_has_no_ranges() -> None:
-    assert nvtx_columns(("ID", "Kernel Name", "Push/Pop_Range")) == ()
+    assert find_nvtx_columns(("ID", "Kernel Name", "Push/Pop_Range")) == ()
 
 
 @pytest.mark.parametrize("wide", [True, False])

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from frx_graph.errors import EvidenceError
 from frx_graph.evidence.ncu import profiler
-from frx_graph.evidence.ncu.profiler import NcuLog, read_log, run_ncu, trouble
+from frx_graph.evidence.ncu.profiler import NcuLog, explain_failure, read_log, run_ncu
 
 CONNECTED = "==PROF== Connected to process 55916 (/usr/bin/python3.11)\n"
 TABLE = '"ID","Process ID","Kernel Name"\n"","",""\n"0","1","k"\n'
@@ -29,7 +29,7 @@ SHUT_DOWN = (
 def said(tmp_path: Path, text: str, code: int = 0, kernel: str | None = None) -> str | None:
     path = tmp_path / "log"
     path.write_text(text)
-    found = trouble(read_log(path), code, kernel)
+    found = explain_failure(read_log(path), code, kernel)
     return None if found is None else str(found)
 
 
@@ -118,7 +118,7 @@ def test_whatever_is_in_a_log_it_is_one_error_or_none(tmp_path: Path, pieces: li
     path = tmp_path / "log"
     path.write_bytes(b"".join(pieces))
     log = read_log(path)
-    found = trouble(log, code, None)
+    found = explain_failure(log, code, None)
     assert found is not None or (log.table and code == 0)
 
 

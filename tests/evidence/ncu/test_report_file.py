@@ -12,7 +12,7 @@ from ncu_exports import Launch, nvtx_cell, nvtx_export, wide_export
 from ncu_reports import A40, ReportLaunch, ReportRule, report
 
 from frx_graph.errors import EvidenceError
-from frx_graph.evidence.file_kind import FileKind, file_kind
+from frx_graph.evidence.file_kind import FileKind, detect_file_kind
 from frx_graph.evidence.ncu import report_file
 from frx_graph.evidence.ncu.csv_file import read_ncu_csv
 from frx_graph.evidence.ncu.launch import Form, KernelLaunch, NcuExport
@@ -159,10 +159,10 @@ def test_a_report_is_one_by_its_content(tmp_path: Path) -> None:
     for name in ("kernel.ptx", "trace.json", "report.csv", "report"):
         path = tmp_path / name
         path.write_bytes(report(STENCIL))
-        assert file_kind(path) is FileKind.NCU_REPORT
+        assert detect_file_kind(path) is FileKind.NCU_REPORT
     text = tmp_path / "report.ncu-rep"
     text.write_text(".version 8.0\n.target sm_80\n")
-    assert file_kind(text) is FileKind.PTX
+    assert detect_file_kind(text) is FileKind.PTX
 
 
 @needs_reader

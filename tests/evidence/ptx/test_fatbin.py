@@ -8,7 +8,7 @@ import pytest
 
 from frx_graph.analyze.layers import analyze_ptx
 from frx_graph.errors import EvidenceError
-from frx_graph.evidence.file_kind import FileKind, file_kind
+from frx_graph.evidence.file_kind import FileKind, detect_file_kind
 from frx_graph.evidence.ptx.parsing import parse_ptx
 from frx_graph.evidence.ptx.ptxas import find_ptxas
 
@@ -56,7 +56,7 @@ def test_a_dump_without_ptx_is_no_ptx() -> None:
 def test_each_part_is_assembled(tmp_path: Path) -> None:
     path = tmp_path / "dump.txt"
     path.write_text(ELF + part("first") + part("second"))
-    assert file_kind(path) is FileKind.PTX
+    assert detect_file_kind(path) is FileKind.PTX
     _, analysis, reason = analyze_ptx(path)
     assert reason is None
     assert all(kernel.assembled is not None for kernel in analysis.kernels)

@@ -96,7 +96,7 @@ def test_a_zip_is_open_while_the_block_runs(tmp_path: Path, prefix: str, name: s
         assert events is not None
         assert events.read_bytes() == EVENTS
         assert bundle.find(bundle_layout.SUMMARY) is None
-        assert [trace.name for trace in bundle.traces()] == ["profiler_trace.json", "host_1.pt.trace.json.gz"]
+        assert [trace.name for trace in bundle.find_traces()] == ["profiler_trace.json", "host_1.pt.trace.json.gz"]
         # What nobody reads stays where it is.
         found = {str(found.relative_to(bundle.root)) for found in bundle.root.rglob("*") if found.is_file()}
         assert found == FILES.keys() - {"optional_logs.txt"}
@@ -108,7 +108,7 @@ def test_an_archive_without_folders_may_have_the_trace_at_its_root(tmp_path: Pat
     path = tmp_path / "bundle.zip"
     path.write_bytes(archive({"profiler_trace.json": b"{}"}))
     with open_bundle(path) as bundle:
-        assert [trace.name for trace in bundle.traces()] == ["profiler_trace.json"]
+        assert [trace.name for trace in bundle.find_traces()] == ["profiler_trace.json"]
 
 
 def test_a_folder_is_used_as_it_is(tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_a_folder_is_used_as_it_is(tmp_path: Path) -> None:
         assert bundle.find(bundle_layout.EVENTS) == folder.resolve() / "raw" / "trace.jsonl"
         # A link that stays is no harm.
         assert bundle.find(bundle_layout.GPU_METRICS) == folder.resolve() / "optional_logs.txt"
-        assert len(bundle.traces()) == 2
+        assert len(bundle.find_traces()) == 2
 
 
 def test_a_link_out_of_the_folder_is_refused(tmp_path: Path) -> None:
@@ -184,7 +184,7 @@ def test_a_folder_of_too_many_traces_is_refused(tmp_path: Path) -> None:
     for number in range(MOST_MEMBERS):
         (tmp_path / "profiler" / f"{number}.json").touch()
     with open_bundle(tmp_path) as bundle:
-        assert len(bundle.traces()) == MOST_MEMBERS
+        assert len(bundle.find_traces()) == MOST_MEMBERS
     (tmp_path / "profiler" / "one.json").touch()
     with pytest.raises(EvidenceError, match="holds more than 1024 traces"), open_bundle(tmp_path):
         pass
@@ -241,7 +241,7 @@ def test_one_member_less_than_too_many_is_read_and_one_more_is_refused(
     path = tmp_path / "good.zip"
     path.write_bytes(archive({**FILES, **more}))
     with open_bundle(path) as bundle:
-        assert len(bundle.traces()) == len(more) + 2
+        assert len(bundle.find_traces()) == len(more) + 2
     path.unlink()
     assert "1025 members" in refused(archive({**FILES, **more, "x": b""}))
 

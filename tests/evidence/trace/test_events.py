@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from frx_graph.evidence.trace.events import Transfer, transfer
+from frx_graph.evidence.trace.events import Transfer, parse_transfer
 
 
 @pytest.mark.parametrize(
@@ -22,4 +22,4 @@ from frx_graph.evidence.trace.events import Transfer, transfer
     ],
 )
 def test_direction_and_host_memory(name: str, expected: Transfer) -> None:
-    assert transfer(name) == expected
+    assert parse_transfer(name) == expected

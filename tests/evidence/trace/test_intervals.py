@@ -6,7 +6,15 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frx_graph.evidence.trace.intervals import common, covers, length_ns, merged, sole_ns, union_ns, without
+from frx_graph.evidence.trace.intervals import (
+    intersect_spans,
+    is_covered,
+    measure_exclusive,
+    measure_union,
+    merge_spans,
+    subtract_spans,
+    sum_spans,
+)
 
 SPANS = st.lists(
     st.tuples(st.integers(0, 60), st.integers(0, 60)).map(lambda pair: (min(pair), max(pair))), max_size=12
@@ -21,12 +29,12 @@ OWNED = st.lists(
 
 @given(SPANS)
 def test_the_union_counts_every_moment_once(spans: list[tuple[int, int]]) -> None:
-    assert union_ns(spans) == len({time for start, end in spans for time in range(start, end)})
+    assert measure_union(spans) == len({time for start, end in spans for time in range(start, end)})
 
 
 @given(SPANS, SPANS)
 def test_more_spans_never_shorten_the_union(spans: list[tuple[int, int]], more: list[tuple[int, int]]) -> None:
-    assert union_ns(spans) <= union_ns(spans + more) <= union_ns(spans) + union_ns(more)
+    assert measure_union(spans) <= measure_union(spans + more) <= measure_union(spans) + measure_union(more)
 
 
 @given(OWNED)
@@ -36,19 +44,19 @@ def test_an_owner_runs_alone_where_no_other_owner_does(spans: list[tuple[int, in
         running = {owner for start, end, owner in spans if start <= time < end}
         if len(running) == 1:
             expected[running.pop()] += 1
-    assert sole_ns(spans) == expected
+    assert measure_exclusive(spans) == expected
 
 
 @given(OWNED)
 def test_running_alone_is_what_the_union_loses_without_the_owner(spans: list[tuple[int, int, str]]) -> None:
-    for owner, alone in sole_ns(spans).items():
+    for owner, alone in measure_exclusive(spans).items():
         others = [(start, end) for start, end, other in spans if other != owner]
-        assert alone == union_ns((start, end) for start, end, _ in spans) - union_ns(others)
+        assert alone == measure_union((start, end) for start, end, _ in spans) - measure_union(others)
 
 
 def test_no_spans_take_no_time() -> None:
-    assert union_ns([]) == 0
-    assert sole_ns([]) == {}
+    assert measure_union([]) == 0
+    assert measure_exclusive([]) == {}
 
 
 def moments(spans: Iterable[tuple[int, int]]) -> set[int]:
@@ -57,10 +65,10 @@ def moments(spans: Iterable[tuple[int, int]]) -> set[int]:
 
 @given(one=SPANS, other=SPANS)
 def test_sets_of_spans_are_sets_of_moments(one: list[tuple[int, int]], other: list[tuple[int, int]]) -> None:
-    first, second = merged(one), merged(other)
+    first, second = merge_spans(one), merge_spans(other)
     assert moments(first) == moments(one)
     assert all(end < start for (_, end), (start, _) in pairwise(first))
-    assert length_ns(first) == union_ns(one) == len(moments(one))
-    assert moments(common(first, second)) == moments(one) & moments(other)
-    assert moments(without(first, second)) == moments(one) - moments(other)
-    assert {moment for moment in range(61) if covers(first, moment)} == moments(one)
+    assert sum_spans(first) == measure_union(one) == len(moments(one))
+    assert moments(intersect_spans(first, second)) == moments(one) & moments(other)
+    assert moments(subtract_spans(first, second)) == moments(one) - moments(other)
+    assert {moment for moment in range(61) if is_covered(first, moment)} == moments(one)

@@ -6,7 +6,7 @@ import pytest
 
 from frx_graph.capture.call_site import CallSite
 from frx_graph.evidence.trace.events import HostThread, Operator, PythonFrame
-from frx_graph.evidence.trace.sites import CallSites, site_of_stack
+from frx_graph.evidence.trace.sites import CallSites, find_site_in_stack
 from frx_graph.evidence.trace.torch_trace import TorchTrace
 from frx_graph.evidence.trace.tree import build_tree
 
@@ -22,12 +22,12 @@ def test_the_line_of_the_call_where_the_profiler_wrote_it() -> None:
         ("nn.Module: Net_0", "train.py:30"),
         ("train.py(3): <module>", "train.py:30"),
     ]
-    assert site_of_stack(frames) == CallSite("net.py", 19, "forward", "Net_0.Conv2d_1")
+    assert find_site_in_stack(frames) == CallSite("net.py", 19, "forward", "Net_0.Conv2d_1")
 
 
 def test_the_line_of_the_definition_otherwise() -> None:
     frames = [("torch/nn/functional.py(1): conv2d", ""), ("net.py(18): forward", ""), ("train.py(3): <module>", "")]
-    assert site_of_stack(frames) == CallSite("net.py", 18, "forward")
+    assert find_site_in_stack(frames) == CallSite("net.py", 18, "forward")
 
 
 @pytest.mark.parametrize(
@@ -42,12 +42,12 @@ def test_the_line_of_the_definition_otherwise() -> None:
     ],
 )
 def test_frames_that_are_not_the_users(foreign: str) -> None:
-    assert site_of_stack([(foreign, "")]) is None
-    assert site_of_stack([(foreign, ""), ("my_torch/net.py(3): f", "")]) == CallSite("my_torch/net.py", 3, "f")
+    assert find_site_in_stack([(foreign, "")]) is None
+    assert find_site_in_stack([(foreign, ""), ("my_torch/net.py(3): f", "")]) == CallSite("my_torch/net.py", 3, "f")
 
 
 def test_an_endless_stack_is_cut() -> None:
-    assert site_of_stack([("torch/a.py(1): f", "")] * 100_000 + [("net.py(3): f", "")]) is None
+    assert find_site_in_stack([("torch/a.py(1): f", "")] * 100_000 + [("net.py(3): f", "")]) is None
 
 
 def sites(*operators: Operator, frames: tuple[PythonFrame, ...] = ()) -> CallSites:
@@ -56,12 +56,14 @@ def sites(*operators: Operator, frames: tuple[PythonFrame, ...] = ()) -> CallSit
 
 def test_stacks_written_into_the_event() -> None:
     stack = "/x/site-packages/torch/nn/modules/conv.py(440): _conv_forward;net.py(128): forward;train.py(46): <module>"
-    assert sites(Operator("aten::conv2d", 0, 9, MAIN, call_stack=stack)).of(0) == CallSite("net.py", 128, "forward")
+    assert sites(Operator("aten::conv2d", 0, 9, MAIN, call_stack=stack)).find_site(0) == CallSite(
+        "net.py", 128, "forward"
+    )
 
 
 def test_frames_are_found_by_time() -> None:
     frames = (PythonFrame("net.py(18): forward", 0, 100, MAIN), PythonFrame("other.py(1): g", 20, 10, MAIN))
-    assert sites(Operator("aten::add", 50, 9, MAIN), frames=frames).of(0) == CallSite("net.py", 18, "forward")
+    assert sites(Operator("aten::add", 50, 9, MAIN), frames=frames).find_site(0) == CallSite("net.py", 18, "forward")
 
 
 def test_a_backward_operator_has_the_site_of_its_forward() -> None:
@@ -72,7 +74,7 @@ def test_a_backward_operator_has_the_site_of_its_forward() -> None:
         ),
         Operator("aten::convolution_backward", 51, 20, MAIN, call_stack="train.py(9): <module>"),
     )
-    assert found.of(2) == found.of(0) == CallSite("net.py", 128, "forward")
+    assert found.find_site(2) == found.find_site(0) == CallSite("net.py", 128, "forward")
 
 
 def test_without_stacks_the_trace_and_the_operator_stand_for_the_line() -> None:
@@ -80,4 +82,4 @@ def test_without_stacks_the_trace_and_the_operator_stand_for_the_line() -> None:
         Operator("aten::conv2d", 0, 9, MAIN, sequence=4, forward_thread=0),
         Operator("ConvolutionBackward0", 50, 30, MAIN, sequence=4, forward_thread=1),
     )
-    assert found.of(0) == found.of(1) == CallSite("profile.json", 0, "aten::conv2d")
+    assert found.find_site(0) == found.find_site(1) == CallSite("profile.json", 0, "aten::conv2d")

@@ -151,7 +151,7 @@ def test_steps_are_those_in_which_something_ran() -> None:
         (),
     )
     assert [found.number for found in steps.steps] == [5, 6]
-    assert [steps.at(time) for time in (-1, 0, 99, 100, 199, 200)] == [None, 0, 0, 1, 1, None]
+    assert [steps.find_position(time) for time in (-1, 0, 99, 100, 199, 200)] == [None, 0, 0, 1, 1, None]
     assert steps.annotated
 
 
@@ -168,5 +168,5 @@ def test_without_marked_steps_the_trace_is_one() -> None:
     steps = find_steps(trace(op("aten::add", 10, 20), op("Profiler", 0, 5, annotation=True)), (15,))
     assert len(steps) == 1
     assert not steps.annotated
-    assert steps.at(10) == 0
-    assert steps.at(20) == 0
+    assert steps.find_position(10) == 0
+    assert steps.find_position(20) == 0

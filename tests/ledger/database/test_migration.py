@@ -18,7 +18,7 @@ from frx_graph.ledger.database.migration import upgrade_ledger
 from frx_graph.ledger.database.opening import check_writable, open_ledger, open_to_read
 from frx_graph.ledger.database.tables import METADATA
 from frx_graph.ledger.decision import Kind
-from frx_graph.ledger.fast_path import append
+from frx_graph.ledger.fast_path import append_decisions
 from frx_graph.ledger.location import Location, parse_location
 from frx_graph.ledger.plain_file import TABLES_VERSION
 from frx_graph.ledger.verification import Verification, verify
@@ -90,7 +90,7 @@ def test_migrations_and_models_make_the_same_tables(empty):
 
 def test_a_migrated_ledger_is_used_like_any_other(empty, promoted):
     upgrade_ledger(empty)
-    append(empty, promoted())
+    append_decisions(empty, promoted())
     check_writable(empty)
     assert verify(open_to_read(empty)) == Verification(3, None)
 
@@ -121,7 +121,7 @@ def test_the_next_version_upgrades_what_this_one_made(location, decide, promoted
 def test_a_file_is_upgraded_by_whoever_appends(location, decide, promoted, next_version):
     open_ledger(location).append(promoted())
     next_version()
-    append(location, [decide(Kind.APPLIED)])
+    append_decisions(location, [decide(Kind.APPLIED)])
     assert "colour" in columns(location)
     assert verify(open_to_read(location)) == Verification(4, None)
 

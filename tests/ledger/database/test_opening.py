@@ -8,9 +8,9 @@ import pytest
 
 from frx_graph.errors import LedgerError, LedgerMissingError
 from frx_graph.ledger.database import engine, opening
-from frx_graph.ledger.database.engine import WRITING, Access, ledger_engine
+from frx_graph.ledger.database.engine import WRITING, Access, make_ledger_engine
 from frx_graph.ledger.database.opening import open_ledger, open_to_read
-from frx_graph.ledger.database.tables import tables_version
+from frx_graph.ledger.database.tables import read_tables_version
 from frx_graph.ledger.decision import Kind
 from frx_graph.ledger.location import parse_location
 from frx_graph.ledger.plain_file import TABLES_VERSION
@@ -41,25 +41,25 @@ def test_opening_makes_folders_tables_and_a_write_ahead_log(location, decide):
 
 def test_opening_a_ledger_that_is_there_waits_for_no_writer(location, decide, monkeypatch):
     open_ledger(location).append([decide(Kind.PROPOSED)])
-    monkeypatch.setattr(opening, "_prepare", lambda _: pytest.fail("it asked for the lock"))
-    monkeypatch.setattr(opening, "_version_there", lambda _: pytest.fail("it waited for the lock"))
-    writing = ledger_engine(location, Access.WRITE).connect().execution_options(**{WRITING: True})
+    monkeypatch.setattr(opening, "_prepare_in_transaction", lambda _: pytest.fail("it asked for the lock"))
+    monkeypatch.setattr(opening, "_read_version", lambda _: pytest.fail("it waited for the lock"))
+    writing = make_ledger_engine(location, Access.WRITE).connect().execution_options(**{WRITING: True})
     with writing as connection, connection.begin():
         assert open_ledger(location, patience_seconds=0).count() == 1
 
 
 def test_who_has_seen_no_tables_looks_again_under_the_lock(location, decide, monkeypatch):
     """Another process has made the ledger, and appended to it, meanwhile."""
-    real = opening.in_turn
+    real = opening.run_transaction
 
     def seen_none(engine, where, work, patience, **options):
         found = real(engine, where, work, patience, **options)
-        if work is tables_version:
-            monkeypatch.setattr(opening, "in_turn", real)
+        if work is read_tables_version:
+            monkeypatch.setattr(opening, "run_transaction", real)
             open_ledger(location).append([decide(Kind.PROPOSED)])
         return found
 
-    monkeypatch.setattr(opening, "in_turn", seen_none)
+    monkeypatch.setattr(opening, "run_transaction", seen_none)
     assert open_ledger(location).count() == 1
 
 

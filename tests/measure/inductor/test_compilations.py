@@ -9,13 +9,13 @@ import pytest
 import torch
 from torch._dynamo.utils import dynamo_timed
 
-from frx_graph.measure.inductor.compilations import compilations, compiled_between
+from frx_graph.measure.inductor.compilations import describe_compiled_between, read_compilations
 
 
 def compiled_by(run: Callable[[], object]) -> str | None:
-    begin = compilations()
+    begin = read_compilations()
     run()
-    return compiled_between(begin, compilations())
+    return describe_compiled_between(begin, read_compilations())
 
 
 def program(backend: str) -> Callable[[torch.Tensor], torch.Tensor]:
@@ -85,12 +85,12 @@ def test_what_is_timed_outside_of_frames(phase: str, said: str | None) -> None:
 def test_a_reset_is_no_compilation_and_hides_none() -> None:
     run, x = program("eager"), torch.ones(3)
     run(x)
-    begin = compilations()
+    begin = read_compilations()
     torch._dynamo.reset()
-    assert compiled_between(begin, compilations()) is None
+    assert describe_compiled_between(begin, read_compilations()) is None
     # As many as before the reset.
     run(x)
-    assert compiled_between(begin, compilations()) == "1 frame"
+    assert describe_compiled_between(begin, read_compilations()) == "1 frame"
 
 
 def test_eager_programs_compile_nothing() -> None:

@@ -10,8 +10,18 @@ import torch
 from frx_graph.facts.operator_signature import GeneratedCall, OperatorSignature, ReadResult, TensorSpec
 from frx_graph.measure.inductor import generated_timing
 from frx_graph.measure.inductor.generated_messages import CallMessage
-from frx_graph.measure.inductor.generated_timing import GeneratedTimes, generated_key, generated_seconds, time_generated
-from frx_graph.measure.measurement_cache import MeasuredOperators, signature_key, store_seconds, stored_seconds
+from frx_graph.measure.inductor.generated_timing import (
+    GeneratedTimes,
+    get_generated_seconds,
+    make_generated_key,
+    time_generated,
+)
+from frx_graph.measure.measurement_cache import (
+    MeasuredOperators,
+    make_signature_key,
+    read_stored_seconds,
+    store_seconds,
+)
 
 INDEX = TensorSpec((8, 1), (1, 1), torch.int64, "cpu"), TensorSpec((8,), (1,), torch.int64, "cpu")
 
@@ -49,7 +59,7 @@ def test_loops_are_timed_and_what_cannot_be_compiled_is_said() -> None:
 
 def test_a_call_is_the_same_after_the_journey() -> None:
     for call in (*POOLINGS, *GATHERS):
-        assert CallMessage.model_validate_json(CallMessage.of(call).model_dump_json()).call() == call
+        assert CallMessage.model_validate_json(CallMessage.from_call(call).model_dump_json()).to_call() == call
 
 
 def test_what_cannot_be_sent_is_not_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,21 +131,21 @@ def test_the_second_time_nothing_is_measured(tmp_path: Path, monkeypatch: pytest
     measure = Measure()
     groups = [(call(1), call(2)), (call(3), call(4))]
     expected = {call(size): float(size) for size in (1, 2, 3, 4)}
-    assert generated_seconds(groups, "cpu", directory=tmp_path, measure=measure) == expected
+    assert get_generated_seconds(groups, "cpu", directory=tmp_path, measure=measure) == expected
     assert measure.asked == [groups]
-    assert generated_seconds(groups, "cpu", directory=tmp_path, measure=measure) == expected
+    assert get_generated_seconds(groups, "cpu", directory=tmp_path, measure=measure) == expected
     # Nor in another process.
     monkeypatch.setattr(generated_timing, "_KNOWN", {})
-    assert generated_seconds(groups, "cpu", directory=tmp_path, measure=measure) == expected
+    assert get_generated_seconds(groups, "cpu", directory=tmp_path, measure=measure) == expected
     assert len(measure.asked) == 1
     # What is new is measured once, and only that.
-    assert generated_seconds([*groups, (call(5),)], "cpu", directory=tmp_path, measure=measure)[call(5)] == 5.0
+    assert get_generated_seconds([*groups, (call(5),)], "cpu", directory=tmp_path, measure=measure)[call(5)] == 5.0
     assert measure.asked[1:] == [[(call(5),)]]
 
 
 def test_for_nothing_nothing_is_started(tmp_path: Path) -> None:
     measure = Measure()
-    assert generated_seconds([], "cpu", directory=tmp_path, measure=measure) == {}
+    assert get_generated_seconds([], "cpu", directory=tmp_path, measure=measure) == {}
     assert measure.asked == []
 
 
@@ -143,35 +153,35 @@ def test_what_failed_is_not_asked_for_again(tmp_path: Path) -> None:
     measure = Measure()
     groups = [(call(1),), (call(12), call(13))]
     for _ in range(2):
-        assert generated_seconds(groups, "cpu", directory=tmp_path, measure=measure) == {call(1): 1.0}
+        assert get_generated_seconds(groups, "cpu", directory=tmp_path, measure=measure) == {call(1): 1.0}
     assert len(measure.asked) == 1
 
 
 def test_times_of_a_busy_machine_are_neither_used_nor_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     busy = Measure(disturbed=True)
     for _ in range(2):
-        assert generated_seconds([(call(1),)], "cpu", directory=tmp_path, measure=busy) == {}
+        assert get_generated_seconds([(call(1),)], "cpu", directory=tmp_path, measure=busy) == {}
     assert len(busy.asked) == 1
     monkeypatch.setattr(generated_timing, "_KNOWN", {})
-    assert generated_seconds([(call(1),)], "cpu", directory=tmp_path, measure=Measure()) == {call(1): 1.0}
+    assert get_generated_seconds([(call(1),)], "cpu", directory=tmp_path, measure=Measure()) == {call(1): 1.0}
 
 
 def test_a_directory_that_cannot_be_written_is_asked_for_once(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     measure = Measure()
     for _ in range(2):
-        found = generated_seconds([(call(1),)], "cpu", directory=tmp_path / "file", measure=measure)
+        found = get_generated_seconds([(call(1),)], "cpu", directory=tmp_path / "file", measure=measure)
         assert found == {call(1): 1.0}
     assert len(measure.asked) == 1
 
 
 def test_eager_and_generated_times_are_kept_apart(tmp_path: Path) -> None:
     one = call(1)
-    assert len({generated_key(one), generated_key(call(1, times=4)), signature_key(one.signature)}) == 3
-    path = generated_timing.measured_operators_path("cpu", tmp_path)
-    store_seconds(path, {signature_key(one.signature): 9.0})
-    assert generated_seconds([(one,)], "cpu", directory=tmp_path, measure=Measure()) == {one: 1.0}
-    assert len(stored_seconds(path)) == 2
+    assert len({make_generated_key(one), make_generated_key(call(1, times=4)), make_signature_key(one.signature)}) == 3
+    path = generated_timing.get_measured_operators_path("cpu", tmp_path)
+    store_seconds(path, {make_signature_key(one.signature): 9.0})
+    assert get_generated_seconds([(one,)], "cpu", directory=tmp_path, measure=Measure()) == {one: 1.0}
+    assert len(read_stored_seconds(path)) == 2
     eager = MeasuredOperators("cpu", directory=tmp_path)
     eager.time([(one.signature,)])
     assert eager.seconds(one.signature) == 9.0

@@ -7,7 +7,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from frx_graph.measure.machine.control_groups import available_memory, quota_processors, waited_seconds
+from frx_graph.measure.machine.control_groups import get_available_memory, read_quota_processors, read_waited_seconds
 
 MIB = 2**20
 NOWHERE = Path("/nowhere")
@@ -32,24 +32,24 @@ def test_the_lowest_of_all_limits_counts(tmp_path: Path, own: Path) -> None:
     group(groups / "slice", str(100 * MIB), 80 * MIB)
     group(groups / "slice" / "job", str(64 * MIB), 24 * MIB)
     group(groups / "other", str(MIB), MIB)
-    assert available_memory(groups, own) == 20 * MIB
+    assert get_available_memory(groups, own) == 20 * MIB
 
 
 def test_what_is_kept_of_files_can_be_had(tmp_path: Path, own: Path) -> None:
     group(tmp_path / "slice" / "job", str(64 * MIB), 60 * MIB, inactive=30 * MIB)
-    assert available_memory(tmp_path, own) == 34 * MIB
+    assert get_available_memory(tmp_path, own) == 34 * MIB
 
 
 def test_nothing_is_left_of_a_limit_that_was_lowered(tmp_path: Path, own: Path) -> None:
     group(tmp_path / "slice" / "job", str(8 * MIB), 9 * MIB)
-    assert available_memory(tmp_path, own) == 0
+    assert get_available_memory(tmp_path, own) == 0
 
 
 def test_a_group_without_a_limit_is_the_machine(tmp_path: Path, own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(psutil, "virtual_memory", lambda: type("Memory", (), {"available": 5 * MIB}))
     group(tmp_path / "slice" / "job", "max", MIB)
-    assert available_memory(tmp_path, own) == 5 * MIB
-    assert available_memory(NOWHERE, NOWHERE) == 5 * MIB
+    assert get_available_memory(tmp_path, own) == 5 * MIB
+    assert get_available_memory(NOWHERE, NOWHERE) == 5 * MIB
 
 
 def test_a_machine_that_has_less_than_the_group_may_use(
@@ -57,7 +57,7 @@ def test_a_machine_that_has_less_than_the_group_may_use(
 ) -> None:
     monkeypatch.setattr(psutil, "virtual_memory", lambda: type("Memory", (), {"available": 5 * MIB}))
     group(tmp_path / "slice" / "job", str(64 * MIB), MIB)
-    assert available_memory(tmp_path, own) == 5 * MIB
+    assert get_available_memory(tmp_path, own) == 5 * MIB
 
 
 def test_a_system_that_does_not_tell(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,7 +65,7 @@ def test_a_system_that_does_not_tell(monkeypatch: pytest.MonkeyPatch) -> None:
         raise OSError
 
     monkeypatch.setattr(psutil, "virtual_memory", refuse)
-    assert available_memory(NOWHERE, NOWHERE) is None
+    assert get_available_memory(NOWHERE, NOWHERE) is None
 
 
 def quota_group(cgroups: Path, path: str, file: str, text: str) -> None:
@@ -98,7 +98,7 @@ def test_the_least_that_a_group_or_one_above_it_leaves(
     quota_group(cgroups, "pod", "cpu.max", f"{pod}\n")
     quota_group(cgroups, "pod/container", "cpu.max", f"{container}\n")
     quota_group(cgroups, "other", "cpu.max", "1000 100000\n")
-    assert quota_processors(cgroups, own_pod) == processors
+    assert read_quota_processors(cgroups, own_pod) == processors
 
 
 def test_how_long_its_own_group_has_waited(tmp_path: Path, own_pod: Path) -> None:
@@ -110,13 +110,13 @@ def test_how_long_its_own_group_has_waited(tmp_path: Path, own_pod: Path) -> Non
         "cpu.pressure",
         "some avg10=1.53 avg60=0.30 avg300=0.00 total=1250000\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=7\n",
     )
-    assert waited_seconds(cgroups, own_pod) == 1.25
+    assert read_waited_seconds(cgroups, own_pod) == 1.25
 
 
 @pytest.mark.parametrize("text", [None, "", "full avg10=0.00 total=7\n", "some avg10=0.00\n", "some total=x\n", "\n"])
 def test_a_system_that_does_not_tell_quotas(tmp_path: Path, own_pod: Path, text: str | None) -> None:
     if text is not None:
         quota_group(tmp_path / "cgroup", "pod/container", "cpu.pressure", text)
-    assert waited_seconds(tmp_path / "cgroup", own_pod) is None
-    assert waited_seconds(tmp_path / "cgroup", tmp_path / "nowhere") is None
-    assert quota_processors(tmp_path / "cgroup", tmp_path / "nowhere") is None
+    assert read_waited_seconds(tmp_path / "cgroup", own_pod) is None
+    assert read_waited_seconds(tmp_path / "cgroup", tmp_path / "nowhere") is None
+    assert read_quota_processors(tmp_path / "cgroup", tmp_path / "nowhere") is None

@@ -14,17 +14,17 @@ from frx_graph.errors import EvidenceError, OptionError
 from frx_graph.measure.machine import device_calibration
 from frx_graph.measure.machine.device_calibration import (
     calibrate,
-    cpu_name,
-    device_name,
-    device_profile,
-    last_level_cache_bytes,
+    get_device_name,
+    get_device_profile,
+    get_preferred_alignment,
     measure_again,
     measure_bandwidth,
     measure_peak_flops,
-    preferred_alignment_bytes,
+    read_cpu_name,
+    read_last_level_cache,
 )
-from frx_graph.measure.machine.device_profile import DeviceProfile, implausibility
-from frx_graph.serialization.torch_settings import settings_in_force
+from frx_graph.measure.machine.device_profile import DeviceProfile, find_implausibility
+from frx_graph.serialization.torch_settings import read_torch_settings
 
 CPU = torch.device("cpu")
 IMPOSSIBLE = DeviceProfile("cpu", "a processor", 2e10, {torch.float32: 1.4e9}, 64)
@@ -41,44 +41,44 @@ def calibrations(monkeypatch: pytest.MonkeyPatch) -> list[torch.device]:
         return PROFILE
 
     monkeypatch.setattr(device_calibration, "calibrate", measured)
-    monkeypatch.setattr(device_calibration, "disturbance", lambda: nullcontext(lambda: False))
+    monkeypatch.setattr(device_calibration, "watch_disturbance", lambda: nullcontext(lambda: False))
     return asked
 
 
 def test_what_a_busy_machine_measured_is_not_remembered(
     tmp_path: Path, calibrations: list[torch.device], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(device_calibration, "disturbance", lambda: nullcontext(lambda: True))
-    assert device_profile("cpu", cache=tmp_path) == PROFILE
-    assert device_profile("cpu", cache=tmp_path) == PROFILE
+    monkeypatch.setattr(device_calibration, "watch_disturbance", lambda: nullcontext(lambda: True))
+    assert get_device_profile("cpu", cache=tmp_path) == PROFILE
+    assert get_device_profile("cpu", cache=tmp_path) == PROFILE
     assert len(calibrations) == 2
     assert list(tmp_path.iterdir()) == []
 
 
 def test_what_cannot_be_true_is_neither_used_nor_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device_calibration, "calibrate", lambda _device: IMPOSSIBLE)
-    for measured in (device_profile, measure_again):
+    for measured in (get_device_profile, measure_again):
         with pytest.raises(EvidenceError, match=r"1\.4 GFLOP/s .* frx doctor --measure"):
             measured("cpu", cache=tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_new_measurement_replaces_what_is_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device_calibration, "disturbance", lambda: nullcontext(lambda: False))
+    monkeypatch.setattr(device_calibration, "watch_disturbance", lambda: nullcontext(lambda: False))
     monkeypatch.setattr(device_calibration, "calibrate", lambda _device: replace(PROFILE, bandwidth_bytes_per_s=1e10))
-    device_profile("cpu", cache=tmp_path)
+    get_device_profile("cpu", cache=tmp_path)
     monkeypatch.setattr(device_calibration, "calibrate", lambda _device: PROFILE)
     assert measure_again("cpu", cache=tmp_path) == PROFILE
-    assert device_profile("cpu", cache=tmp_path, measure=False) == PROFILE
+    assert get_device_profile("cpu", cache=tmp_path, measure=False) == PROFILE
 
 
 def test_a_disturbed_new_measurement_replaces_nothing(
     tmp_path: Path, calibrations: list[torch.device], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    device_profile("cpu", cache=tmp_path)
+    get_device_profile("cpu", cache=tmp_path)
     (entry,) = tmp_path.iterdir()
     before = entry.read_text()
-    monkeypatch.setattr(device_calibration, "disturbance", lambda: nullcontext(lambda: True))
+    monkeypatch.setattr(device_calibration, "watch_disturbance", lambda: nullcontext(lambda: True))
     with pytest.raises(EvidenceError, match="other programs"):
         measure_again("cpu", cache=tmp_path)
     assert entry.read_text() == before
@@ -97,37 +97,37 @@ def test_calibration_of_this_cpu_is_plausible() -> None:
     assert 1e8 < profile.bandwidth_bytes_per_s < 1e13
     assert 1e8 < profile.peak_flops[torch.float32] < 1e15
     assert profile.preferred_alignment_bytes in (16, 32, 64)
-    ridge = profile.ridge_point(torch.float32)
+    ridge = profile.get_ridge_point(torch.float32)
     assert ridge == pytest.approx(profile.peak_flops[torch.float32] / profile.bandwidth_bytes_per_s)
-    assert profile.ridge_point(torch.float64) is None
+    assert profile.get_ridge_point(torch.float64) is None
 
 
 def test_a_device_is_measured_by_what_it_does_also_while_a_graph_is_traced() -> None:
     with FakeTensorMode():
         profile = calibrate("cpu")
     # Fake tensors are copied, and multiplied, in no time. A busy machine may be too slow to be true.
-    reason = str(implausibility(profile))
+    reason = str(find_implausibility(profile))
     assert "faster than any" not in reason
     assert "of all its cores" not in reason
 
 
 def test_precision_settings_survive_a_calibration() -> None:
     torch.set_float32_matmul_precision("medium")
-    before = settings_in_force()
+    before = read_torch_settings()
     calibrate("cpu")
-    assert settings_in_force() == before
+    assert read_torch_settings() == before
 
 
 def test_without_the_newer_precision_switch_the_older_one_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.backends.mkldnn, "matmul", object(), raising=False)
     before = torch.get_float32_matmul_precision()
-    with device_calibration._ieee_matmuls("cpu"):
+    with device_calibration._use_ieee_matmuls("cpu"):
         assert torch.get_float32_matmul_precision() == "highest"
     assert torch.get_float32_matmul_precision() == before
 
 
 def test_bandwidth_counts_bytes_read_and_written_of_the_fastest_copy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device_calibration, "_buffer_bytes", lambda _device: 4000)
+    monkeypatch.setattr(device_calibration, "_choose_buffer_bytes", lambda _device: 4000)
     ticks = itertools.chain.from_iterable((0.0, seconds) for seconds in (9.0, 2.0, 1.0, 2.0, 7.0, 3.0, 3.0))
     assert measure_bandwidth(CPU, lambda: next(ticks)) == 2 * 4000 / 1.0
 
@@ -143,17 +143,17 @@ def test_a_dtype_without_a_product_has_no_peak() -> None:
 
 
 def test_profile_is_measured_once_and_then_read(tmp_path: Path, calibrations: list[torch.device]) -> None:
-    assert device_profile("cpu", cache=tmp_path) == PROFILE
-    assert device_profile(CPU, cache=tmp_path) == PROFILE
+    assert get_device_profile("cpu", cache=tmp_path) == PROFILE
+    assert get_device_profile(CPU, cache=tmp_path) == PROFILE
     assert calibrations == [CPU]
 
 
 def test_other_thread_counts_are_measured_apart(tmp_path: Path, calibrations: list[torch.device]) -> None:
-    device_profile("cpu", cache=tmp_path)
+    get_device_profile("cpu", cache=tmp_path)
     threads = torch.get_num_threads()
     torch.set_num_threads(threads + 1)
     try:
-        device_profile("cpu", cache=tmp_path)
+        get_device_profile("cpu", cache=tmp_path)
     finally:
         torch.set_num_threads(threads)
     assert len(calibrations) == 2
@@ -172,34 +172,34 @@ def test_other_thread_counts_are_measured_apart(tmp_path: Path, calibrations: li
     ],
 )
 def test_a_damaged_entry_is_measured_again(damage, tmp_path: Path, calibrations: list[torch.device]) -> None:
-    device_profile("cpu", cache=tmp_path)
+    get_device_profile("cpu", cache=tmp_path)
     (entry,) = tmp_path.iterdir()
     before = entry.read_text()
     assert damage(before) != before
     entry.write_text(damage(before))
-    assert device_profile("cpu", cache=tmp_path) == PROFILE
+    assert get_device_profile("cpu", cache=tmp_path) == PROFILE
     assert len(calibrations) == 2
     assert json.loads(entry.read_text()) == json.loads(before)
 
 
 def test_a_cache_that_cannot_be_written_is_done_without(tmp_path: Path, calibrations: list[torch.device]) -> None:
     (tmp_path / "file").write_text("not a directory")
-    assert device_profile("cpu", cache=tmp_path / "file" / "below") == PROFILE
+    assert get_device_profile("cpu", cache=tmp_path / "file" / "below") == PROFILE
 
 
 def test_environment_variable_names_the_cache(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calibrations: list[torch.device]
 ) -> None:
     monkeypatch.setenv("FRX_CACHE_DIR", os.fspath(tmp_path / "here"))
-    device_profile("cpu")
+    get_device_profile("cpu")
     assert len(list((tmp_path / "here").iterdir())) == 1
 
 
 def test_without_measuring_an_unknown_device_is_an_error(tmp_path: Path, calibrations: list[torch.device]) -> None:
     with pytest.raises(EvidenceError, match="not measured yet"):
-        device_profile("cpu", cache=tmp_path, measure=False)
-    device_profile("cpu", cache=tmp_path)
-    assert device_profile("cpu", cache=tmp_path, measure=False) == PROFILE
+        get_device_profile("cpu", cache=tmp_path, measure=False)
+    get_device_profile("cpu", cache=tmp_path)
+    assert get_device_profile("cpu", cache=tmp_path, measure=False) == PROFILE
 
 
 @pytest.mark.parametrize(
@@ -214,20 +214,20 @@ def test_devices_that_cannot_be_measured(device: str, message: str) -> None:
 def test_cuda_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(OptionError, match="'cuda:1' is not on this machine"):
-        device_profile("cuda:1")
+        get_device_profile("cuda:1")
 
 
 def test_cuda_index_out_of_range(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     with pytest.raises(OptionError, match="cuda:0 to cuda:1"):
-        device_profile("cuda:2")
+        get_device_profile("cuda:2")
 
 
 @pytest.mark.cuda
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_calibration_of_a_gpu(tmp_path: Path) -> None:
-    profile = device_profile("cuda", cache=tmp_path)
+    profile = get_device_profile("cuda", cache=tmp_path)
     assert profile.name == torch.cuda.get_device_name()
     assert profile.preferred_alignment_bytes == 16
     assert 5e10 < profile.bandwidth_bytes_per_s < 5e13
@@ -237,25 +237,25 @@ def test_calibration_of_a_gpu(tmp_path: Path) -> None:
 def test_alignment_follows_the_vector_width(monkeypatch: pytest.MonkeyPatch) -> None:
     for capability, width in (("AVX512", 64), ("AVX2", 32), ("DEFAULT", 16)):
         monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda name=capability: name)
-        assert preferred_alignment_bytes("cpu") == width
-    assert preferred_alignment_bytes("cuda") == 16
+        assert get_preferred_alignment("cpu") == width
+    assert get_preferred_alignment("cuda") == 16
 
 
 def test_last_level_cache_is_the_largest(tmp_path: Path) -> None:
     for index, size in enumerate(("32K\n", "32K", "1024K", "96M", "unreadable")):
         (tmp_path / f"index{index}").mkdir()
         (tmp_path / f"index{index}" / "size").write_text(size)
-    assert last_level_cache_bytes(tmp_path) == 96 * 2**20
-    assert last_level_cache_bytes(tmp_path / "absent") == 32 * 2**20
+    assert read_last_level_cache(tmp_path) == 96 * 2**20
+    assert read_last_level_cache(tmp_path / "absent") == 32 * 2**20
 
 
 def test_another_generation_of_a_processor_is_measured_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calibrations: list[torch.device]
 ) -> None:
     for name in ("AMD EPYC 25.17.1", "AMD EPYC 26.2.1", "AMD EPYC 25.17.1"):
-        monkeypatch.setattr(device_calibration, "cpu_name", lambda name=name: name)
-        assert device_name(CPU) == name
-        device_profile("cpu", cache=tmp_path)
+        monkeypatch.setattr(device_calibration, "read_cpu_name", lambda name=name: name)
+        assert get_device_name(CPU) == name
+        get_device_profile("cpu", cache=tmp_path)
     assert len(calibrations) == 2
 
 
@@ -280,7 +280,7 @@ CPU revision\t: 1
 def named(folder: Path, text: str) -> str:
     file = folder / "cpuinfo"
     file.write_text(text)
-    return cpu_name(file)
+    return read_cpu_name(file)
 
 
 def test_generations_of_one_marketing_name_are_told_apart(tmp_path: Path) -> None:
@@ -303,4 +303,4 @@ def test_what_tells_nothing_is_the_architecture(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(platform, "processor", lambda: "")
     monkeypatch.setattr(platform, "machine", lambda: "riscv64")
     assert named(tmp_path, text) == "riscv64"
-    assert cpu_name(tmp_path / "missing") == "riscv64"
+    assert read_cpu_name(tmp_path / "missing") == "riscv64"

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from frx_graph.measure.machine.device_profile import DeviceProfile, implausibility
+from frx_graph.measure.machine.device_profile import DeviceProfile, find_implausibility
 
 CPU = DeviceProfile("cpu", "a processor", 3e10, {torch.float32: 2e11, torch.bfloat16: 4e11, torch.float16: 3e9}, 64)
 OLD_CPU = DeviceProfile("cpu", "one slow core with 128-bit vectors", 4e9, {torch.float32: 3e9}, 16)
@@ -16,7 +16,7 @@ OLD_GPU = DeviceProfile("cuda", "a small GPU", 1.5e10, {torch.float32: 1.5e11}, 
 
 @pytest.mark.parametrize("profile", [CPU, OLD_CPU, GPU, OLD_GPU, replace(CPU, peak_flops={})])
 def test_what_can_be_true(profile: DeviceProfile) -> None:
-    assert implausibility(profile) is None
+    assert find_implausibility(profile) is None
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def test_what_can_be_true(profile: DeviceProfile) -> None:
     ],
 )
 def test_what_cannot_be_true(profile: DeviceProfile, reason: str) -> None:
-    assert reason in str(implausibility(profile))
+    assert reason in str(find_implausibility(profile))
 
 
 @pytest.mark.parametrize(("profile", "possible", "impossible"), [(CPU, 16, 21), (GPU, 30, 41)])
@@ -43,7 +43,7 @@ def test_no_device_has_a_greater_lead(
 ) -> None:
     def with_lead(ratio: int) -> str | None:
         fp32 = profile.peak_flops[torch.float32]
-        return implausibility(replace(profile, peak_flops={torch.float32: fp32, half: ratio * fp32}))
+        return find_implausibility(replace(profile, peak_flops={torch.float32: fp32, half: ratio * fp32}))
 
     assert f"{impossible} times as fast as fp32" in str(with_lead(impossible))
     assert with_lead(possible) is None

@@ -17,10 +17,10 @@ from frx_graph.measure.machine.device_state import (
     DeviceState,
     NvidiaDevice,
     ThrottleReading,
-    gpu_names,
-    throttled_between,
+    get_throttling_between,
+    list_gpu_names,
 )
-from frx_graph.measure.machine.nvml_device import nvidia_device
+from frx_graph.measure.machine.nvml_device import find_nvidia_device
 
 UNKNOWN = DeviceState(None, None, None, None, None, None, None, None)
 CONSTANTS = ("NVML_", "nvmlClocks")
@@ -112,7 +112,7 @@ def test_reasons_that_throttle(reason: str) -> None:
     quiet = device(nvmlDeviceGetCurrentClocksEventReasons=IDLE).throttling()
     mask = IDLE | getattr(pynvml, f"nvmlClocksThrottleReason{reason}")
     slowed = device(nvmlDeviceGetCurrentClocksEventReasons=mask).throttling()
-    assert throttled_between(quiet, slowed) == throttled_between(slowed, quiet) == (reason,)
+    assert get_throttling_between(quiet, slowed) == get_throttling_between(slowed, quiet) == (reason,)
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_reasons_that_throttle(reason: str) -> None:
 )
 def test_reasons_that_do_not(reason: str) -> None:
     seen = device(nvmlDeviceGetCurrentClocksEventReasons=getattr(pynvml, f"nvmlClocksThrottleReason{reason}"))
-    assert throttled_between(seen.throttling(), seen.throttling()) == ()
+    assert get_throttling_between(seen.throttling(), seen.throttling()) == ()
     assert seen.state().clock_reasons == (() if reason == "None" else (reason,))
 
 
@@ -138,10 +138,10 @@ def test_throttling_that_has_passed_is_counted() -> None:
     before = device(nvmlDeviceGetFieldValues=fields(SW_THERM_SLOWDOWN=5, HW_THERM_SLOWDOWN=7)).throttling()
     after = device(nvmlDeviceGetFieldValues=fields(SW_THERM_SLOWDOWN=6, HW_THERM_SLOWDOWN=7)).throttling()
     assert before.counters == {"SwThermalSlowdown": 5, "HwThermalSlowdown": 7}
-    assert throttled_between(before, after) == ("SwThermalSlowdown",)
-    assert throttled_between(after, after) == ()
+    assert get_throttling_between(before, after) == ("SwThermalSlowdown",)
+    assert get_throttling_between(after, after) == ()
     # A counter that could not be read before says nothing.
-    assert throttled_between(device().throttling(), after) == ()
+    assert get_throttling_between(device().throttling(), after) == ()
 
 
 def others(samples: Any, ours: tuple[int, ...] = (), running: Any = None) -> float | None:
@@ -199,10 +199,10 @@ def test_a_device_is_found_by_uuid_then_by_address() -> None:
         ("nvmlDeviceGetHandleByUUID", "MIG-bbbb-2"),
         ("nvmlDeviceGetHandleByPciBusId", "00000000:1a:01.0"),
     ]:
-        found = nvidia_device(second, FakeNvml(**{function: only(name)}))
+        found = find_nvidia_device(second, FakeNvml(**{function: only(name)}))
         assert found is not None
         assert found.handle == name
-        assert nvidia_device(torch.device("cuda", 0), FakeNvml(**{function: only(name)})) is None
+        assert find_nvidia_device(torch.device("cuda", 0), FakeNvml(**{function: only(name)})) is None
 
 
 @pytest.mark.usefixtures("two_devices")
@@ -217,21 +217,21 @@ def test_no_driver_and_no_library(monkeypatch: pytest.MonkeyPatch, wrong: str) -
             raise ModuleNotFoundError(name)
 
         monkeypatch.setattr(importlib, "import_module", missing)
-    assert nvidia_device(torch.device("cuda")) is None
+    assert find_nvidia_device(torch.device("cuda")) is None
 
 
 @pytest.mark.usefixtures("two_devices")
 def test_the_library_is_initialised(monkeypatch: pytest.MonkeyPatch) -> None:
     found = FakeNvml(nvmlInit=None, nvmlDeviceGetHandleByUUID="handle", nvmlSystemGetDriverVersion=b"570.1")
     monkeypatch.setattr(importlib, "import_module", {"pynvml": found}.__getitem__)
-    seen = nvidia_device(torch.device("cuda"))
+    seen = find_nvidia_device(torch.device("cuda"))
     assert seen is not None
     assert seen.driver() == "570.1"
 
 
 def test_a_processor_is_no_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nvml_device, "loaded_nvml", lambda: pytest.fail("the driver was asked"))
-    assert nvidia_device(torch.device("cpu")) is None
+    monkeypatch.setattr(nvml_device, "load_nvml", lambda: pytest.fail("the driver was asked"))
+    assert find_nvidia_device(torch.device("cpu")) is None
 
 
 def test_the_real_library_has_all_the_names() -> None:
@@ -246,7 +246,7 @@ def test_the_real_library_has_all_the_names() -> None:
 @pytest.mark.cuda
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_a_real_device() -> None:
-    found = nvidia_device(torch.device("cuda"))
+    found = find_nvidia_device(torch.device("cuda"))
     assert found is not None
     assert found.driver()
     state = found.state()
@@ -260,7 +260,7 @@ def test_a_real_device() -> None:
     for _ in range(50):
         x @ x
     torch.cuda.synchronize()
-    assert set(throttled_between(begin, found.throttling())) <= device_state.THROTTLING
+    assert set(get_throttling_between(begin, found.throttling())) <= device_state.THROTTLING
     share = found.others_share(since, ())
     assert share is None or 0 <= share <= 1
 
@@ -287,21 +287,21 @@ class Driver(ModuleType):
 
 
 def test_names_in_order() -> None:
-    assert gpu_names(Driver("NVIDIA H100", b"NVIDIA L4"), {}) == ("NVIDIA H100", "NVIDIA L4")
-    assert gpu_names(Driver(), {}) == ()
+    assert list_gpu_names(Driver("NVIDIA H100", b"NVIDIA L4"), {}) == ("NVIDIA H100", "NVIDIA L4")
+    assert list_gpu_names(Driver(), {}) == ()
 
 
 @pytest.mark.parametrize(("visible", "count"), [("", 0), ("-1", 0), ("0", 1), ("GPU-1", 1)])
 def test_hidden_ones_are_not_there(visible: str, count: int) -> None:
-    assert len(gpu_names(Driver("NVIDIA L4"), {"CUDA_VISIBLE_DEVICES": visible})) == count
+    assert len(list_gpu_names(Driver("NVIDIA L4"), {"CUDA_VISIBLE_DEVICES": visible})) == count
 
 
 def test_a_driver_that_fails_has_none() -> None:
-    assert gpu_names(Driver("NVIDIA L4", error=pynvml.NVML_ERROR_GPU_IS_LOST), {}) == ()
+    assert list_gpu_names(Driver("NVIDIA L4", error=pynvml.NVML_ERROR_GPU_IS_LOST), {}) == ()
 
 
 def test_without_a_driver_there_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device_state, "loaded_nvml", lambda: None)
-    assert gpu_names(environ={}) == ()
+    monkeypatch.setattr(device_state, "load_nvml", lambda: None)
+    assert list_gpu_names(environ={}) == ()
     monkeypatch.setattr(importlib, "import_module", lambda _: (_ for _ in ()).throw(ImportError()))
-    assert device_state.loaded_nvml() is None
+    assert device_state.load_nvml() is None

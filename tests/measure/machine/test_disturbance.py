@@ -13,16 +13,16 @@ from pathlib import Path
 
 import pytest
 
-from frx_graph.measure.machine.control_groups import waited_seconds
+from frx_graph.measure.machine.control_groups import read_waited_seconds
 from frx_graph.measure.machine.disturbance import (
     DISTURBED_SHARE,
     OthersLoad,
-    disturbance,
-    others_load,
-    own_seconds,
-    usable_processors,
+    get_own_seconds,
+    list_usable_processors,
+    watch_disturbance,
+    watch_others_load,
 )
-from frx_graph.measure.machine.processor_state import cpu_throttling
+from frx_graph.measure.machine.processor_state import read_cpu_throttling
 
 MODULE = "frx_graph.measure.machine.disturbance"
 WALL_SECONDS = 10.0
@@ -49,7 +49,7 @@ def test_the_share_of_others_decides(tmp_path: Path, own_share: float, others: f
     file = tmp_path / "stat"
     _write(file, 100.0)
     wall, own = iter([7.0, 7.0 + WALL_SECONDS]), iter([3.0, 3.0 + own_share * AVAILABLE])
-    with disturbance(file, wall_clock=lambda: next(wall), own_clock=lambda: next(own)) as measured:
+    with watch_disturbance(file, wall_clock=lambda: next(wall), own_clock=lambda: next(own)) as measured:
         _write(file, 100.0 + (own_share + others) * AVAILABLE)
         assert measured() is disturbed
 
@@ -59,7 +59,7 @@ def test_a_system_that_does_not_tell_is_not_disturbed(tmp_path: Path, content: s
     file = tmp_path / "stat"
     if content is not None:
         file.write_text(content)
-    with disturbance(file) as measured:
+    with watch_disturbance(file) as measured:
         assert measured() is False
 
 
@@ -68,7 +68,7 @@ def test_how_much_and_how_sure(tmp_path: Path) -> None:
     _write(file, 100.0)
     processors, tick = os.cpu_count() or 1, 1 / os.sysconf("SC_CLK_TCK")
     wall, own = iter([7.0, 8.0]), iter([3.0, 3.5])
-    with others_load(file, wall_clock=lambda: next(wall), own_clock=lambda: next(own)) as load:
+    with watch_others_load(file, wall_clock=lambda: next(wall), own_clock=lambda: next(own)) as load:
         _write(file, 100.75)
         found = load()
     assert found is not None
@@ -91,7 +91,7 @@ def test_only_processors_count_that_may_be_used(
     file = tmp_path / "stat"
     _write_each(file, [0.0, 0.0])
     wall, own = iter([7.0, 17.0] * 2), iter([3.0, 8.0] * 2)
-    with others_load(file, wall_clock=lambda: next(wall), own_clock=lambda: next(own)) as load:
+    with watch_others_load(file, wall_clock=lambda: next(wall), own_clock=lambda: next(own)) as load:
         _write_each(file, busy)
         found = load()
     assert found is not None
@@ -103,7 +103,7 @@ def test_only_processors_count_that_may_be_used(
 def test_a_processor_that_the_system_does_not_list_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(f"{MODULE}.usable_processors", lambda: frozenset({0, 9}))
     _write_each(tmp_path / "stat", [1.0, 2.0])
-    with others_load(tmp_path / "stat") as load:
+    with watch_others_load(tmp_path / "stat") as load:
         assert load() is None
 
 
@@ -116,7 +116,7 @@ def test_a_sibling_is_watched_with_the_processor_that_shares_its_core(
     file = tmp_path / "stat"
     _write_each(file, [0.0, 0.0, 0.0])
     wall, own = iter([7.0, 17.0]), iter([3.0, 8.0])
-    with others_load(file, wall_clock=lambda: next(wall), own_clock=lambda: next(own)) as load:
+    with watch_others_load(file, wall_clock=lambda: next(wall), own_clock=lambda: next(own)) as load:
         _write_each(file, [5.0, 8.0, 9.0])
         found = load()
     assert found is not None
@@ -131,8 +131,8 @@ def under_a_quota(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[.
     own.write_text("0::/\n")
     cgroups.mkdir()
     monkeypatch.setattr(f"{MODULE}.quota_processors", lambda: 0.5)
-    monkeypatch.setattr(f"{MODULE}.waited_seconds", lambda: waited_seconds(cgroups, own))
-    monkeypatch.setattr(f"{MODULE}.cpu_throttling", lambda: cpu_throttling(tmp_path, cgroups, own))
+    monkeypatch.setattr(f"{MODULE}.waited_seconds", lambda: read_waited_seconds(cgroups, own))
+    monkeypatch.setattr(f"{MODULE}.cpu_throttling", lambda: read_cpu_throttling(tmp_path, cgroups, own))
 
     def write(waited: float, throttled: int = 3) -> None:
         total = f"some avg10=0.00 avg60=0.00 avg300=0.00 total={waited * 1e6:.0f}\nfull avg10=0.00 total=9\n"
@@ -151,14 +151,14 @@ def test_under_a_quota_it_counts_how_long_one_waits(
     file = tmp_path / "stat"
     _write(file, 0.0)
     wall = iter([7.0, 7.0 + WALL_SECONDS] * 2)
-    with others_load(file, wall_clock=lambda: next(wall)) as load:
+    with watch_others_load(file, wall_clock=lambda: next(wall)) as load:
         _write(file, AVAILABLE)
         under_a_quota(5.0 + waited)
         found = load()
     assert found == OthersLoad(pytest.approx(waited), WALL_SECONDS, 0.0, waited=True)
     assert found.told == f"it waited for processors {10 * waited:.0f} % of the time, within its quota"
     under_a_quota(5.0)
-    with disturbance(file, wall_clock=lambda: next(wall)) as measured:
+    with watch_disturbance(file, wall_clock=lambda: next(wall)) as measured:
         under_a_quota(5.0 + waited)
         assert measured() is disturbed
 
@@ -166,7 +166,7 @@ def test_under_a_quota_it_counts_how_long_one_waits(
 def test_who_waits_since_its_quota_is_used_up_is_not_disturbed_by_others(
     tmp_path: Path, under_a_quota: Callable[..., None]
 ) -> None:
-    with others_load(tmp_path / "none") as load:
+    with watch_others_load(tmp_path / "none") as load:
         under_a_quota(50.0, throttled=4)
         assert load() is None
 
@@ -176,7 +176,7 @@ def test_a_quota_for_all_processors_is_none(
 ) -> None:
     monkeypatch.setattr(f"{MODULE}.quota_processors", lambda: float(os.cpu_count() or 1))
     _write(tmp_path / "stat", 0.0)
-    with others_load(tmp_path / "stat") as load:
+    with watch_others_load(tmp_path / "stat") as load:
         found = load()
     assert found is not None
     assert not found.waited
@@ -185,7 +185,7 @@ def test_a_quota_for_all_processors_is_none(
 def test_under_a_quota_whose_group_does_not_tell(tmp_path: Path, under_a_quota: Callable[..., None]) -> None:
     (tmp_path / "cgroup" / "cpu.pressure").unlink()
     _write(tmp_path / "stat", 0.0)
-    with others_load(tmp_path / "stat") as load:
+    with watch_others_load(tmp_path / "stat") as load:
         assert load() is None
 
 
@@ -208,11 +208,11 @@ def test_a_thread_that_ends_meanwhile_is_left_out(tmp_path: Path, monkeypatch: p
         (tmp_path / str(thread)).mkdir()
     monkeypatch.setattr(os, "sched_getaffinity", affinity)
     monkeypatch.setattr(os, "cpu_count", lambda: 4)
-    assert usable_processors(tmp_path) == frozenset({0, 2})
+    assert list_usable_processors(tmp_path) == frozenset({0, 2})
 
 
 def test_how_much_is_unknown(tmp_path: Path) -> None:
-    with others_load(tmp_path / "none") as load:
+    with watch_others_load(tmp_path / "none") as load:
         assert load() is None
 
 
@@ -230,13 +230,13 @@ def test_a_worker_is_no_other_program_while_it_runs_nor_when_it_has_ended() -> N
     ours, theirs = multiprocessing.Pipe()
     # A fresh interpreter: torch's threads do not survive a fork.
     worker = multiprocessing.get_context("spawn").Process(target=_spin, args=(theirs,))
-    begin, own = own_seconds(), time.process_time()
+    begin, own = get_own_seconds(), time.process_time()
     worker.start()
     ours.recv()
-    running = own_seconds() - begin - (time.process_time() - own)
+    running = get_own_seconds() - begin - (time.process_time() - own)
     ours.send(True)
     worker.join()
-    ended = own_seconds() - begin - (time.process_time() - own)
+    ended = get_own_seconds() - begin - (time.process_time() - own)
     tick = 1 / os.sysconf("SC_CLK_TCK")
     assert running > SPUN_SECONDS - 2 * tick
     assert ended > running - 2 * tick
@@ -250,8 +250,8 @@ print("done", flush=True)
 input()
 """
     with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
-        begin, own = own_seconds(), time.process_time()
+        begin, own = get_own_seconds(), time.process_time()
         assert other.stdout is not None
         assert other.stdout.readline() == b"done\n"
-        assert own_seconds() - begin - (time.process_time() - own) < SPUN_SECONDS / 2
+        assert get_own_seconds() - begin - (time.process_time() - own) < SPUN_SECONDS / 2
         other.communicate(b"\n")

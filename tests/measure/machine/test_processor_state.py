@@ -12,10 +12,10 @@ import pytest
 
 from frx_graph.measure.machine.processor_state import (
     CpuThrottling,
-    cpu_throttling,
-    processor_state,
-    throttled_between,
-    with_siblings,
+    add_siblings,
+    describe_throttling_between,
+    read_cpu_throttling,
+    read_processor_state,
 )
 
 NOTHING = CpuThrottling(None, None, None)
@@ -38,11 +38,13 @@ def test_heat(tmp_path: Path) -> None:
     nowhere = tmp_path / "nowhere"
     thermal(tmp_path, ALLOWED[0], "3\n", "10\n")
     thermal(tmp_path, max(ALLOWED) + 1, "100\n", "100\n")  # this process does not run there
-    begin = cpu_throttling(tmp_path, nowhere, nowhere)
+    begin = read_cpu_throttling(tmp_path, nowhere, nowhere)
     assert begin == CpuThrottling(13, None, None)
-    assert throttled_between(begin, cpu_throttling(tmp_path, nowhere, nowhere)) is None
+    assert describe_throttling_between(begin, read_cpu_throttling(tmp_path, nowhere, nowhere)) is None
     thermal(tmp_path, ALLOWED[0], "4\n", "10\n")
-    assert throttled_between(begin, cpu_throttling(tmp_path, nowhere, nowhere)) == "a processor got too hot"
+    assert (
+        describe_throttling_between(begin, read_cpu_throttling(tmp_path, nowhere, nowhere)) == "a processor got too hot"
+    )
 
 
 @pytest.mark.parametrize("folder", ["", "user.slice", "user.slice/job"])
@@ -53,15 +55,15 @@ def test_a_quota_of_its_own_group_or_of_one_above(tmp_path: Path, folder: str) -
     group(cgroups, "", "usage_usec 7\n")  # as the root of a machine
     group(cgroups, "other.slice", "nr_throttled 1000\nthrottled_usec 9000000\n")
     group(cgroups, folder, "usage_usec 7\nnr_periods 9\nnr_throttled 5\nthrottled_usec 250000\n")
-    begin = cpu_throttling(tmp_path, cgroups, own)
+    begin = read_cpu_throttling(tmp_path, cgroups, own)
     assert begin == CpuThrottling(None, 5, 0.25)
     group(cgroups, folder, "usage_usec 9\nnr_periods 12\nnr_throttled 7\nthrottled_usec 312000\n")
-    said = throttled_between(begin, cpu_throttling(tmp_path, cgroups, own))
+    said = describe_throttling_between(begin, read_cpu_throttling(tmp_path, cgroups, own))
     assert said == "the control group's processor time was used up 2 times, for 0.062 s"
     # More periods, none of them throttled.
-    begin = cpu_throttling(tmp_path, cgroups, own)
+    begin = read_cpu_throttling(tmp_path, cgroups, own)
     group(cgroups, folder, "usage_usec 99\nnr_periods 99\nnr_throttled 7\nthrottled_usec 312000\n")
-    assert throttled_between(begin, cpu_throttling(tmp_path, cgroups, own)) is None
+    assert describe_throttling_between(begin, read_cpu_throttling(tmp_path, cgroups, own)) is None
 
 
 @pytest.mark.parametrize("own", [None, "", "1:cpu:/old\n", "0::/\n", "0::/../outside\n", "nonsense"])
@@ -71,18 +73,18 @@ def test_a_system_that_does_not_tell(tmp_path: Path, own: str | None) -> None:
         file.write_text(own)
     thermal(tmp_path, ALLOWED[0], "?\n", "\n")
     group(tmp_path / "cgroup", "", "usage_usec 7\nnr_throttled\n")
-    assert cpu_throttling(tmp_path, tmp_path / "cgroup", file) == NOTHING
-    assert throttled_between(NOTHING, CpuThrottling(4, 4, 4.0)) is None
-    assert throttled_between(CpuThrottling(4, 4, 4.0), NOTHING) is None
+    assert read_cpu_throttling(tmp_path, tmp_path / "cgroup", file) == NOTHING
+    assert describe_throttling_between(NOTHING, CpuThrottling(4, 4, 4.0)) is None
+    assert describe_throttling_between(CpuThrottling(4, 4, 4.0), NOTHING) is None
 
 
 def test_counters_that_began_anew_are_no_throttling() -> None:
-    assert throttled_between(CpuThrottling(4, 4, 4.0), CpuThrottling(0, 0, 0.0)) is None
+    assert describe_throttling_between(CpuThrottling(4, 4, 4.0), CpuThrottling(0, 0, 0.0)) is None
 
 
 def test_zero_of_a_library_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(psutil, "cpu_freq", lambda: SimpleNamespace(current=2600.0, min=0.0, max=0.0))
-    state = processor_state()
+    state = read_processor_state()
     assert (state.frequency_mhz, state.frequency_limit_mhz) == (2600.0, None)
 
 
@@ -92,14 +94,14 @@ def test_a_machine_of_which_nothing_is_known(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(psutil, "cpu_freq", lambda: None)
     monkeypatch.setattr(os, "getloadavg", refuse)
-    monkeypatch.setattr("frx_graph.measure.machine.processor_state.available_memory", lambda: None)
-    state = dataclasses.asdict(processor_state())
+    monkeypatch.setattr("frx_graph.measure.machine.processor_state.get_available_memory", lambda: None)
+    state = dataclasses.asdict(read_processor_state())
     del state["throttling"]
     assert set(state.values()) == {None}
 
 
 def test_this_machine() -> None:
-    state = processor_state()
+    state = read_processor_state()
     assert state.available_bytes is not None
     assert state.available_bytes > 2**20
     assert state.load_average is not None
@@ -110,13 +112,13 @@ def test_siblings_are_found_and_others_not(tmp_path: Path) -> None:
     for number, text in enumerate(("0,4", "1,5", "2-3", "2-3", "0,4", "nonsense", "")):
         (tmp_path / f"cpu{number}" / "topology").mkdir(parents=True)
         (tmp_path / f"cpu{number}" / "topology" / "thread_siblings_list").write_text(f"{text}\n")
-    assert with_siblings(frozenset({0}), tmp_path) == {0, 4}
-    assert with_siblings(frozenset({0, 2}), tmp_path) == {0, 2, 3, 4}
-    assert with_siblings(frozenset({5}), tmp_path) == {5}
-    assert with_siblings(frozenset({6}), tmp_path) == {6}
-    assert with_siblings(frozenset({9}), tmp_path) == {9}
+    assert add_siblings(frozenset({0}), tmp_path) == {0, 4}
+    assert add_siblings(frozenset({0, 2}), tmp_path) == {0, 2, 3, 4}
+    assert add_siblings(frozenset({5}), tmp_path) == {5}
+    assert add_siblings(frozenset({6}), tmp_path) == {6}
+    assert add_siblings(frozenset({9}), tmp_path) == {9}
 
 
 @pytest.mark.parametrize("processors", [frozenset(), frozenset({0})])
 def test_on_this_machine(processors: frozenset[int]) -> None:
-    assert with_siblings(processors) >= processors
+    assert add_siblings(processors) >= processors

@@ -3,13 +3,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frx_graph.facts.layout import StridePattern, is_contiguous
-from frx_graph.measure.operators.contract_cases import MEASURED_DTYPES, Case, Operand, representatives
+from frx_graph.measure.operators.contract_cases import MEASURED_DTYPES, Case, Operand, make_representatives
 from frx_graph.measure.operators.contract_table import CASES
 
 
 @given(st.lists(st.integers(2, 6), max_size=5))
 def test_representatives_are_distinct_and_start_with_contiguous(shape: list[int]) -> None:
-    found = list(representatives(shape))
+    found = list(make_representatives(shape))
     strides = [strides for _, strides in found]
     assert len(set(strides)) == len(strides)
     assert is_contiguous(shape, strides[0])
@@ -17,9 +17,9 @@ def test_representatives_are_distinct_and_start_with_contiguous(shape: list[int]
 
 
 def test_every_class_has_a_representative() -> None:
-    image = {pattern for pattern, _ in representatives((2, 3, 4, 5))}
+    image = {pattern for pattern, _ in make_representatives((2, 3, 4, 5))}
     assert image == set(StridePattern)
-    assert {pattern for pattern, _ in representatives((8,))} == {
+    assert {pattern for pattern, _ in make_representatives((8,))} == {
         StridePattern.CONTIGUOUS,
         StridePattern.INNER_STRIDED,
         StridePattern.EXPANDED,
@@ -28,7 +28,7 @@ def test_every_class_has_a_representative() -> None:
 
 def test_a_signature_varies_one_tensor() -> None:
     case = Case("aten.cat.default", "two", ((Operand((2, 3)), Operand((2, 3), torch.int64)), 1))
-    signature = case.signature(torch.bfloat16, "cpu", 1, (1, 2))
+    signature = case.make_signature(torch.bfloat16, "cpu", 1, (1, 2))
     first, second = signature.tensors
     assert (first.strides, first.dtype) == ((3, 1), torch.bfloat16)
     assert (second.strides, second.dtype) == ((1, 2), torch.int64)

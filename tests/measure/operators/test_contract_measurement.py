@@ -4,7 +4,7 @@ import torch
 from frx_graph.facts.layout import StridePattern
 from frx_graph.facts.operator_signature import OperatorSignature
 from frx_graph.measure.operators.contract_cases import Case, Operand
-from frx_graph.measure.operators.contract_measurement import contract_rows, measure_contract, trials
+from frx_graph.measure.operators.contract_measurement import build_contract_rows, measure_contract, plan_trials
 from frx_graph.measure.operators.contract_table import CASES
 from frx_graph.measure.operators.operator_contract import ContractEntry, ContractRow, load_contract
 from frx_graph.measure.operators.operator_measurement import Mechanism, OperatorMeasurement, SeenCopy
@@ -42,14 +42,14 @@ def row_of(rows: tuple[ContractRow, ...], pattern: StridePattern, operand: int |
 
 def measured(copies_of: dict[StridePattern, list[tuple[SeenCopy, ...]]]) -> tuple[ContractRow, ...]:
     """Rows for CASE when its representatives make these copies, in turn; all others make none."""
-    planned = trials([CASE], "cpu", F32)
+    planned = plan_trials([CASE], "cpu", F32)
     pending = {pattern: list(copies) for pattern, copies in copies_of.items()}
     results: dict[OperatorSignature, OperatorMeasurement] = {}
     for trial in planned:
         if trial.operand == 0:
             copies = pending.get(trial.pattern) or [()]
             results[trial.signature] = OperatorMeasurement(copies.pop(0))
-    return contract_rows(planned, results)
+    return build_contract_rows(planned, results)
 
 
 def test_only_varied_operands_and_the_results_have_rows() -> None:

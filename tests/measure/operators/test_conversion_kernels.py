@@ -3,8 +3,8 @@ import torch
 
 from frx_graph.measure.operators.conversion_kernels import (
     ConvolutionOperands,
-    converted,
-    convolution_output,
+    compute_convolution_output,
+    find_conversions,
     is_conversion,
 )
 
@@ -40,7 +40,7 @@ def test_kernels_that_only_mention_a_layout(name: str) -> None:
 
 def test_a_forward_converts_input_and_weight_and_its_result_back() -> None:
     call = ConvolutionOperands("aten::convolution", (IMAGE, WEIGHT), 4, RESULT)
-    found = converted([TO_NHWC, TO_NHWC, CONVOLUTION, TO_NCHW], call)
+    found = find_conversions([TO_NHWC, TO_NHWC, CONVOLUTION, TO_NCHW], call)
     assert [(c.role, c.operand, c.shape) for c in found] == [
         ("input", 0, IMAGE),
         ("weight", 1, WEIGHT),
@@ -51,7 +51,7 @@ def test_a_forward_converts_input_and_weight_and_its_result_back() -> None:
 
 def test_a_backward_writes_two_gradients() -> None:
     call = ConvolutionOperands("aten::convolution_backward", (RESULT, IMAGE, WEIGHT), 2, None)
-    found = converted([TO_NHWC, TO_NHWC, TO_NCHW, TO_NHWC, TO_NHWC, TO_NCHW], call)
+    found = find_conversions([TO_NHWC, TO_NHWC, TO_NCHW, TO_NHWC, TO_NHWC, TO_NCHW], call)
     assert [(c.role, c.operand) for c in found] == [
         ("input", 0),
         ("weight", 2),
@@ -65,8 +65,8 @@ def test_a_backward_writes_two_gradients() -> None:
 
 def test_what_cannot_be_told_is_left_out() -> None:
     call = ConvolutionOperands("aten::convolution", (IMAGE, WEIGHT), 4, None)
-    assert converted([TO_NCHW], call) == ()
-    assert len(converted([TO_NHWC, TO_NHWC, TO_NHWC], call)) == 2
+    assert find_conversions([TO_NCHW], call) == ()
+    assert len(find_conversions([TO_NHWC, TO_NHWC, TO_NHWC], call)) == 2
 
 
 @pytest.mark.parametrize(
@@ -81,9 +81,9 @@ def test_what_cannot_be_told_is_left_out() -> None:
 def test_the_shape_of_a_result_is_torchs_own(source: tuple[int, ...], weight: tuple[int, ...], settings: tuple) -> None:
     with torch.device("meta"):
         real = torch.ops.aten.convolution.default(torch.empty(source), torch.empty(weight), None, *settings)
-    assert convolution_output([source, weight], [None, None, None, *settings]) == tuple(real.shape)
+    assert compute_convolution_output([source, weight], [None, None, None, *settings]) == tuple(real.shape)
 
 
 def test_arguments_that_were_not_recorded() -> None:
-    assert convolution_output([IMAGE, WEIGHT], []) is None
-    assert convolution_output([IMAGE, WEIGHT], [None] * 9) is None
+    assert compute_convolution_output([IMAGE, WEIGHT], []) is None
+    assert compute_convolution_output([IMAGE, WEIGHT], [None] * 9) is None

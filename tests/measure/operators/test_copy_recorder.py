@@ -53,52 +53,52 @@ CASES: dict[str, tuple[Callable[[], object], int]] = {
 def recorded() -> CopyRecorder:
     with CopyRecorder() as recorder:
         for name, (run, _) in CASES.items():
-            with recorder.region(name):
+            with recorder.open_region(name):
                 run()
     return recorder
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_number_of_layout_copies(recorded: CopyRecorder, name: str) -> None:
-    assert len(recorded.copies(name)) == CASES[name][1], recorded.copies(name)
+    assert len(recorded.get_copies(name)) == CASES[name][1], recorded.get_copies(name)
 
 
 def test_a_copy_is_described(recorded: CopyRecorder) -> None:
-    (copy,) = recorded.copies("layer_norm, transposed")
+    (copy,) = recorded.get_copies("layer_norm, transposed")
     assert (copy.mechanism, copy.shape, copy.itemsize) == (Mechanism.ATEN, (4, 8, 16), 4)
     assert (copy.source, copy.target) == ("[128, 1, 8]", "[128, 16, 1]")
     assert (copy.role, copy.operand) == ("input", 0)
 
 
 def test_a_key_that_was_never_used(recorded: CopyRecorder) -> None:
-    assert recorded.copies("nothing") == ()
-    assert recorded.implementations("nothing") == ()
+    assert recorded.get_copies("nothing") == ()
+    assert recorded.get_implementations("nothing") == ()
 
 
 @needs_onednn
 def test_a_plain_convolution_converts_input_weight_and_result() -> None:
     with torch.no_grad(), CopyRecorder() as recorder:
-        with recorder.region("plain"):
+        with recorder.open_region("plain"):
             convolution(IMAGE, WEIGHT)
         convolution(IMAGE, WEIGHT)
-        with recorder.region("channels last"):
+        with recorder.open_region("channels last"):
             convolution(IMAGE.to(memory_format=torch.channels_last), WEIGHT.to(memory_format=torch.channels_last))
-    plain = [c for c in recorder.copies("plain") if c.mechanism is Mechanism.ONEDNN]
+    plain = [c for c in recorder.get_copies("plain") if c.mechanism is Mechanism.ONEDNN]
     assert [(c.role, c.operand) for c in plain] == [("input", 0), ("weight", 1), ("output", None)]
     assert [c.shape for c in plain] == [(2, 32, 28, 28), (64, 32, 3, 3), (2, 64, 28, 28)]
-    assert len(recorder.implementations("plain")) == 1
-    reordered = [c for c in recorder.copies("channels last") if c.mechanism is Mechanism.ONEDNN]
+    assert len(recorder.get_implementations("plain")) == 1
+    reordered = [c for c in recorder.get_copies("channels last") if c.mechanism is Mechanism.ONEDNN]
     assert {c.role for c in reordered} <= {"weight"}
-    assert sum(c.mechanism is Mechanism.ATEN for c in recorder.copies("channels last")) == 2
+    assert sum(c.mechanism is Mechanism.ATEN for c in recorder.get_copies("channels last")) == 2
 
 
 @needs_onednn
 def test_operands_of_a_convolution_backward() -> None:
     gradient = torch.rand(2, 64, 28, 28)
     settings = (None, [1, 1], [1, 1], [1, 1], False, [0, 0], 1, [True, True, False])
-    with CopyRecorder() as recorder, recorder.region("backward"):
+    with CopyRecorder() as recorder, recorder.open_region("backward"):
         torch.ops.aten.convolution_backward.default(gradient, IMAGE, WEIGHT, *settings)
-    roles = [(c.role, c.operand) for c in recorder.copies("backward")]
+    roles = [(c.role, c.operand) for c in recorder.get_copies("backward")]
     assert sorted(roles, key=str) == sorted(
         [("input", 0), ("input", 0), ("input", 1), ("weight", 2), ("output", None), ("weight", None)], key=str
     )
@@ -107,9 +107,9 @@ def test_operands_of_a_convolution_backward() -> None:
 def test_a_key_that_is_used_twice_adds_up() -> None:
     with CopyRecorder() as recorder:
         for _ in range(3):
-            with recorder.region(("any", "hashable")):
+            with recorder.open_region(("any", "hashable")):
                 transposed(4, 8).contiguous()
-    assert len(recorder.copies(("any", "hashable"))) == 3
+    assert len(recorder.get_copies(("any", "hashable"))) == 3
 
 
 def test_under_a_dispatch_mode_forward_and_backward() -> None:
@@ -120,18 +120,18 @@ def test_under_a_dispatch_mode_forward_and_backward() -> None:
 
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             self.operators.append(str(func))
-            with self.recorder.region(len(self.operators) - 1):
+            with self.recorder.open_region(len(self.operators) - 1):
                 return func(*args, **(kwargs or {}))
 
     x = torch.rand(4, 16, 8, requires_grad=True)
     with CopyRecorder() as recorder, Regions(recorder) as regions:
         torch.nn.functional.layer_norm(x.transpose(1, 2), (16,)).sum().backward()
-    copied = {name for i, name in enumerate(regions.operators) if recorder.copies(i)}
+    copied = {name for i, name in enumerate(regions.operators) if recorder.get_copies(i)}
     assert {"aten.native_layer_norm.default", "aten.native_layer_norm_backward.default"} <= copied
 
 
 def test_what_others_print_appears_afterwards(capfd: pytest.CaptureFixture[str]) -> None:
-    with CopyRecorder() as recorder, recorder.region("noisy"):
+    with CopyRecorder() as recorder, recorder.open_region("noisy"):
         os.write(1, b"loss 0.5\n")
         os.write(1, b"no newline")
         convolution(IMAGE, WEIGHT)
@@ -142,24 +142,24 @@ def test_what_others_print_appears_afterwards(capfd: pytest.CaptureFixture[str])
 
 def test_results_are_there_after_an_exception(capfd: pytest.CaptureFixture[str]) -> None:
     recorder = CopyRecorder()
-    with pytest.raises(ZeroDivisionError), recorder, recorder.region("before it"):
+    with pytest.raises(ZeroDivisionError), recorder, recorder.open_region("before it"):
         transposed(4, 8).contiguous()
         raise ZeroDivisionError
-    assert len(recorder.copies("before it")) == 1
+    assert len(recorder.get_copies("before it")) == 1
     print("still here", flush=True)
     assert "still here" in capfd.readouterr().out
-    with CopyRecorder() as again, again.region(0):
+    with CopyRecorder() as again, again.open_region(0):
         transposed(4, 8).contiguous()
-    assert len(again.copies(0)) == 1
+    assert len(again.get_copies(0)) == 1
 
 
 def test_recorders_do_not_nest() -> None:
     with CopyRecorder() as recorder:
         with pytest.raises(EvidenceError, match="already running"), CopyRecorder():
             pass
-        with recorder.region("outer still works"):
+        with recorder.open_region("outer still works"):
             transposed(4, 8).contiguous()
-    assert len(recorder.copies("outer still works")) == 1
+    assert len(recorder.get_copies("outer still works")) == 1
 
 
 def test_a_running_profiler_is_left_alone() -> None:
@@ -174,12 +174,16 @@ def test_a_running_profiler_is_left_alone() -> None:
 
 def test_regions_do_not_nest_and_need_a_running_recorder() -> None:
     with CopyRecorder() as recorder:
-        with recorder.region("outer"), pytest.raises(RuntimeError, match="do not nest"), recorder.region("inner"):
+        with (
+            recorder.open_region("outer"),
+            pytest.raises(RuntimeError, match="do not nest"),
+            recorder.open_region("inner"),
+        ):
             pass
-        with recorder.region("next"):
+        with recorder.open_region("next"):
             transposed(4, 8).contiguous()
-    assert len(recorder.copies("next")) == 1
-    with pytest.raises(RuntimeError, match="running"), recorder.region("too late"):
+    assert len(recorder.get_copies("next")) == 1
+    with pytest.raises(RuntimeError, match="running"), recorder.open_region("too late"):
         pass
 
 
@@ -187,13 +191,13 @@ def test_standard_output_may_be_closed(tmp_path: Path) -> None:
     before = os.dup(1)
     os.close(1)
     try:
-        with CopyRecorder() as recorder, recorder.region(0):
+        with CopyRecorder() as recorder, recorder.open_region(0):
             convolution(IMAGE, WEIGHT)
     finally:
         os.dup2(before, 1)
         os.close(before)
     if torch.backends.mkldnn.is_available():
-        assert recorder.implementations(0)
+        assert recorder.get_implementations(0)
 
 
 @pytest.mark.cuda
@@ -202,12 +206,12 @@ def test_conversion_kernels_of_a_gpu_convolution() -> None:
     image, weight = IMAGE.cuda().half(), WEIGHT.cuda().half()
     with CopyRecorder() as recorder:
         convolution(image, weight)
-        with recorder.region("plain"):
+        with recorder.open_region("plain"):
             convolution(image, weight)
             torch.cuda.synchronize()
-    converted = [c for c in recorder.copies("plain") if c.mechanism is Mechanism.KERNEL]
+    converted = [c for c in recorder.get_copies("plain") if c.mechanism is Mechanism.KERNEL]
     assert all(c.shape in {tuple(image.shape), tuple(weight.shape), (2, 64, 28, 28)} for c in converted)
-    assert recorder.implementations("plain")
+    assert recorder.get_implementations("plain")
 
 
 def test_a_profiler_that_cannot_keep_events_is_started_without(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,7 +223,7 @@ def test_a_profiler_that_cannot_keep_events_is_started_without(monkeypatch: pyte
         return real(activities=activities, record_shapes=record_shapes)
 
     monkeypatch.setattr(copy_recorder, "profile", older)
-    with CopyRecorder() as recorder, recorder.region("copy"):
+    with CopyRecorder() as recorder, recorder.open_region("copy"):
         torch.randn(4, 6).t().contiguous()
     assert started == [True]
-    assert len(recorder.copies("copy")) == 1
+    assert len(recorder.get_copies("copy")) == 1

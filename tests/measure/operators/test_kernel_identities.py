@@ -16,17 +16,17 @@ from torch.nn import functional
 from torch.profiler import profile
 
 from frx_graph.errors import EvidenceError
-from frx_graph.evidence.kernel_name import device_kernel_name, generated_name
-from frx_graph.measure.operators.implementation_rank import Rank, Work, implementation
+from frx_graph.evidence.kernel_name import normalize_kernel_name, strip_serial_number
+from frx_graph.measure.operators.implementation_rank import Rank, Work, rank_implementation
 from frx_graph.measure.operators.kernel_identities import (
     Kernel,
     KernelCount,
     KernelIdentities,
     Source,
-    counted_loops,
+    count_loops,
     observe_kernels,
 )
-from frx_graph.measure.operators.unexpected_dispatch import changed_kernels, unexpected_dispatch
+from frx_graph.measure.operators.unexpected_dispatch import find_unexpected_dispatch, list_changed_kernels
 
 IDENTITIES = TypeAdapter(KernelIdentities)
 WITH_ONEDNN = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this torch is without oneDNN")
@@ -95,13 +95,13 @@ def test_a_compiled_step_shows_loops_primitives_and_operators(
     step = compiled(model, torch.randn(2, 16, 8, 8))
     seen = observe_kernels(step)
     assert seen.untold == ()
-    assert seen.counts(Source.ATEN)["aten::addmm"] == 1
-    assert seen.counts(Source.GENERATED)["cpp_fused_relu"] == 1
+    assert seen.count_kernels(Source.ATEN)["aten::addmm"] == 1
+    assert seen.count_kernels(Source.GENERATED)["cpp_fused_relu"] == 1
     (primitive,) = [entry.kernel for entry in seen.kernels if entry.kernel.kind == "convolution"]
     assert primitive.problem == "convolution forward src:f32:2x16x8x8 wei:f32:16x16x3x3 dst:f32:2x16x6x6"
     assert seen == observe_kernels(step)
-    assert changed_kernels(seen, seen) == ()
-    assert unexpected_dispatch(seen, seen) == ()
+    assert list_changed_kernels(seen, seen) == ()
+    assert find_unexpected_dispatch(seen, seen) == ()
     assert IDENTITIES.validate_json(IDENTITIES.dump_json(seen)) == seen
 
 
@@ -109,7 +109,7 @@ def test_the_loops_of_a_program_are_counted_only_while_asked(
     compiled: Callable[[nn.Module, Tensor], Callable[[], object]],
 ) -> None:
     step = compiled(nn.Sequential(nn.Tanh(), nn.Softmax(-1)), torch.randn(4, 8))
-    with counted_loops() as counts:
+    with count_loops() as counts:
         step()
         step()
     step()
@@ -149,10 +149,10 @@ def test_a_convolution_that_leaves_onednn_is_told() -> None:
     before = observe_kernels(step)
     with torch.backends.mkldnn.flags(enabled=False):
         after = observe_kernels(step)
-    (worse,) = unexpected_dispatch(before, after)
+    (worse,) = find_unexpected_dispatch(before, after)
     assert (worse.work, worse.after, worse.count) == (Work.CONVOLUTION, "aten::_slow_conv2d_forward", 1)
-    assert set(worse.before) <= before.counts(Source.ONEDNN).keys()
-    assert unexpected_dispatch(after, before) == ()
+    assert set(worse.before) <= before.count_kernels(Source.ONEDNN).keys()
+    assert find_unexpected_dispatch(after, before) == ()
 
 
 @WITH_ONEDNN
@@ -160,11 +160,11 @@ def test_a_convolution_that_leaves_onednn_is_told() -> None:
 def test_a_convolution_with_groups_that_loses_its_kernel_is_told() -> None:
     """Five channels in a group: oneDNN has a kernel for them in channels-last, and a matrix product otherwise."""
     last, first = observe_kernels(convolution(channels_last=True)), observe_kernels(convolution())
-    (worse,) = unexpected_dispatch(last, first)
+    (worse,) = find_unexpected_dispatch(last, first)
     assert (worse.before, worse.after, worse.count) == (("jit:avx512_core",), "x64:gemm:jit", 1)
     assert worse.problem.startswith("convolution forward src:f32:2x15x16x16")
     assert str(worse).endswith("1 × x64:gemm:jit instead of jit:avx512_core")
-    assert unexpected_dispatch(first, last) == ()
+    assert find_unexpected_dispatch(first, last) == ()
 
 
 @WITH_ONEDNN
@@ -177,8 +177,8 @@ def test_other_fast_kernels_and_added_reorders_are_evidence_and_nothing_else() -
         return lambda: conv(image)
 
     last, first = observe_kernels(step(True)), observe_kernels(step(False))
-    assert unexpected_dispatch(last, first) == unexpected_dispatch(first, last) == ()
-    changes = changed_kernels(last, first)
+    assert find_unexpected_dispatch(last, first) == find_unexpected_dispatch(first, last) == ()
+    changes = list_changed_kernels(last, first)
     assert any(change.kernel.kind == "reorder" and change.after > change.before for change in changes)
     assert {change.before for change in changes if change.kernel.kind == "convolution"} == {0, 1}
 
@@ -189,9 +189,9 @@ def test_attention_that_is_no_longer_fused_is_told_when_compiled(
 ) -> None:
     q = torch.randn(1, 2, 16, 8)
     before, after = (observe_kernels(compiled(Attention(kind), q)) for kind in (True, fused))
-    worse = unexpected_dispatch(before, after)
+    worse = find_unexpected_dispatch(before, after)
     assert [(one.work, one.count) for one in worse] == ([] if fused else [(Work.ATTENTION, 1)])
-    assert unexpected_dispatch(after, before) == ()
+    assert find_unexpected_dispatch(after, before) == ()
 
 
 def test_attention_by_math_is_told_in_eager() -> None:
@@ -200,9 +200,9 @@ def test_attention_by_math_is_told_in_eager() -> None:
     before = observe_kernels(lambda: attend(q))
     with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
         after = observe_kernels(lambda: attend(q))
-    (worse,) = unexpected_dispatch(before, after)
+    (worse,) = find_unexpected_dispatch(before, after)
     assert worse.after == "aten::_scaled_dot_product_attention_math"
-    assert unexpected_dispatch(after, before) == ()
+    assert find_unexpected_dispatch(after, before) == ()
 
 
 @pytest.mark.parametrize(
@@ -236,13 +236,13 @@ def test_attention_by_math_is_told_in_eager() -> None:
 def test_a_step_down_by_onednns_names(
     before: KernelIdentities, after: KernelIdentities, flagged: list[tuple[str, int]]
 ) -> None:
-    assert [(worse.after, worse.count) for worse in unexpected_dispatch(before, after)] == flagged
+    assert [(worse.after, worse.count) for worse in find_unexpected_dispatch(before, after)] == flagged
 
 
 def test_a_log_that_one_side_lacks_is_not_compared() -> None:
     fast, slow = onednn("jit:avx2"), onednn("ref:any")
-    assert unexpected_dispatch(fast, slow)
-    assert unexpected_dispatch(fast, KernelIdentities(slow.kernels, (Source.ONEDNN,))) == ()
+    assert find_unexpected_dispatch(fast, slow)
+    assert find_unexpected_dispatch(fast, KernelIdentities(slow.kernels, (Source.ONEDNN,))) == ()
 
 
 @pytest.mark.parametrize(
@@ -265,7 +265,7 @@ def test_a_log_that_one_side_lacks_is_not_compared() -> None:
     ],
 )
 def test_a_device_kernels_rank_is_in_its_name(name: str, work: Work, rank: Rank) -> None:
-    found = implementation(Kernel(Source.DEVICE, name))
+    found = rank_implementation(Kernel(Source.DEVICE, name))
     assert found is not None
     assert (found.work, found.rank) == (work, rank)
 
@@ -282,7 +282,7 @@ def test_a_device_kernels_rank_is_in_its_name(name: str, work: Work, rank: Rank)
     ],
 )
 def test_a_name_that_tells_nothing_has_no_rank(name: str) -> None:
-    assert implementation(Kernel(Source.DEVICE, name)) is None
+    assert rank_implementation(Kernel(Source.DEVICE, name)) is None
 
 
 @pytest.mark.parametrize(
@@ -311,12 +311,12 @@ def test_a_name_that_tells_nothing_has_no_rank(name: str) -> None:
     ],
 )
 def test_device_kernel_names(demangled: str, name: str) -> None:
-    assert device_kernel_name(demangled) == name
+    assert normalize_kernel_name(demangled) == name
 
 
 def test_generated_names_lose_their_numbers() -> None:
-    assert generated_name("cpp_fused_convolution_relu_3") == "cpp_fused_convolution_relu"
-    assert generated_name("cpp_fused_conv2d_log1p_12_3") == "cpp_fused_conv2d_log1p"
+    assert strip_serial_number("cpp_fused_convolution_relu_3") == "cpp_fused_convolution_relu"
+    assert strip_serial_number("cpp_fused_conv2d_log1p_12_3") == "cpp_fused_conv2d_log1p"
 
 
 def test_one_profiler_at_a_time() -> None:
@@ -337,7 +337,7 @@ def test_an_error_of_the_step_leaves_nothing_behind(
         observe_kernels(fails)
     convolution()()
     assert "onednn_verbose" not in capfd.readouterr().out
-    assert observe_kernels(step).counts(Source.GENERATED).total() == 1
+    assert observe_kernels(step).count_kernels(Source.GENERATED).total() == 1
 
 
 @pytest.mark.cuda
@@ -346,13 +346,13 @@ def test_a_gpus_kernels_are_listed_and_a_lost_tensor_core_is_told() -> None:
     a = torch.randn(512, 512, device="cuda")
     half = a.half()
     single, fast = observe_kernels(lambda: a @ a), observe_kernels(lambda: half @ half)
-    assert single.counts(Source.DEVICE).total() >= 1
-    assert fast.counts(Source.DEVICE).total() >= 1
-    assert unexpected_dispatch(single, single) == unexpected_dispatch(fast, fast) == ()
-    ranks = [implementation(entry.kernel) for entry in (*single.kernels, *fast.kernels)]
+    assert single.count_kernels(Source.DEVICE).total() >= 1
+    assert fast.count_kernels(Source.DEVICE).total() >= 1
+    assert find_unexpected_dispatch(single, single) == find_unexpected_dispatch(fast, fast) == ()
+    ranks = [rank_implementation(entry.kernel) for entry in (*single.kernels, *fast.kernels)]
     if {Rank.GENERAL, Rank.SPECIAL} <= {found.rank for found in ranks if found is not None}:
-        assert unexpected_dispatch(fast, single)
-        assert unexpected_dispatch(single, fast) == ()
+        assert find_unexpected_dispatch(fast, single)
+        assert find_unexpected_dispatch(single, fast) == ()
 
 
 @pytest.mark.cuda
@@ -363,5 +363,5 @@ def test_a_gpus_attention_by_math_is_told() -> None:
     before = observe_kernels(lambda: attend(q))
     with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
         after = observe_kernels(lambda: attend(q))
-    assert any(worse.work is Work.ATTENTION for worse in unexpected_dispatch(before, after))
-    assert not any(worse.work is Work.ATTENTION for worse in unexpected_dispatch(after, before))
+    assert any(worse.work is Work.ATTENTION for worse in find_unexpected_dispatch(before, after))
+    assert not any(worse.work is Work.ATTENTION for worse in find_unexpected_dispatch(after, before))

@@ -3,14 +3,14 @@ from pathlib import Path
 import pytest
 
 from frx_graph.evidence.onednn import parse_log
-from frx_graph.measure.operators.onednn_reorders import LayoutReorder, layout_reorders
+from frx_graph.measure.operators.onednn_reorders import LayoutReorder, find_layout_reorders
 
 LOGS = Path(__file__).parents[2] / "data" / "onednn"
 
 
 def reorders(file: str, title: str) -> tuple[LayoutReorder, ...]:
     _, _, rest = (LOGS / file).read_text().partition(f"# {title}\n")
-    return layout_reorders(parse_log(rest.partition("\n#")[0]))
+    return find_layout_reorders(parse_log(rest.partition("\n#")[0]))
 
 
 def summary(found: tuple[LayoutReorder, ...]) -> list[tuple[str, str, bool]]:
@@ -84,16 +84,16 @@ def reorder_line(source: str, target: str, problem: str = "2x8") -> str:
     ids=["same format", "bias", "conversion and layout", "quantisation", "nothing to copy"],
 )
 def test_what_is_no_layout_copy(line: str) -> None:
-    assert layout_reorders(parse_log(line)) == ()
+    assert find_layout_reorders(parse_log(line)) == ()
 
 
 def test_a_lone_reorder_is_an_input() -> None:
-    (found,) = layout_reorders(parse_log(reorder_line("f32::blocked:ab", "f32::blocked:ba")))
+    (found,) = find_layout_reorders(parse_log(reorder_line("f32::blocked:ab", "f32::blocked:ba")))
     assert (found.role, found.result, found.shape) == ("input", False, (2, 8))
 
 
 def test_other_strides_are_another_layout() -> None:
     source = "f32::blocked:ab:16x1"
     line = reorder_line(source, "f32::blocked:ab").replace(f"{source}::f0", f"{source}:f0")
-    (found,) = layout_reorders(parse_log(line))
+    (found,) = find_layout_reorders(parse_log(line))
     assert (found.source, found.target) == ("ab:16x1", "ab")

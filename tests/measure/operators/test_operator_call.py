@@ -8,23 +8,23 @@ from hypothesis import strategies as st
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.profiler import profile
 
-from frx_graph.facts.layout import contiguous_strides
+from frx_graph.facts.layout import make_contiguous_strides
 from frx_graph.facts.operator_signature import OperatorSignature, TensorSpec
-from frx_graph.measure.operators.operator_call import isolated, measure_operators
+from frx_graph.measure.operators.operator_call import isolate_calls, measure_operators
 from frx_graph.measure.operators.operator_measurement import Mechanism
-from frx_graph.measure.operators.operator_timing import take_turns, time_layouts, undisturbed_runs
+from frx_graph.measure.operators.operator_timing import select_undisturbed, take_turns, time_layouts
 
 
 def test_operators_run_in_the_type_that_they_are_given() -> None:
     x = torch.ones(2, 2)
     with torch.autocast("cpu", torch.bfloat16):
-        with isolated([]):
+        with isolate_calls([]):
             assert torch.ops.aten.mm.default(x, x).dtype is torch.float32
         assert torch.ops.aten.mm.default(x, x).dtype is torch.bfloat16
 
 
 def spec(*shape: int, strides: tuple[int, ...] | None = None, dtype: torch.dtype = torch.float32) -> TensorSpec:
-    return TensorSpec(shape, contiguous_strides(shape) if strides is None else strides, dtype, "cpu")
+    return TensorSpec(shape, make_contiguous_strides(shape) if strides is None else strides, dtype, "cpu")
 
 
 def convolution(image: TensorSpec, weight: TensorSpec) -> OperatorSignature:
@@ -161,7 +161,7 @@ def test_a_machine_that_never_rests_is_given_up_on() -> None:
 
 @given(st.lists(st.floats(1e-6, 10), min_size=1))
 def test_the_fastest_run_is_never_disturbed(seconds: list[float]) -> None:
-    kept = undisturbed_runs(seconds)
+    kept = select_undisturbed(seconds)
     assert min(seconds) in kept
     assert max(kept) <= 2 * min(seconds)
 

@@ -10,9 +10,9 @@ from frx_graph.measure.operators.operator_contract import (
     ContractEntry,
     ContractRow,
     OperatorContract,
-    contract_name,
-    contract_text,
+    dump_contract,
     load_contract,
+    make_contract_name,
     read_contract,
 )
 from frx_graph.measure.operators.operator_measurement import Mechanism
@@ -36,7 +36,7 @@ def row(
 
 
 def contract(*rows: ContractRow, version: str = "2.15.0") -> OperatorContract:
-    return OperatorContract(contract_name("cpu", version), "cpu", version, {"device": "a processor"}, rows)
+    return OperatorContract(make_contract_name("cpu", version), "cpu", version, {"device": "a processor"}, rows)
 
 
 def test_lookup() -> None:
@@ -46,29 +46,29 @@ def test_lookup() -> None:
         row(StridePattern.CONTIGUOUS, COPIED, operand=None),
         row(StridePattern.HEADS, KEPT, dtype=BF16),
     )
-    assert found.copies(TARGET, 0, StridePattern.HEADS, F32) == COPIED
-    assert found.copies(TARGET, 0, StridePattern.HEADS, BF16) == KEPT
-    assert found.copies(TARGET, 0, StridePattern.CONTIGUOUS, F32) == KEPT
-    assert found.copies(TARGET, None, StridePattern.CONTIGUOUS, F32) == COPIED
+    assert found.get_entry(TARGET, 0, StridePattern.HEADS, F32) == COPIED
+    assert found.get_entry(TARGET, 0, StridePattern.HEADS, BF16) == KEPT
+    assert found.get_entry(TARGET, 0, StridePattern.CONTIGUOUS, F32) == KEPT
+    assert found.get_entry(TARGET, None, StridePattern.CONTIGUOUS, F32) == COPIED
 
 
 def test_what_was_not_measured_is_unknown() -> None:
     found = contract(row(StridePattern.HEADS, COPIED))
-    assert found.copies(TARGET, 1, StridePattern.HEADS, F32) is None
-    assert found.copies(TARGET, 0, StridePattern.PERMUTED, F32) is None
-    assert found.copies(TARGET, 0, StridePattern.HEADS, torch.float16) is None
-    assert found.copies("aten.nothing.default", 0, StridePattern.HEADS, F32) is None
+    assert found.get_entry(TARGET, 1, StridePattern.HEADS, F32) is None
+    assert found.get_entry(TARGET, 0, StridePattern.PERMUTED, F32) is None
+    assert found.get_entry(TARGET, 0, StridePattern.HEADS, torch.float16) is None
+    assert found.get_entry("aten.nothing.default", 0, StridePattern.HEADS, F32) is None
 
 
 def test_a_class_in_which_calls_disagree_is_unknown() -> None:
-    assert contract(row(StridePattern.PERMUTED, None)).copies(TARGET, 0, StridePattern.PERMUTED, F32) is None
+    assert contract(row(StridePattern.PERMUTED, None)).get_entry(TARGET, 0, StridePattern.PERMUTED, F32) is None
 
 
 def test_forms_of_an_operator_must_agree_but_for_the_number_of_copies() -> None:
     pattern = StridePattern.EXPANDED
     more = ContractEntry(True, 1.0, 16, Mechanism.ATEN)
     agreeing = contract(row(pattern, COPIED), row(pattern, more, case="grouped"))
-    assert agreeing.copies(TARGET, 0, pattern, F32) == COPIED
+    assert agreeing.get_entry(TARGET, 0, pattern, F32) == COPIED
     for other in (
         KEPT,
         None,
@@ -76,8 +76,8 @@ def test_forms_of_an_operator_must_agree_but_for_the_number_of_copies() -> None:
         ContractEntry(True, 1.0, 8, Mechanism.ONEDNN),
     ):
         disagreeing = contract(row(pattern, COPIED), row(pattern, other, case="3-D", rank=5))
-        assert disagreeing.copies(TARGET, 0, pattern, F32) is None
-        assert disagreeing.copies(TARGET, 0, pattern, F32, rank=4) == COPIED
+        assert disagreeing.get_entry(TARGET, 0, pattern, F32) is None
+        assert disagreeing.get_entry(TARGET, 0, pattern, F32, rank=4) == COPIED
 
 
 def test_the_file_holds_all_that_the_contract_does(tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_the_file_holds_all_that_the_contract_does(tmp_path: Path) -> None:
         row(StridePattern.TRANSPOSED, COPIED, case="3-D", operand=1, rank=5),
     )
     path = tmp_path / "cpu-2.15.yaml"
-    path.write_text(contract_text(original))
+    path.write_text(dump_contract(original))
     again = read_contract(path)
     assert set(again.rows) == set(original.rows)
     assert (again.name, again.torch_version, again.measured_on) == ("cpu-2.15", "2.15.0", {"device": "a processor"})
@@ -100,11 +100,11 @@ def test_the_file_holds_all_that_the_contract_does(tmp_path: Path) -> None:
 def test_shipped_contracts_answer_for_their_own_version(version: str, tmp_path: Path) -> None:
     found = load_contract("cpu", version, own=tmp_path)
     assert found is not None
-    assert (found.name, found.exact) == (contract_name("cpu", version), True)
-    transposed = found.copies("aten.native_layer_norm.default", 0, StridePattern.TRANSPOSED, F32)
+    assert (found.name, found.exact) == (make_contract_name("cpu", version), True)
+    transposed = found.get_entry("aten.native_layer_norm.default", 0, StridePattern.TRANSPOSED, F32)
     assert transposed == ContractEntry(True, 1.0, 1, Mechanism.ATEN)
-    assert found.copies("aten.mm.default", 1, StridePattern.TRANSPOSED, F32) == KEPT
-    assert found.copies("aten.cat.default", 0, StridePattern.PERMUTED, F32) == KEPT
+    assert found.get_entry("aten.mm.default", 1, StridePattern.TRANSPOSED, F32) == KEPT
+    assert found.get_entry("aten.cat.default", 0, StridePattern.PERMUTED, F32) == KEPT
 
 
 @pytest.mark.parametrize(("version", "nearest"), [("2.11.0", "cpu-2.13"), ("2.16.1", "cpu-2.15"), ("3.0", "cpu-2.13")])
@@ -119,9 +119,9 @@ def test_a_device_without_contract(tmp_path: Path) -> None:
 
 
 def test_what_was_measured_here_goes_before_what_ships(tmp_path: Path) -> None:
-    (tmp_path / "cpu-2.15.yaml").write_text(contract_text(contract(row(StridePattern.HEADS, COPIED))))
+    (tmp_path / "cpu-2.15.yaml").write_text(dump_contract(contract(row(StridePattern.HEADS, COPIED))))
     (tmp_path / "cuda-2.15.yaml").write_text(
-        contract_text(OperatorContract("cuda-2.15", "cuda", "2.15.0", {}, (row(StridePattern.HEADS, KEPT),)))
+        dump_contract(OperatorContract("cuda-2.15", "cuda", "2.15.0", {}, (row(StridePattern.HEADS, KEPT),)))
     )
     (tmp_path / "cpu-backup.yaml").write_text("not a version")
     own = load_contract("cpu", "2.15.1", own=tmp_path)
@@ -131,7 +131,7 @@ def test_what_was_measured_here_goes_before_what_ships(tmp_path: Path) -> None:
     assert load_contract("cuda", "2.15.0", own=tmp_path).device == "cuda"
 
 
-VALID = yaml.safe_load(contract_text(contract(row(StridePattern.HEADS, COPIED), row(StridePattern.PERMUTED, None))))
+VALID = yaml.safe_load(dump_contract(contract(row(StridePattern.HEADS, COPIED), row(StridePattern.PERMUTED, None))))
 
 
 @pytest.mark.parametrize(

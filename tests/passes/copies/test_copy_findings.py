@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from frx_graph.capture.call_site import UNKNOWN_SITE, CallSite
 from frx_graph.capture.captured_graph import Phase
-from frx_graph.passes.copies.copy_findings import Remedy, copy_finding, copy_groups, value_text
+from frx_graph.passes.copies.copy_findings import Remedy, build_copy_finding, format_value, group_copies
 from frx_graph.records import Basis, Copy, CopyKind, Effort, OperandRole, Risk, Severity
 
 
@@ -42,8 +42,8 @@ def test_copies_of_a_line_are_one_group_whatever_their_module_and_phase(with_cop
     other = replace(COPY, node="clone_1", site=replace(COPY.site, module_path="model.blocks.1"), bytes=32, count=2)
     backward = replace(COPY, node="clone_2", phase=Phase.BACKWARD)
     elsewhere = replace(COPY, node="clone_3", site=replace(COPY.site, line=11))
-    first, second = copy_groups(with_copies(COPY, other, elsewhere, backward), "FRX002")
-    assert (first.count, first.bytes, first.in_phase(Phase.BACKWARD)) == (4, 224, 1)
+    first, second = group_copies(with_copies(COPY, other, elsewhere, backward), "FRX002")
+    assert (first.count, first.bytes, first.count_in_phase(Phase.BACKWARD)) == (4, 224, 1)
     assert first.nodes == ("clone", "clone_1", "clone_2")
     assert first.modules == ("model.blocks.0", "model.blocks.1")
     assert first.site == CallSite("model.py", 10, "forward", "model.blocks.*")
@@ -55,20 +55,20 @@ def test_a_rule_gets_its_own_copies_only(with_copies: Any) -> None:
     hidden = replace(COPY, kind=CopyKind.OPERATOR)
     weight = replace(COPY, kind=CopyKind.REORDER, role=OperandRole.WEIGHT)
     analysis = with_copies(COPY, hidden, weight)
-    claimed = {rule: [g.copies for g in copy_groups(analysis, rule)] for rule in ("FRX001", "FRX002", "FRX007")}
+    claimed = {rule: [g.copies for g in group_copies(analysis, rule)] for rule in ("FRX001", "FRX002", "FRX007")}
     assert claimed == {"FRX001": [(hidden,)], "FRX002": [(COPY,)], "FRX007": [(weight,)]}
 
 
 def test_copies_of_no_known_line_stay_apart_by_module(with_copies: Any) -> None:
     sites = [replace(UNKNOWN_SITE, module_path=f"model.{index}") for index in (0, 1, 0)]
-    groups = copy_groups(with_copies(*(replace(COPY, site=site) for site in sites)), "FRX002")
+    groups = group_copies(with_copies(*(replace(COPY, site=site) for site in sites)), "FRX002")
     assert [(group.site.module_path, group.count) for group in groups] == [("model.0", 2), ("model.1", 1)]
 
 
 def test_a_finding_carries_the_whole_group_and_the_share_that_a_fix_saves(with_copies: Any) -> None:
     analysis = with_copies(COPY, replace(COPY, phase=Phase.BACKWARD))
-    (group,) = copy_groups(analysis, "FRX002")
-    finding = copy_finding(
+    (group,) = group_copies(analysis, "FRX002")
+    finding = build_copy_finding(
         group,
         analysis,
         rule="FRX002",
@@ -84,4 +84,4 @@ def test_a_finding_carries_the_whole_group_and_the_share_that_a_fix_saves(with_c
 
 def test_values_are_written_with_what_matters_of_their_layout(analyse: Any) -> None:
     facts = analyse(Plain(), torch.randn(3, 4)).facts
-    assert value_text(facts.values["transpose"]) == "(4, 3) fp32, strides (1, 4), permuted"
+    assert format_value(facts.values["transpose"]) == "(4, 3) fp32, strides (1, 4), permuted"

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.facts.layout import StridePattern
 from frx_graph.measure.operators.operator_contract import ContractEntry, ContractRow, OperatorContract
-from frx_graph.passes.copies.copy_necessity import MAX_OPERATORS, Necessity, Verdict, judge
+from frx_graph.passes.copies.copy_necessity import MAX_OPERATORS, Necessity, Verdict, judge_copies
 from frx_graph.passes.copies.prediction import predict_copies
 from frx_graph.records import Basis, Copy, CopyKind, OperandRole
 
@@ -35,7 +35,7 @@ def contract(*, convolution_copies: bool) -> OperatorContract:
 def verdicts(analyse: Any) -> Any:
     def build(model: nn.Module, *args: Tensor, **fields: Any) -> tuple[Verdict, ...]:
         analysis = analyse(model, *args, copies=lambda facts: predict_copies(facts, {}), **fields)
-        return judge(analysis, analysis.copies)
+        return judge_copies(analysis, analysis.copies)
 
     return build
 
@@ -193,7 +193,7 @@ def test_verdicts_come_in_the_order_of_the_copies_and_strangers_are_needed(analy
         basis=Basis.PREDICTED,
         cause="",
     )
-    found = judge(analysis, (stranger, known, stranger))
+    found = judge_copies(analysis, (stranger, known, stranger))
     assert [v.copy for v in found] == [stranger, known, stranger]
     assert found[0] == found[2] == Verdict(stranger, Necessity.NEEDED)
 

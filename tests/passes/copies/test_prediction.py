@@ -15,7 +15,7 @@ from frx_graph.capture.captured_graph import Phase
 from frx_graph.capture.model import capture_model
 from frx_graph.facts.build import build_graph_facts
 from frx_graph.measure.operators.operator_call import measure_operators
-from frx_graph.passes.copies.prediction import predict_copies, signatures_to_measure, unknown_operators
+from frx_graph.passes.copies.prediction import find_unknown_operators, list_signatures_to_measure, predict_copies
 from frx_graph.records import Copy, CopyKind, OperandRole
 
 
@@ -23,10 +23,10 @@ def _predict(model: nn.Module, *args: Tensor, train: bool = False) -> tuple[Copy
     copies: list[Copy] = []
     for graph in capture_model(model, args, train=train).graphs:
         facts = build_graph_facts(graph)
-        signatures = signatures_to_measure(facts)
+        signatures = list_signatures_to_measure(facts)
         measured = measure_operators(set(signatures.values()))
         by_node = {node: measured[signature] for node, signature in signatures.items() if signature in measured}
-        assert unknown_operators(facts, by_node, None) == ()
+        assert find_unknown_operators(facts, by_node, None) == ()
         copies.extend(predict_copies(facts, by_node))
     return tuple(copies)
 

@@ -14,14 +14,14 @@ from frx_graph.capture.model import capture_model
 from frx_graph.facts.build import build_graph_facts
 from frx_graph.measure.operators.eager_observer import observe_eager
 from frx_graph.measure.operators.operator_call import measure_operators
-from frx_graph.passes.copies.prediction import predict_copies, signatures_to_measure
+from frx_graph.passes.copies.prediction import list_signatures_to_measure, predict_copies
 from frx_graph.records import Copy, CopyKind, OperandRole
 
 
 def predict(model: nn.Module, x: Tensor) -> tuple[Copy, ...]:
     (graph,) = capture_model(model, (x,), train=True).graphs
     facts = build_graph_facts(graph)
-    signatures = signatures_to_measure(facts)
+    signatures = list_signatures_to_measure(facts)
     measured = measure_operators(set(signatures.values()))
     return predict_copies(facts, {node: measured[s] for node, s in signatures.items() if s in measured})
 

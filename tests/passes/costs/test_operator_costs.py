@@ -14,9 +14,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.facts.graph_facts import GraphFacts, ValueFacts
-from frx_graph.passes.costs.operator_costs import OpCost, op_costs, roofline_points, step_traffic
-from frx_graph.passes.costs.operator_flops import flop_formulas
-from frx_graph.passes.costs.operator_traffic import distinct_bytes
+from frx_graph.passes.costs.operator_costs import OpCost, count_op_costs, count_step_traffic, list_roofline_points
+from frx_graph.passes.costs.operator_flops import load_flop_formulas
+from frx_graph.passes.costs.operator_traffic import count_distinct_bytes
 
 
 class Function(nn.Module):
@@ -39,7 +39,7 @@ def costs_of(facts_of):
 
     def costs(function, *args: Tensor) -> dict[str, OpCost]:
         facts = facts_of(Function(function), *args)
-        costs = op_costs(facts)
+        costs = count_op_costs(facts)
         return {
             op.operator.rpartition(".")[2]: costs[op.node]
             for op in facts.ops
@@ -123,7 +123,7 @@ def test_a_registered_formula_of_a_custom_operator_is_used(costs_of):
         lambda shape, **_: 2 * shape[0] * shape[1]
     )
 
-    assert "frx_test_costs.cube" in flop_formulas()
+    assert "frx_test_costs.cube" in load_flop_formulas()
     assert costs_of(lambda x: cube(x), X) == {"cube": OpCost(256, 64)}
 
 
@@ -131,8 +131,8 @@ def test_batch_norm_with_stored_statistics_is_one_multiply_add(facts_of):
     model = nn.BatchNorm2d(3)
     x = torch.randn(2, 3, 4, 4)
 
-    inference = op_costs(facts_of(model, x))
-    training = op_costs(facts_of(model, x, train=True))
+    inference = count_op_costs(facts_of(model, x))
+    training = count_op_costs(facts_of(model, x, train=True))
 
     assert max(cost.flops or 0 for cost in inference.values()) == 2 * x.numel()
     assert max(cost.flops or 0 for cost in training.values()) == 13 * x.numel()
@@ -162,8 +162,8 @@ class Mixed(nn.Module):
 def test_flops_equal_torchs_counter(facts_of, train):
     model, x = Mixed(), torch.randn(2, 3, 16, 16, requires_grad=train)
     facts = facts_of(model, x, train=train)
-    costs = op_costs(facts)
-    counted = {"aten.convolution_backward", *flop_formulas()}
+    costs = count_op_costs(facts)
+    counted = {"aten.convolution_backward", *load_flop_formulas()}
 
     with FlopCounterMode(display=False) as counter, torch.set_grad_enabled(train):
         loss = model(x)
@@ -178,7 +178,7 @@ def test_attention_is_two_products_forward_and_five_backward(facts_of):
     batch, heads, length, width = 2, 3, 16, 8
     qkv = [torch.randn(batch, heads, length, width, requires_grad=True) for _ in range(3)]
     facts = facts_of(Function(functional.scaled_dot_product_attention), *qkv, train=True)
-    costs = op_costs(facts)
+    costs = count_op_costs(facts)
 
     flops = [costs[op.node].flops for op in facts.ops if "scaled_dot_product" in op.operator]
 
@@ -192,7 +192,7 @@ def test_backward_of_a_grouped_convolution_is_that_of_its_groups(facts_of):
 
     def backward_flops(model: nn.Module, x: Tensor) -> int:
         facts = facts_of(model, x, train=True)
-        costs = op_costs(facts)
+        costs = count_op_costs(facts)
         return sum(costs[op.node].flops or 0 for op in facts.ops if op.operator == "aten.convolution_backward")
 
     one = backward_flops(nn.Conv2d(8 // groups, 8 // groups, 3), x[:, : 8 // groups].detach().requires_grad_())
@@ -202,7 +202,7 @@ def test_backward_of_a_grouped_convolution_is_that_of_its_groups(facts_of):
 
 def test_a_first_convolution_has_no_gradient_of_its_input(facts_of):
     facts = facts_of(nn.Conv2d(3, 8, 3), torch.randn(2, 3, 6, 6), train=True)
-    costs = op_costs(facts)
+    costs = count_op_costs(facts)
 
     forward, backward = (costs[op.node].flops for op in facts.ops if "convolution" in op.operator)
 
@@ -213,7 +213,7 @@ def test_step_traffic_is_the_sum_over_operators(facts_of):
     facts = facts_of(nn.Sequential(nn.Linear(8, 16), nn.ReLU()), X)
 
     linear = 4 * (4 * 8 + 8 * 16 + 16 + 4 * 16)
-    assert step_traffic(facts) == linear + 2 * 4 * 4 * 16
+    assert count_step_traffic(facts) == linear + 2 * 4 * 4 * 16
 
 
 def test_roofline_points_gather_the_calls_of_one_line(facts_of):
@@ -225,7 +225,7 @@ def test_roofline_points_gather_the_calls_of_one_line(facts_of):
 
     facts = facts_of(Repeated(), X)
 
-    (point,) = roofline_points(facts)
+    (point,) = list_roofline_points(facts)
 
     assert (point.operator, point.count, point.flops, point.bytes, point.dtype) == ("aten.tanh", 3, 96, 768, "float32")
     assert point.phase is Phase.FORWARD
@@ -235,13 +235,13 @@ def test_roofline_points_gather_the_calls_of_one_line(facts_of):
 def test_points_count_every_run_of_the_graph(facts_of):
     facts = replace(facts_of(Function(torch.sin), X), calls=3)
 
-    (point,) = roofline_points(facts)
+    (point,) = list_roofline_points(facts)
 
     assert (point.count, point.flops, point.bytes) == (3, 96, 768)
 
 
 def test_backward_and_forward_are_points_of_their_own(facts_of):
-    points = roofline_points(facts_of(nn.Linear(8, 4), X, train=True))
+    points = list_roofline_points(facts_of(nn.Linear(8, 4), X, train=True))
 
     assert {point.phase for point in points} == {Phase.FORWARD, Phase.BACKWARD}
 
@@ -270,7 +270,7 @@ def test_distinct_bytes_bound_the_memory_that_is_reached(sizes_and_strides):
     for size, stride in sizes_and_strides:
         offsets = {offset + index * stride for offset in offsets for index in range(size)}
 
-    bound = distinct_bytes([value(shape, strides)], {0: max(offsets) + 1})
+    bound = count_distinct_bytes([value(shape, strides)], {0: max(offsets) + 1})
 
     assert len(offsets) <= bound <= max(offsets) + 1
 
@@ -279,4 +279,4 @@ def test_all_facts_are_costed(facts_of):
     facts = facts_of(Mixed(), torch.randn(2, 3, 16, 16))
     assert isinstance(facts, GraphFacts)
 
-    assert set(op_costs(facts)) == {op.node for op in facts.ops}
+    assert set(count_op_costs(facts)) == {op.node for op in facts.ops}

@@ -102,7 +102,7 @@ def test_inference_has_no_backward(analyse: Any) -> None:
 
 
 def test_inductor_that_forces_the_backwards_layout_stays_quiet(analyse: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    module = "frx_graph.passes.detectors.backward_layout_lost.forced_channels_last"
+    module = "frx_graph.passes.detectors.backward_layout_lost.is_channels_last_forced"
     monkeypatch.setattr(module, lambda _facts, phase, inner: (phase, inner) == (Phase.BACKWARD, "inductor"))
     assert found_in(analyse, flattened(), inner="inductor") == []
     assert found_in(analyse, flattened(), inner="eager") != []

@@ -13,7 +13,7 @@ from frx_graph.passes.analysis import Analysis
 from frx_graph.passes.detectors import channels_last_opportunity
 from frx_graph.passes.detectors.channels_last_harmful import DETECTOR, detect
 from frx_graph.passes.layouts.layout_choice import NOISE_SHARE
-from frx_graph.passes.layouts.regions import anchor_signatures
+from frx_graph.passes.layouts.regions import list_anchor_signatures
 from frx_graph.records import Effort, Finding, Refusal, Risk
 
 CPU = DeviceProfile("cpu", "a CPU", 10e9, {}, 64)
@@ -37,7 +37,7 @@ def analysis_of(
 ) -> Analysis:
     facts = analyse(model, x, train=fields.pop("train", False)).facts
     measured = {
-        node: LayoutTimes(*seconds(facts.op_by_node[node].site.module_path)) for node in anchor_signatures(facts)
+        node: LayoutTimes(*seconds(facts.op_by_node[node].site.module_path)) for node in list_anchor_signatures(facts)
     }
     return Analysis(facts, (), 1_000_000, layout_times=measured, **({"device": CPU} | fields))
 

@@ -18,7 +18,7 @@ from frx_graph.passes.analysis import Analysis
 from frx_graph.passes.detectors import channels_last_harmful
 from frx_graph.passes.detectors.channels_last_opportunity import DETECTOR, detect
 from frx_graph.passes.layouts.layout_choice import NOISE_SHARE
-from frx_graph.passes.layouts.regions import anchor_signatures
+from frx_graph.passes.layouts.regions import list_anchor_signatures
 from frx_graph.records import Basis, Copy, CopyKind, Effort, Finding, OperandRole, Refusal, Risk, Severity
 
 CPU = DeviceProfile("cpu", "a CPU", 10e9, {}, 64)
@@ -27,7 +27,9 @@ X = torch.randn(2, 4, 16, 16)
 
 def times(facts: GraphFacts, seconds: Callable[[str], tuple[float, float]]) -> dict[str, LayoutTimes]:
     """Plain and channels-last seconds for every anchor, by module path."""
-    return {node: LayoutTimes(*seconds(facts.op_by_node[node].site.module_path)) for node in anchor_signatures(facts)}
+    return {
+        node: LayoutTimes(*seconds(facts.op_by_node[node].site.module_path)) for node in list_anchor_signatures(facts)
+    }
 
 
 def analysis_of(
@@ -290,7 +292,7 @@ def test_fp32_on_cuda_is_not_predicted(analyse: Any) -> None:
 def test_the_rule_agrees_with_what_the_probe_measures(analyse: Any) -> None:
     model = nn.Sequential(nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.Conv2d(32, 32, 3, padding=1))
     facts = analyse(model, torch.randn(1, 16, 28, 28)).facts
-    signatures = anchor_signatures(facts)
+    signatures = list_anchor_signatures(facts)
     measured = time_layouts(signatures.values(), budget_s=0.005)
     assert set(measured) == set(signatures.values())
     analysis = Analysis(

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from frx_graph.measure.machine.device_profile import DeviceProfile
 from frx_graph.passes.analysis import Analysis, PrecisionSettings
-from frx_graph.passes.costs.product_dimensions import Dimension, misaligned_on_cuda
+from frx_graph.passes.costs.product_dimensions import Dimension, find_misaligned_on_cuda
 from frx_graph.passes.detectors.misaligned_dimension import DETECTOR
 from frx_graph.records import Finding, Refusal, Severity
 
@@ -156,7 +156,7 @@ def test_a_transposed_operand_is_contiguous_along_its_rows(analyse):
     analysis = on_cuda(analyse(Gram(), torch.randn(128, 50).bfloat16()))
     product = next(op for op in analysis.facts.ops if op.operator == "aten.mm")
 
-    assert misaligned_on_cuda(product, analysis.facts, 16, IEEE) == (
+    assert find_misaligned_on_cuda(product, analysis.facts, 16, IEEE) == (
         Dimension("rows", 50, 48, 56),
         Dimension("columns", 50, 48, 56),
     )

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from frx_graph.capture.call_site import CallSite
 from frx_graph.capture.captured_graph import InputKind, Phase
 from frx_graph.facts.graph_facts import GraphFacts, OpFacts, ValueFacts, ValueRef
-from frx_graph.passes.copies.permute_chains import cancelling, chains
+from frx_graph.passes.copies.permute_chains import find_cancelling_span, find_chains
 from frx_graph.passes.copies.prediction import predict_copies
 from frx_graph.passes.detectors.permute_storm import DETECTOR
 from frx_graph.records import Copy, Effort, Finding, Risk, Severity
@@ -360,4 +360,4 @@ def test_reorderings_cancel_exactly_where_two_or_more_compose_to_nothing(orders:
         for first in ends
         for last in ends[first:]
     )
-    assert any(cancelling(facts, chain) is not None for chain in chains(facts)) == expected
+    assert any(find_cancelling_span(facts, chain) is not None for chain in find_chains(facts)) == expected

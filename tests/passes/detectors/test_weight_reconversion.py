@@ -13,7 +13,7 @@ from frx_graph.passes import confidence
 from frx_graph.passes.copies.prediction import predict_copies
 from frx_graph.passes.detectors.weight_reconversion import DETECTOR
 from frx_graph.records import Copy, CopyKind, Effort, OperandRole, Risk, Severity
-from frx_graph.support.plain_text import bytes_text
+from frx_graph.support.plain_text import format_bytes
 
 WEIGHT_BYTES = 16 * 16 * 3 * 3 * 4
 X = torch.randn(2, 16, 8, 8)
@@ -50,7 +50,7 @@ class Convert:
             self.copy_at(facts, op.node, weight.name, kind=self.kind, role=OperandRole.WEIGHT, cause=self.cause)
             for op in facts.ops
             if op.operator in ("aten.convolution", "aten.convolution_backward")
-            for weight in facts.input_values(op)
+            for weight in facts.get_input_values(op)
             if weight.is_parameter and len(weight.shape) == 4
         ]
 
@@ -116,8 +116,8 @@ def test_activations_are_those_of_all_calls_as_the_copies_are(analyse: Any, copy
     analysis = analyse(Block(), X, copies=Convert(copy_at, CopyKind.REORDER, "convolution converts abcd to Acdb16a"))
     (once,) = DETECTOR.detect(analysis)
     (thrice,) = DETECTOR.detect(replace(analysis, facts=replace(analysis.facts, calls=3)))
-    assert once.evidence[-1].text.endswith(f"calls are {bytes_text(2 * X.nbytes)}")
-    assert thrice.evidence[-1].text.endswith(f"calls are {bytes_text(6 * X.nbytes)}")
+    assert once.evidence[-1].text.endswith(f"calls are {format_bytes(2 * X.nbytes)}")
+    assert thrice.evidence[-1].text.endswith(f"calls are {format_bytes(6 * X.nbytes)}")
 
 
 def test_a_computed_weight_is_no_weight(analyse: Any, copy_at: Any) -> None:

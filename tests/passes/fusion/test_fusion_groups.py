@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch._inductor import metrics
 from torch.nn import functional
 
-from frx_graph.passes.call_groups import short_name
-from frx_graph.passes.fusion.fusion_groups import Dataflow, kernel_levels
+from frx_graph.passes.call_groups import shorten_operator_name
+from frx_graph.passes.fusion.fusion_groups import Dataflow, compute_kernel_levels
 
 X = torch.randn(16, 32)
 N = X.nbytes
@@ -34,7 +34,7 @@ def groups_of(analyse):
         model = function if isinstance(function, nn.Module) else Function(function)
         analysis = analyse(model, *args, train=train)
         return [
-            ([short_name(op) for op in group.ops], group.bytes, group.saved_bytes)
+            ([shorten_operator_name(op) for op in group.ops], group.bytes, group.saved_bytes)
             for group in analysis.kernels.groups
             if group.bytes
         ]
@@ -169,8 +169,8 @@ def test_a_write_waits_for_the_readers_before_it(groups_of, analyse):
         return y, z, x + 1
 
     analysis = analyse(Function(function), X.clone(), torch.randn(32, 32))
-    levels = kernel_levels(Dataflow(analysis.facts))
-    by_name = {short_name(op): levels[op.node] for op in analysis.facts.ops}
+    levels = compute_kernel_levels(Dataflow(analysis.facts))
+    by_name = {shorten_operator_name(op): levels[op.node] for op in analysis.facts.ops}
 
     assert by_name["mul"] > by_name["mm"]
     assert by_name["add"] >= by_name["mul"]

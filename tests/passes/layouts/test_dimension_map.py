@@ -12,16 +12,16 @@ from hypothesis import strategies as st
 from frx_graph.capture.call_site import UNKNOWN_SITE
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.facts.graph_facts import OpFacts, ValueRef
-from frx_graph.facts.layout import dimension_order, is_channels_last, is_contiguous, strides_for_order
+from frx_graph.facts.layout import get_dimension_order, is_channels_last, is_contiguous, make_ordered_strides
 from frx_graph.passes.layouts.dimension_map import (
-    canonical,
-    computes_right,
-    mapped_order,
-    named_order,
-    plain_order,
-    view_strides,
+    canonicalize_order,
+    compute_view_strides,
+    make_plain_order,
+    map_order,
+    match_memory_format,
+    supports_order,
 )
-from frx_graph.rules.layout_operator import DimensionMap, layout_operators
+from frx_graph.rules.layout_operator import DimensionMap, load_layout_operators
 
 NHWC = (0, 2, 3, 1)
 
@@ -42,11 +42,11 @@ def call(target: str, *args: Any, mutates: tuple[str, ...] = (), **kwargs: Any) 
 
 
 def mapped(op: OpFacts, shape: tuple[int, ...], order: tuple[int, ...], result: tuple[int, ...]) -> Any:
-    return mapped_order(layout_operators()[op.operator].dimensions, op, shape, order, result)
+    return map_order(load_layout_operators()[op.operator].dimensions, op, shape, order, result)
 
 
 def strides_in_order(shape: tuple[int, ...], order: tuple[int, ...]) -> tuple[int, ...]:
-    return strides_for_order(shape, named_order(shape, order))
+    return make_ordered_strides(shape, match_memory_format(shape, order))
 
 
 def test_a_permuted_stream_is_channels_last_when_permuted_back() -> None:
@@ -77,22 +77,22 @@ def test_an_expanded_result_has_no_order_and_one_that_is_not_keeps_its_own() -> 
 
 
 def test_attention_takes_rows_only() -> None:
-    row = layout_operators()["aten._scaled_dot_product_flash_attention_for_cpu"]
+    row = load_layout_operators()["aten._scaled_dot_product_flash_attention_for_cpu"]
     shape = (2, 3, 8, 16)
-    assert computes_right(row, shape, (0, 2, 1, 3))
-    assert not computes_right(row, shape, (0, 1, 3, 2))
+    assert supports_order(row, shape, (0, 2, 1, 3))
+    assert not supports_order(row, shape, (0, 1, 3, 2))
 
 
 def test_a_kernel_that_needs_a_memory_format() -> None:
-    row = layout_operators()["aten.native_group_norm"]
-    assert computes_right(row, (2, 8, 5, 6), NHWC)
-    assert not computes_right(row, (2, 8, 5, 6), (1, 0, 2, 3))
+    row = load_layout_operators()["aten.native_group_norm"]
+    assert supports_order(row, (2, 8, 5, 6), NHWC)
+    assert not supports_order(row, (2, 8, 5, 6), (1, 0, 2, 3))
 
 
 @pytest.mark.parametrize("order", [(0, 1), (0, 1, 1), (1, 2, 3)])
 def test_an_order_that_is_none_is_refused(order: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match="no order"):
-        mapped_order(DimensionMap.SAME, call("relu.default"), (2, 3, 4), order, (2, 3, 4))
+        map_order(DimensionMap.SAME, call("relu.default"), (2, 3, 4), order, (2, 3, 4))
 
 
 SHAPES = st.lists(st.integers(1, 4), min_size=1, max_size=5).map(tuple)
@@ -107,11 +107,11 @@ def stored(draw: st.DrawFn) -> tuple[tuple[int, ...], tuple[int, ...]]:
 @given(stored())
 def test_the_canonical_order_is_the_one_that_strides_are_read_back_as(given_: Any) -> None:
     shape, order = given_
-    own = canonical(shape, order)
+    own = canonicalize_order(shape, order)
     long = [dim for dim in order if shape[dim] > 1]
     assert [dim for dim in own if shape[dim] > 1] == long
-    assert canonical(shape, own) == own
-    assert dimension_order(shape, strides_in_order(shape, order)) == own
+    assert canonicalize_order(shape, own) == own
+    assert get_dimension_order(shape, strides_in_order(shape, order)) == own
 
 
 @given(stored())
@@ -119,7 +119,7 @@ def test_strides_in_an_order_are_what_torch_calls_by_its_name(given_: Any) -> No
     shape, order = given_
     tensor = torch.empty_strided(shape, strides_in_order(shape, order))
     strides = tensor.stride()
-    if canonical(shape, order) == plain_order(shape):
+    if canonicalize_order(shape, order) == make_plain_order(shape):
         assert strides == torch.empty(shape).stride()
     elif is_channels_last(shape, strides):
         wanted = torch.channels_last if len(shape) == 4 else torch.channels_last_3d
@@ -131,14 +131,14 @@ def test_strides_in_an_order_are_what_torch_calls_by_its_name(given_: Any) -> No
 def test_a_view_maps_where_torch_makes_one(given_: Any, data: st.DataObject) -> None:
     shape, order = given_
     result = data.draw(factorised(math.prod(shape)))
-    tensor = torch.empty_strided(shape, strides_for_order(shape, canonical(shape, order)))
-    mapped = mapped_order(DimensionMap.REGROUP, call("view.default", result), shape, order, result)
+    tensor = torch.empty_strided(shape, make_ordered_strides(shape, canonicalize_order(shape, order)))
+    mapped = map_order(DimensionMap.REGROUP, call("view.default", result), shape, order, result)
     try:
         viewed = tensor.view(result)
     except RuntimeError:
         assert mapped is None
     else:
-        assert mapped == dimension_order(result, viewed.stride())
+        assert mapped == get_dimension_order(result, viewed.stride())
 
 
 @st.composite
@@ -173,15 +173,17 @@ def test_views_that_move_dimensions_map_as_torch_moves_them(given_: Any, data: s
         (call("unbind.int", dim), tensor.unbind(dim)[0]),
     ):
         result = tuple(viewed.shape)
-        mapped = mapped_order(layout_operators()[op.operator].dimensions, op, shape, order, result)
-        assert mapped == dimension_order(result, viewed.stride()), op.target
+        mapped = map_order(load_layout_operators()[op.operator].dimensions, op, shape, order, result)
+        assert mapped == get_dimension_order(result, viewed.stride()), op.target
 
 
 def test_every_permutation_of_an_image_through_a_permute() -> None:
     for order, dims in itertools.product(itertools.permutations(range(4)), repeat=2):
-        viewed = torch.empty_strided((2, 3, 4, 5), strides_for_order((2, 3, 4, 5), order)).permute(dims)
+        viewed = torch.empty_strided((2, 3, 4, 5), make_ordered_strides((2, 3, 4, 5), order)).permute(dims)
         op = call("permute.default", dims)
-        assert mapped(op, (2, 3, 4, 5), order, tuple(viewed.shape)) == dimension_order(viewed.shape, viewed.stride())
+        assert mapped(op, (2, 3, 4, 5), order, tuple(viewed.shape)) == get_dimension_order(
+            viewed.shape, viewed.stride()
+        )
 
 
 @pytest.mark.parametrize("shape", [(6, 1, 6), (1, 4, 2, 6, 6), (4, 1, 3, 1), (2, 3, 4), (1, 1, 6), (12,)])
@@ -194,7 +196,7 @@ def test_strides_of_views_are_those_of_torch(shape: tuple[int, ...]) -> None:
     for order in itertools.permutations(range(len(shape))):
         value = torch.empty([shape[dim] for dim in order]).permute(torch.tensor(order).argsort().tolist())
         for result in results:
-            found = view_strides(shape, value.stride(), result)
+            found = compute_view_strides(shape, value.stride(), result)
             refused += found is None
             if found is None:
                 with pytest.raises(RuntimeError):

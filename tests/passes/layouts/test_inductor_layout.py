@@ -9,7 +9,7 @@ from frx_graph.capture.captured_graph import Phase
 from frx_graph.capture.model import capture_model
 from frx_graph.facts.build import build_graph_facts
 from frx_graph.passes.layouts import inductor_layout
-from frx_graph.passes.layouts.inductor_layout import forced_channels_last
+from frx_graph.passes.layouts.inductor_layout import is_channels_last_forced
 
 MODELS = {
     "usual": nn.Sequential(nn.Conv2d(8, 128, 3), nn.Conv2d(128, 128, 3)),
@@ -34,8 +34,8 @@ def test_the_rules_are_torchs_own(name: str, train: bool, monkeypatch: pytest.Mo
         facts = type(facts)(**{**vars(facts), "train": True})
     with torch.backends.mkldnn.flags(enabled=False):
         decided = GraphLowering.decide_layout_opt(captured.aten, is_inference=not train)
-    monkeypatch.setattr(inductor_layout, "_on_cpu_with_onednn", lambda *_: False)
-    assert forced_channels_last(facts, Phase.FORWARD, "inductor") is decided
+    monkeypatch.setattr(inductor_layout, "_runs_on_onednn", lambda *_: False)
+    assert is_channels_last_forced(facts, Phase.FORWARD, "inductor") is decided
 
 
 @pytest.mark.integration
@@ -50,14 +50,14 @@ def test_the_cases_decide_both_ways() -> None:
 
 def test_on_the_cpu_one_convolution_is_enough() -> None:
     facts = build_graph_facts(capture_model(MODELS["small"], (X,)).graphs[0])
-    assert forced_channels_last(facts, Phase.FORWARD, "inductor")
-    assert not forced_channels_last(facts, Phase.FORWARD, "eager")
+    assert is_channels_last_forced(facts, Phase.FORWARD, "inductor")
+    assert not is_channels_last_forced(facts, Phase.FORWARD, "eager")
     without = build_graph_facts(capture_model(nn.ReLU(), (X,)).graphs[0])
-    assert not forced_channels_last(without, Phase.FORWARD, "inductor")
+    assert not is_channels_last_forced(without, Phase.FORWARD, "inductor")
 
 
 @pytest.mark.parametrize(("version", "counted"), [("2.13.0", False), ("2.14.1", False), ("2.15.0+cu132", True)])
 def test_a_backward_graph_is_decided_on_since_torch_2_15(version: str, counted: bool) -> None:
     facts = build_graph_facts(capture_model(MODELS["usual"], (X,), train=True).graphs[0])
-    assert forced_channels_last(facts, Phase.BACKWARD, "inductor", version) is counted
-    assert forced_channels_last(facts, Phase.FORWARD, "inductor", version)
+    assert is_channels_last_forced(facts, Phase.BACKWARD, "inductor", version) is counted
+    assert is_channels_last_forced(facts, Phase.FORWARD, "inductor", version)

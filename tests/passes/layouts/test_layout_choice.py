@@ -14,9 +14,14 @@ from frx_graph.capture.captured_graph import Phase
 from frx_graph.facts.graph_facts import OpFacts
 from frx_graph.facts.layout import Layout
 from frx_graph.measure.operators.operator_measurement import LayoutTimes
-from frx_graph.passes.layouts.layout_choice import NOISE_SHARE, cheapest_layouts, layout_changes, steady_layouts
-from frx_graph.passes.layouts.layout_problem import LayoutProblem, ValueCost, layout_problem
-from frx_graph.passes.layouts.regions import LayoutGroup, RegionOperator, layout_groups
+from frx_graph.passes.layouts.layout_choice import (
+    NOISE_SHARE,
+    find_cheapest_layouts,
+    find_steady_layouts,
+    list_layout_changes,
+)
+from frx_graph.passes.layouts.layout_problem import LayoutProblem, ValueCost, build_layout_problem
+from frx_graph.passes.layouts.regions import LayoutGroup, RegionOperator, find_layout_groups
 
 PLAIN, CHANNELS_LAST = Layout.PLAIN, Layout.CHANNELS_LAST
 LAYOUTS = (PLAIN, CHANNELS_LAST)
@@ -84,40 +89,40 @@ def allowed(problem: LayoutProblem, labels: tuple[Layout, ...]) -> bool:
 @given(problems())
 def test_no_choice_is_cheaper(problem: LayoutProblem) -> None:
     choices = itertools.product(LAYOUTS, repeat=len(problem.group.operators))
-    best = min(problem.seconds(labels) for labels in choices if allowed(problem, labels))
-    chosen = cheapest_layouts(problem)
+    best = min(problem.sum_seconds(labels) for labels in choices if allowed(problem, labels))
+    chosen = find_cheapest_layouts(problem)
     assert allowed(problem, chosen)
-    assert problem.seconds(chosen) == pytest.approx(best, abs=1e-5)
+    assert problem.sum_seconds(chosen) == pytest.approx(best, abs=1e-5)
 
 
 @given(problems())
 def test_a_choice_that_gains_nothing_changes_nothing(problem: LayoutProblem) -> None:
-    chosen = cheapest_layouts(problem)
-    if problem.seconds(problem.current) == pytest.approx(problem.seconds(chosen), abs=1e-5):
+    chosen = find_cheapest_layouts(problem)
+    if problem.sum_seconds(problem.current) == pytest.approx(problem.sum_seconds(chosen), abs=1e-5):
         assert chosen == problem.current
 
 
 @given(problems())
 def test_the_gain_of_a_change_is_what_the_whole_costs_less(problem: LayoutProblem) -> None:
-    for change in layout_changes(problem, cheapest_layouts(problem)):
+    for change in list_layout_changes(problem, find_cheapest_layouts(problem)):
         changed = {int(node[1:]) for node in change.nodes}
         after = tuple(change.target if i in changed else layout for i, layout in enumerate(problem.current))
-        saved = problem.seconds(problem.current) - problem.seconds(after)
+        saved = problem.sum_seconds(problem.current) - problem.sum_seconds(after)
         assert change.gain_seconds == pytest.approx(saved)
 
 
 @given(problems())
 def test_steady_layouts_are_no_dearer_than_one_layout_for_all_or_the_program(problem: LayoutProblem) -> None:
-    steady = problem.seconds(steady_layouts(problem))
-    assert steady <= problem.seconds(problem.current) + 1e-5
+    steady = problem.sum_seconds(find_steady_layouts(problem))
+    assert steady <= problem.sum_seconds(problem.current) + 1e-5
     if not problem.pinned:
-        assert steady <= min(problem.seconds((layout,) * len(problem.current)) for layout in LAYOUTS) + 1e-5
+        assert steady <= min(problem.sum_seconds((layout,) * len(problem.current)) for layout in LAYOUTS) + 1e-5
 
 
 @given(problems())
 def test_steady_layouts_give_up_no_more_than_noise(problem: LayoutProblem) -> None:
-    steady = steady_layouts(problem)
-    for change in layout_changes(problem, cheapest_layouts(problem), steady):
+    steady = find_steady_layouts(problem)
+    for change in list_layout_changes(problem, find_cheapest_layouts(problem), steady):
         assert change.gain_seconds <= NOISE_SHARE * change.before_seconds + 1e-5
 
 
@@ -137,17 +142,17 @@ def chain(*gains: float, conversion: float, current: Layout = PLAIN) -> LayoutPr
 
 def test_a_region_is_cut_where_the_preference_turns() -> None:
     problem = chain(5, 4, -3, -6, conversion=2)
-    assert cheapest_layouts(problem) == (CHANNELS_LAST, CHANNELS_LAST, PLAIN, PLAIN)
+    assert find_cheapest_layouts(problem) == (CHANNELS_LAST, CHANNELS_LAST, PLAIN, PLAIN)
 
 
 def test_a_region_is_not_cut_where_the_conversion_costs_more_than_it_gains() -> None:
     problem = chain(5, 4, -1, conversion=2)
-    assert cheapest_layouts(problem) == (CHANNELS_LAST,) * 3
+    assert find_cheapest_layouts(problem) == (CHANNELS_LAST,) * 3
 
 
 def test_two_parts_of_one_region_are_two_changes() -> None:
     problem = chain(8, -9, 8, conversion=1)
-    changes = layout_changes(problem, cheapest_layouts(problem))
+    changes = list_layout_changes(problem, find_cheapest_layouts(problem))
     assert [change.anchors for change in changes] == [("n0",), ("n2",)]
     assert [change.gain_seconds for change in changes] == [7.0, 7.0]
     assert [(change.entering, change.leaving) for change in changes] == [((), ("v0",)), (("v1",), ())]
@@ -155,14 +160,14 @@ def test_two_parts_of_one_region_are_two_changes() -> None:
 
 def test_a_part_that_differs_by_noise_alone_is_not_cut_out() -> None:
     problem = chain(8, 8, -0.4, 8, 8, conversion=0)
-    assert cheapest_layouts(problem)[2] is PLAIN
-    assert steady_layouts(problem) == (CHANNELS_LAST,) * 5
+    assert find_cheapest_layouts(problem)[2] is PLAIN
+    assert find_steady_layouts(problem) == (CHANNELS_LAST,) * 5
 
 
 def test_a_part_that_differs_by_more_is_cut_out() -> None:
     problem = chain(8, 8, -0.8, 8, 8, conversion=0)
-    assert steady_layouts(problem) == cheapest_layouts(problem)
-    assert steady_layouts(problem)[2] is PLAIN
+    assert find_steady_layouts(problem) == find_cheapest_layouts(problem)
+    assert find_steady_layouts(problem)[2] is PLAIN
 
 
 def test_a_value_that_many_read_is_converted_once() -> None:
@@ -175,15 +180,15 @@ def test_a_value_that_many_read_is_converted_once() -> None:
         pinned={},
         seconds_per_byte=1.0,
     )
-    assert cheapest_layouts(problem) == (CHANNELS_LAST,) * 3
-    (change,) = layout_changes(problem, cheapest_layouts(problem))
+    assert find_cheapest_layouts(problem) == (CHANNELS_LAST,) * 3
+    (change,) = list_layout_changes(problem, find_cheapest_layouts(problem))
     assert (change.gain_seconds, change.conversion_bytes) == (4.0, 8)
 
 
 def test_without_a_measured_anchor_nothing_changes() -> None:
     problem = chain(5, 4, conversion=1)
     unmeasured = LayoutProblem(problem.group, problem.values, {}, (), {}, 1.0)
-    assert cheapest_layouts(unmeasured) == problem.current
+    assert find_cheapest_layouts(unmeasured) == problem.current
 
 
 class Mixed(nn.Module):
@@ -202,15 +207,15 @@ class Mixed(nn.Module):
 @pytest.mark.parametrize("train", [False, True], ids=["inference", "training"])
 def test_a_mixed_network_is_cut_at_its_smallest_value(analyse: Any, train: bool) -> None:
     facts = analyse(Mixed(), torch.randn(1, 64, 56, 56), train=train).facts
-    (group,) = layout_groups(facts)
+    (group,) = find_layout_groups(facts)
     early = [op.node for op in facts.ops if op.site.module_path.startswith("model.early")]
     times = {
         o.op.node: LayoutTimes(4e-3, 1e-3) if o.op.node in early else LayoutTimes(1e-3, 3e-3)
         for o in group.operators
         if o.op.operator.startswith("aten.convolution")
     }
-    problem = layout_problem(group, facts, times, 10e9)
-    chosen = dict(zip((o.op.node for o in group.operators), cheapest_layouts(problem), strict=True))
+    problem = build_layout_problem(group, facts, times, 10e9)
+    chosen = dict(zip((o.op.node for o in group.operators), find_cheapest_layouts(problem), strict=True))
     assert {chosen[node] for node in times if node in early} == {CHANNELS_LAST}
     assert {chosen[node] for node in times if node not in early} == {PLAIN}
     pools = [op.node for op in facts.ops if "max_pool2d" in op.operator]

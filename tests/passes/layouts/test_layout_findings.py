@@ -2,7 +2,7 @@
 
 import pytest
 
-from frx_graph.passes.layouts.layout_findings import module_patterns
+from frx_graph.passes.layouts.layout_findings import merge_module_paths
 
 BLOCKS = [f"model.layer3.{block}.conv{number}" for block in range(6) for number in (1, 2)]
 
@@ -26,4 +26,4 @@ BLOCKS = [f"model.layer3.{block}.conv{number}" for block in range(6) for number 
 def test_patterns_name_these_modules_and_no_others(
     paths: list[str], others: list[str], patterns: tuple[str, ...]
 ) -> None:
-    assert module_patterns(paths, others) == patterns
+    assert merge_module_paths(paths, others) == patterns

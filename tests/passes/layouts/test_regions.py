@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.facts.graph_facts import GraphFacts
 from frx_graph.facts.layout import Layout
-from frx_graph.passes.layouts.regions import LayoutGroup, LayoutRegion, anchor_signatures, layout_groups
+from frx_graph.passes.layouts.regions import LayoutGroup, LayoutRegion, find_layout_groups, list_anchor_signatures
 
 PLAIN, CHANNELS_LAST = Layout.PLAIN, Layout.CHANNELS_LAST
 IMAGE = (2, 4, 8, 8)
@@ -30,11 +30,11 @@ def anchors(group: LayoutGroup) -> list[str]:
 
 
 def regions(facts: GraphFacts) -> list[LayoutRegion]:
-    return [region for group in layout_groups(facts) for region in group.regions]
+    return [region for group in find_layout_groups(facts) for region in group.regions]
 
 
 def anchor_layouts(facts: GraphFacts, inner: str) -> set[Layout]:
-    return {member.layout for group in layout_groups(facts, inner) for member in group.operators if member.anchor}
+    return {member.layout for group in find_layout_groups(facts, inner) for member in group.operators if member.anchor}
 
 
 class Residual(nn.Module):
@@ -53,7 +53,7 @@ class Residual(nn.Module):
 
 def test_a_residual_block_is_one_region_that_flatten_ends(analyse: Any) -> None:
     facts = facts_of(analyse, Residual(), torch.randn(IMAGE))
-    (group,) = layout_groups(facts)
+    (group,) = find_layout_groups(facts)
     assert anchors(group) == ["convolution", "convolution", "max_pool2d_with_indices"]
     assert members(group) == [
         "convolution",
@@ -120,7 +120,7 @@ class Decoder(nn.Module):
 
 def test_cat_over_channels_and_upsampling_join(analyse: Any) -> None:
     facts = facts_of(analyse, Decoder(), torch.randn(IMAGE))
-    (group,) = layout_groups(facts)
+    (group,) = find_layout_groups(facts)
     assert members(group) == [
         "sigmoid",
         "convolution",
@@ -155,7 +155,7 @@ class TwoImages(nn.Module):
 
 
 def test_a_matrix_product_separates(analyse: Any) -> None:
-    groups = layout_groups(facts_of(analyse, TwoImages(), torch.randn(IMAGE)))
+    groups = find_layout_groups(facts_of(analyse, TwoImages(), torch.randn(IMAGE)))
     assert [len(group.regions) for group in groups] == [1, 1]
 
 
@@ -174,10 +174,10 @@ class Gate(nn.Module):
 
 def test_values_without_an_order_join_nothing_and_are_no_anchors(analyse: Any) -> None:
     facts = facts_of(analyse, Gate(), torch.randn(IMAGE))
-    (group,) = layout_groups(facts)
+    (group,) = find_layout_groups(facts)
     assert anchors(group) == ["convolution"]
     assert members(group) == ["convolution", "mul"]
-    assert list(anchor_signatures(facts)) == [member.op.node for member in group.operators if member.anchor]
+    assert list(list_anchor_signatures(facts)) == [member.op.node for member in group.operators if member.anchor]
 
 
 class TiedWeight(nn.Module):
@@ -190,7 +190,7 @@ class TiedWeight(nn.Module):
 
 
 def test_a_shared_weight_joins_nothing(analyse: Any) -> None:
-    groups = layout_groups(facts_of(analyse, TiedWeight(), torch.randn(IMAGE), torch.randn(IMAGE)))
+    groups = find_layout_groups(facts_of(analyse, TiedWeight(), torch.randn(IMAGE), torch.randn(IMAGE)))
     assert len(groups) == 2
 
 
@@ -216,7 +216,7 @@ def test_a_conversion_that_the_program_asks_for_separates(analyse: Any) -> None:
 def test_forward_and_backward_are_two_regions_of_one_group(analyse: Any) -> None:
     model = nn.Sequential(nn.Conv2d(4, 4, 3), nn.ReLU(), nn.Conv2d(4, 4, 3))
     facts = facts_of(analyse, model, torch.randn(IMAGE), train=True)
-    (group,) = layout_groups(facts)
+    (group,) = find_layout_groups(facts)
     assert len(group.regions) == 2
     assert anchors(group) == ["convolution"] * 2 + ["convolution_backward"] * 2
     assert {member.op.phase for member in group.operators} == {Phase.FORWARD, Phase.BACKWARD}
@@ -233,7 +233,7 @@ def test_values_saved_for_the_backward_cross_the_edge_but_nobody_outside_wants_t
 
 def test_three_dimensional_images_have_rank_5(analyse: Any) -> None:
     model = nn.Sequential(nn.Conv3d(4, 4, 3), nn.MaxPool3d(2))
-    (group,) = layout_groups(facts_of(analyse, model, torch.randn(2, 4, 6, 6, 6)))
+    (group,) = find_layout_groups(facts_of(analyse, model, torch.randn(2, 4, 6, 6, 6)))
     assert (group.rank, len(anchors(group))) == (5, 2)
 
 
@@ -245,8 +245,8 @@ def test_three_dimensional_images_have_rank_5(analyse: Any) -> None:
 def test_no_anchor_no_region(analyse: Any, model: nn.Module) -> None:
     x = torch.randn(2, 4, 8) if isinstance(model, nn.Conv1d) else torch.randn(IMAGE)
     facts = facts_of(analyse, model, x)
-    assert layout_groups(facts) == ()
-    assert not anchor_signatures(facts)
+    assert find_layout_groups(facts) == ()
+    assert not list_anchor_signatures(facts)
 
 
 def test_a_slice_of_channels_keeps_the_layout_of_what_it_is_cut_from(analyse: Any) -> None:
@@ -259,7 +259,7 @@ def test_a_slice_of_channels_keeps_the_layout_of_what_it_is_cut_from(analyse: An
             return self.second(self.first(x).chunk(2, 1)[0])
 
     x = torch.randn(IMAGE).to(memory_format=torch.channels_last)
-    (group,) = layout_groups(facts_of(analyse, Split().to(memory_format=torch.channels_last), x))
+    (group,) = find_layout_groups(facts_of(analyse, Split().to(memory_format=torch.channels_last), x))
     assert [operator.layout for operator in group.operators] == [CHANNELS_LAST] * 3
 
 
@@ -276,5 +276,5 @@ def test_inductor_leaves_3d_convolutions_alone(analyse: Any) -> None:
 
 def test_every_anchor_lies_in_exactly_one_group(analyse: Any) -> None:
     facts = facts_of(analyse, Decoder(), torch.randn(IMAGE), train=True)
-    nodes = [member.op.node for group in layout_groups(facts) for member in group.operators if member.anchor]
-    assert sorted(nodes) == sorted(set(nodes)) == sorted(anchor_signatures(facts))
+    nodes = [member.op.node for group in find_layout_groups(facts) for member in group.operators if member.anchor]
+    assert sorted(nodes) == sorted(set(nodes)) == sorted(list_anchor_signatures(facts))

@@ -17,7 +17,7 @@ from frx_graph import backend
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.compiler import eager
 from frx_graph.compiler.eager import EagerPlan
-from frx_graph.compiler.plans import current_plan
+from frx_graph.compiler.plans import make_current_plan
 from frx_graph.compiler.rewrite_pipeline import RewrittenGraph, rewrite_graph
 
 _TOLERANCES = {torch.bfloat16: 1.6e-2}
@@ -96,7 +96,7 @@ def rewrite(monkeypatch: pytest.MonkeyPatch) -> Rewrite:
         expected, expected_gradients = _run(program, theirs, train)
         torch._dynamo.reset()
         compiled = torch.compile(
-            program, backend=EagerPlan(current_plan(plan), lambda _done: None, never), dynamic=dynamic
+            program, backend=EagerPlan(make_current_plan(plan), lambda _done: None, never), dynamic=dynamic
         )
         mine = [_fresh(a) for a in args]
         outputs, gradients = _run(compiled, mine, train)
@@ -165,13 +165,13 @@ def freeze(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Frozen]:
         torch._dynamo.reset()
         backend.clear()
         graphs: list[fx.Graph] = []
-        bind = eager.bind
+        bind = eager.bind_constants
 
         def noted(module: fx.GraphModule, constants: Any) -> None:
             bind(module, constants)
             graphs.append(module.graph)
 
-        monkeypatch.setattr(eager, "bind", noted)
+        monkeypatch.setattr(eager, "bind_constants", noted)
         monkeypatch.setattr(eager.EagerPlan, "__init__", _strict(eager.EagerPlan.__init__))
         compiled = frx_graph.compile(model.eval(), options={"inner": "eager", "plan": plan, "freeze": True}, **how)
 

@@ -447,7 +447,7 @@ def test_symbolic_sizes_behind_a_kernel_that_takes_numbers() -> None:
 @pytest.mark.integration
 def test_solved_asks_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     def times(*written_and_one: float | None) -> Outcome:
-        monkeypatch.setattr(pre_autograd, "attention_seconds", lambda *_: written_and_one)
+        monkeypatch.setattr(pre_autograd, "time_attention", lambda *_: written_and_one)
         return run(FIRES["divided"], *QKV, plan="solved")
 
     assert times(2e-3, 1e-3).applied == 1
@@ -518,13 +518,13 @@ class Onward(Attend):
 @pytest.mark.parametrize("train", [False, True])
 def test_both_ways_are_timed(inner: str, train: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
-    own = pre_autograd.attention_seconds
+    own = pre_autograd.time_attention
 
     def noted(*given: Any) -> Any:
         seen.append(own(*given))
         return seen[-1]
 
-    monkeypatch.setattr(pre_autograd, "attention_seconds", noted)
+    monkeypatch.setattr(pre_autograd, "time_attention", noted)
     run(Onward(lambda s: causal(s / 3)), *QKV, plan="solved", inner=inner, train=train)
     ((written, single),) = seen
     assert written > 0
@@ -544,7 +544,7 @@ def test_gradients_that_would_lie_otherwise_in_memory() -> None:
 
 @pytest.mark.gives_way
 def test_a_failure_leaves_the_graph_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
-    traced = pre_autograd._traced
+    traced = pre_autograd._trace
     calls: list[int] = []
 
     def broken(*given: Any, **how: Any) -> Any:
@@ -553,14 +553,14 @@ def test_a_failure_leaves_the_graph_as_it_was(monkeypatch: pytest.MonkeyPatch) -
             raise ZeroDivisionError("a bug")
         return traced(*given, **how)
 
-    monkeypatch.setattr(pre_autograd, "_traced", broken)
+    monkeypatch.setattr(pre_autograd, "_trace", broken)
     with pytest.warns(RuntimeWarning, match="ZeroDivisionError: a bug"):
         assert run(FIRES["divided"], *QKV).applied == 0
 
 
 def test_outputs_that_would_look_different_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
-    monkeypatch.setattr(pre_autograd, "_seen", lambda *_: seen.append(1) or len(seen))
+    monkeypatch.setattr(pre_autograd, "_describe_visible", lambda *_: seen.append(1) or len(seen))
     (refusal,) = run(FIRES["divided"], *QKV).refused
     assert "other strides" in refusal.reason
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.compiler import rewrite_pipeline
 from frx_graph.compiler.eager import EagerPlan
-from frx_graph.compiler.plans import current_plan
+from frx_graph.compiler.plans import make_current_plan
 from frx_graph.errors import RewriteError
 from frx_graph.passes.rewrites import propagate_layout
 from frx_graph.passes.rewrites.layout import assignment
@@ -112,7 +112,7 @@ def test_after_a_failure_of_ours_the_program_still_runs(monkeypatch: pytest.Monk
     program, image = Viewing().double(), torch.randn(2, 4, 6, 5).double()
     expected = torch.autograd.grad(program(image).square().sum(), list(program.parameters()))
     torch._dynamo.reset()
-    compiled = torch.compile(program, backend=EagerPlan(current_plan("all"), lambda _done: None, failures.append))
+    compiled = torch.compile(program, backend=EagerPlan(make_current_plan("all"), lambda _done: None, failures.append))
     found = torch.autograd.grad(compiled(image).square().sum(), list(program.parameters()))
     assert [str(failure) for failure in failures] == ["planted"]
     for ours, theirs in zip(found, expected, strict=True):

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from frx_graph.compiler import operator_times, rewrite_pipeline
-from frx_graph.compiler.operator_times import call_seconds
+from frx_graph.compiler.operator_times import time_calls
 from frx_graph.facts.operator_signature import OperatorSignature
 from frx_graph.measure.operators.operator_inputs import PACKED_CONVOLUTION, PACKED_PRODUCT, PACKED_TRANSPOSED
 
@@ -385,8 +385,8 @@ def test_solved_packs_what_was_measured_to_be_faster(
         return prices | {call: 1e-6 for call in calls if call.target == "aten.clone.default"}
 
     for module in (operator_times, rewrite_pipeline):
-        monkeypatch.setattr(module, "call_seconds", seconds)
-    monkeypatch.setattr(operator_times, "bandwidth_of", lambda _facts: 1e12)
+        monkeypatch.setattr(module, "time_calls", seconds)
+    monkeypatch.setattr(operator_times, "measure_bandwidth", lambda _facts: 1e12)
     frozen = freeze(nn.Sequential(convolution(), nn.Conv2d(16, 8, 3)), plan="solved")
     frozen.run(IMAGE)
     assert frozen.targets().count(PACKED_CONVOLUTION) == (2 if faster else 0)
@@ -397,12 +397,12 @@ def test_packed_calls_can_be_timed(freeze: Freeze, monkeypatch: pytest.MonkeyPat
     seen: list[OperatorSignature] = []
 
     def counted(groups: Sequence[Sequence[OperatorSignature]], device_type: str) -> dict[OperatorSignature, float]:
-        timed = call_seconds(list(groups), device_type)
+        timed = time_calls(list(groups), device_type)
         seen.extend(timed)
         return dict(timed)
 
-    monkeypatch.setattr(operator_times, "call_seconds", counted)
-    monkeypatch.setattr(rewrite_pipeline, "call_seconds", counted)
+    monkeypatch.setattr(operator_times, "time_calls", counted)
+    monkeypatch.setattr(rewrite_pipeline, "time_calls", counted)
     model = nn.Sequential(nn.Conv2d(8, 4, 3), nn.ConvTranspose2d(4, 4, 2), nn.Flatten(), nn.Linear(484, 8))
     freeze(model, plan="solved").run(IMAGE)
     assert {PACKED_CONVOLUTION, PACKED_TRANSPOSED, PACKED_PRODUCT} <= {call.target for call in seen}

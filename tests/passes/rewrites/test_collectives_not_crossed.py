@@ -13,10 +13,10 @@ from torch._ops import OpOverload
 
 from frx_graph.capture.call_site import UNKNOWN_SITE
 from frx_graph.capture.captured_graph import Phase
-from frx_graph.facts.build import _called
+from frx_graph.facts.build import _read_operator
 from frx_graph.facts.graph_facts import OpFacts
 from frx_graph.facts.operator_families import is_collective
-from frx_graph.passes.rewrites.meta_strides.stride_sensitivity import is_told_strides
+from frx_graph.passes.rewrites.meta_strides.stride_sensitivity import requires_traced_strides
 
 pytestmark = pytest.mark.skipif(not dist.is_available(), reason="torch was built without torch.distributed")
 
@@ -122,7 +122,7 @@ def test_without_anything_between_the_region_is_one(rewrite) -> None:
 @pytest.mark.parametrize("overload", overloads(), ids=str)
 def test_every_operator_that_communicates_is_told_its_strides(overload: OpOverload) -> None:
     facts = op_facts(overload)
-    assert is_told_strides(facts)
+    assert requires_traced_strides(facts)
     assert is_collective(facts.operator)
 
 
@@ -138,7 +138,7 @@ def op_facts(overload: OpOverload) -> OpFacts:
         mutates=(),
         phase=Phase.FORWARD,
         site=UNKNOWN_SITE,
-        opaque=_called(overload).opaque,
+        opaque=_read_operator(overload).opaque,
     )
 
 

@@ -8,7 +8,7 @@ from torch._inductor.utils import fresh_cache
 import frx_graph
 from frx_graph import backend
 from frx_graph.compiler import inductor
-from frx_graph.compiler.operator_times import call_seconds
+from frx_graph.compiler.operator_times import time_calls
 from frx_graph.facts.operator_signature import OperatorSignature
 from frx_graph.ops.onednn_linear import TARGET
 
@@ -37,7 +37,7 @@ def test_packed_products_give_way_where_they_are_slower(monkeypatch: pytest.Monk
         asked.extend(call for group in groups for call in group)
         return {call: 1.0 + (call.target == TARGET) * (-0.2 if faster else 0.2) for call in asked}
 
-    monkeypatch.setattr(inductor, "call_seconds", seconds)
+    monkeypatch.setattr(inductor, "time_calls", seconds)
     model = nn.Sequential(nn.Linear(64, 32), nn.GELU(), nn.Linear(32, 16, bias=False)).eval()
     x = torch.randn(20, 64)
     with torch.no_grad(), fresh_cache():
@@ -51,11 +51,11 @@ def test_the_calls_that_are_compared_can_be_timed(monkeypatch: pytest.MonkeyPatc
     seen: list[tuple[int, int]] = []
 
     def counted(groups: Sequence[Sequence[OperatorSignature]], device_type: str) -> Mapping[OperatorSignature, float]:
-        timed = call_seconds(groups, device_type)
+        timed = time_calls(groups, device_type)
         seen.append((sum(map(len, groups)), len(timed)))
         return timed
 
-    monkeypatch.setattr(inductor, "call_seconds", counted)
+    monkeypatch.setattr(inductor, "time_calls", counted)
     with torch.no_grad(), fresh_cache():
         frozen(nn.Linear(64, 32).eval())(torch.randn(20, 64))
     assert seen == [(2, 2)]

@@ -11,12 +11,17 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from frx_graph.capture.captured_graph import Phase
-from frx_graph.capture.compiler_graphs import captured_from_aot
+from frx_graph.capture.compiler_graphs import wrap_aot_graph
 from frx_graph.facts.build import build_graph_facts
-from frx_graph.passes.rewrites.generated_loops import loop_calls
-from frx_graph.passes.rewrites.layout.anchor_calls import anchor_orders
-from frx_graph.passes.rewrites.layout.assignment import apply_orders, cheapest_orders, propose_orders, undecided_loops
-from frx_graph.passes.rewrites.layout.costs import Surroundings, order_problem
+from frx_graph.passes.rewrites.generated_loops import list_loop_calls
+from frx_graph.passes.rewrites.layout.anchor_calls import list_anchor_orders
+from frx_graph.passes.rewrites.layout.assignment import (
+    apply_orders,
+    find_cheapest_orders,
+    find_undecided_loops,
+    propose_orders,
+)
+from frx_graph.passes.rewrites.layout.costs import MemberContext, build_order_problem
 from frx_graph.passes.rewrites.rewrite import RewriteSubject
 from frx_graph.records import Candidate, Refusal
 
@@ -40,7 +45,7 @@ def traced(program, *shapes: tuple[int, ...], inner: str = "inductor") -> tuple[
     with FakeTensorMode(allow_non_fake_inputs=True) as mode, torch.no_grad():
         module = make_fx(program)(*(mode.from_tensor(torch.empty(shape)) for shape in shapes))
     module.graph.eliminate_dead_code()
-    captured = captured_from_aot(module, graph_id="test", phase=Phase.FORWARD, train=False, static_inputs=())
+    captured = wrap_aot_graph(module, graph_id="test", phase=Phase.FORWARD, train=False, static_inputs=())
     subject = RewriteSubject(
         facts=build_graph_facts(captured),
         phase=Phase.FORWARD,
@@ -57,7 +62,7 @@ def priced(
     """With seconds for every convolution and some loops, plain first."""
     return replace(
         subject,
-        seconds={m.op.node: dict(zip(anchor_orders(m), convolution, strict=True)) for m in subject.anchors},
+        seconds={m.op.node: dict(zip(list_anchor_orders(m), convolution, strict=True)) for m in subject.anchors},
         loop_seconds={node: dict(zip((PLAIN, CHANNELS_LAST), both, strict=True)) for node, both in loops.items()},
     )
 
@@ -83,12 +88,12 @@ def test_the_time_of_a_pooling_decides_for_the_convolutions_around_it() -> None:
     # Channels-last gains half a second at each convolution, and costs one at each edge.
     convolutions = (2.0, 1.5)
     gains = priced(subject, convolutions, {POOL: (10.0, 8.5)})
-    assert set(cheapest_orders(gains).values()) == {CHANNELS_LAST}
+    assert set(find_cheapest_orders(gains).values()) == {CHANNELS_LAST}
     assert chosen(gains)[POOL] == "read as 0,2,3,1"
     # A pooling that gains less than the one second that is missing.
-    assert set(cheapest_orders(priced(subject, convolutions, {POOL: (10.0, 9.2)})).values()) == {PLAIN}
+    assert set(find_cheapest_orders(priced(subject, convolutions, {POOL: (10.0, 9.2)})).values()) == {PLAIN}
     # The same with no times: loops cost the same in every order.
-    assert set(cheapest_orders(priced(subject, convolutions, {})).values()) == {PLAIN}
+    assert set(find_cheapest_orders(priced(subject, convolutions, {})).values()) == {PLAIN}
 
 
 def test_a_pooling_is_given_the_order_that_it_was_timed_in() -> None:
@@ -125,31 +130,31 @@ def test_an_order_that_was_not_timed_costs_as_much_as_the_present_one() -> None:
     other = (0, 3, 1, 2)
     anchors = {m.op.node: {PLAIN: 1.0, CHANNELS_LAST: 2.0} for m in subject.anchors}
     loops = {POOL: {PLAIN: 3.0, CHANNELS_LAST: 4.0}}
-    around = Surroundings(subject.facts, "inductor", subject.visible, loops)
+    around = MemberContext(subject.facts, "inductor", subject.visible, loops)
     (member,) = [m for m in subject.members if m.op.node == POOL]
-    problem = order_problem(subject.members, around, {**anchors, POOL: {other: 0.0}}, 1 / BANDWIDTH)
+    problem = build_order_problem(subject.members, around, {**anchors, POOL: {other: 0.0}}, 1 / BANDWIDTH)
     (place,) = [index for index, m in enumerate(problem.members) if m is member]
     assert problem.problem.nodes[place].seconds == {PLAIN: 3.0, CHANNELS_LAST: 4.0, other: 3.0}
 
 
 def test_nothing_is_timed_where_nothing_is_open() -> None:
     subject, _ = traced(between_convolutions, IMAGE, WEIGHT, WEIGHT)
-    assert [loop.op.node for loop in undecided_loops(priced(subject, (1.0, 1.0), {}))] == [POOL]
+    assert [loop.op.node for loop in find_undecided_loops(priced(subject, (1.0, 1.0), {}))] == [POOL]
     # No order but the present one comes from anywhere.
-    assert undecided_loops(replace(subject, seconds={})) == ()
+    assert find_undecided_loops(replace(subject, seconds={})) == ()
     unknown = replace(priced(subject, (1.0, 1.0), {}), bandwidth_bytes_per_s=None)
-    assert undecided_loops(unknown) == ()
+    assert find_undecided_loops(unknown) == ()
 
 
 def test_what_is_timed_of_a_pooling_is_what_is_read_of_it() -> None:
     subject, _ = traced(between_convolutions, IMAGE, WEIGHT, WEIGHT)
-    calls = loop_calls(subject.loops[0], subject.facts)
+    calls = list_loop_calls(subject.loops[0], subject.facts)
     assert set(calls) == {PLAIN, CHANNELS_LAST}
     last = calls[CHANNELS_LAST]
     assert last.signature.tensors[0].strides == (2048, 1, 128, 8)
     assert [(read.position, read.strides) for read in last.results] == [(0, (2048, 1, 128, 8))]
     both, _ = traced(pool, IMAGE)
-    assert [read.position for read in loop_calls(both.loops[0], both.facts)[PLAIN].results] == [0, 1]
+    assert [read.position for read in list_loop_calls(both.loops[0], both.facts)[PLAIN].results] == [0, 1]
 
 
 @pytest.mark.parametrize(("window", "same"), [(2, True), (5, True), (6, False)])
@@ -162,7 +167,7 @@ def test_a_pooling_has_the_same_times_before_and_after_it_is_taken_apart(window:
         return torch.ops.prims._low_memory_max_pool_with_offsets(x, two, two, [0, 0], [1, 1], False)[0]
 
     before, after = (traced(program, IMAGE)[0] for program in (whole, apart))
-    found = [loop_calls(subject.loops[0], subject.facts) for subject in (before, after)]
+    found = [list_loop_calls(subject.loops[0], subject.facts) for subject in (before, after)]
     assert (found[0] == found[1]) == same
 
 
@@ -179,7 +184,7 @@ def test_gathers_from_one_image_share_a_loop() -> None:
         return gather(x, *grid(32, 32)) + gather(x, *grid(32, 32)), gather(x, *grid(4, 4))
 
     subject, _ = traced(program, IMAGE)
-    assert [loop_calls(loop, subject.facts)[PLAIN].times for loop in subject.loops] == [2, 2, 1]
+    assert [list_loop_calls(loop, subject.facts)[PLAIN].times for loop in subject.loops] == [2, 2, 1]
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,11 @@ from torch.nn import functional
 
 from frx_graph import backend
 from frx_graph.compiler import operator_times
-from frx_graph.facts.layout import dimension_order
+from frx_graph.facts.layout import get_dimension_order
 from frx_graph.facts.operator_signature import GeneratedCall
 from frx_graph.measure.inductor import generated_timing
-from frx_graph.passes.layouts.dimension_map import plain_order
-from frx_graph.passes.rewrites.layout.anchor_calls import anchor_orders
+from frx_graph.passes.layouts.dimension_map import make_plain_order
+from frx_graph.passes.rewrites.layout.anchor_calls import list_anchor_orders
 from frx_graph.passes.rewrites.layout.costs import AnchorSeconds
 from frx_graph.passes.rewrites.rewrite import RewriteSubject
 
@@ -46,22 +46,22 @@ def last_is_faster(monkeypatch: pytest.MonkeyPatch) -> list[GeneratedCall]:
     asked: list[GeneratedCall] = []
 
     def convolutions(subject: RewriteSubject, *, prepared: bool) -> AnchorSeconds:
-        return {m.op.node: dict.fromkeys(anchor_orders(m), 1.0) for m in subject.anchors}
+        return {m.op.node: dict.fromkeys(list_anchor_orders(m), 1.0) for m in subject.anchors}
 
     def loops(groups, _device_type: str) -> Mapping[GeneratedCall, float]:
         calls = [call for group in groups for call in group]
         asked.extend(calls)
         return {call: float(is_plain(call)) for call in calls}
 
-    monkeypatch.setattr(operator_times, "anchor_seconds", convolutions)
-    monkeypatch.setattr(operator_times, "bandwidth_of", lambda _facts: 1e9)
-    monkeypatch.setattr(operator_times, "generated_seconds", loops)
+    monkeypatch.setattr(operator_times, "time_anchors", convolutions)
+    monkeypatch.setattr(operator_times, "measure_bandwidth", lambda _facts: 1e9)
+    monkeypatch.setattr(operator_times, "get_generated_seconds", loops)
     return asked
 
 
 def is_plain(call: GeneratedCall) -> bool:
     image = call.signature.tensors[0]
-    return dimension_order(image.shape, image.strides) == plain_order(image.shape)
+    return get_dimension_order(image.shape, image.strides) == make_plain_order(image.shape)
 
 
 def solved(model: nn.Module) -> nn.Module:
@@ -89,7 +89,7 @@ def test_the_order_that_was_chosen_is_what_is_generated(between: str, last_is_fa
     assert [candidate.rewrite for candidate in done.applied if candidate.rewrite == "propagate_layout"]
     # Converted are the input, and the result back; what lies between the convolutions is made once, in channels-last.
     images = re.findall(r"empty_strided_cpu\((\(2, \d+, \d+, \d+\)), (\(.*?\))", code)
-    orders = [dimension_order(*map(_numbers, image)) for image in images]
+    orders = [get_dimension_order(*map(_numbers, image)) for image in images]
     assert orders.count((0, 2, 3, 1)) == len(orders) - 1
     assert orders[-1] == (0, 1, 2, 3)
     middle = [image for image in images if _numbers(image[0])[1] == 16]
@@ -124,7 +124,7 @@ def test_upsampled_images_are_written_side_by_side(
     code = code_of_the_same(model, x)
     assert last_is_faster
     joined = re.findall(r"empty_strided_cpu\((\(2, 32, 12, 12\)), (\(.*?\))", code)
-    assert [dimension_order(*map(_numbers, image)) for image in joined] == [(0, 2, 3, 1)]
+    assert [get_dimension_order(*map(_numbers, image)) for image in joined] == [(0, 2, 3, 1)]
     assert not re.findall(r"empty_strided_cpu\(\(2, 16, 12, 12\)", code)
 
 
@@ -156,9 +156,9 @@ def test_a_program_whose_loops_cannot_be_timed_runs(monkeypatch: pytest.MonkeyPa
         started.append(None)
         raise OSError("no more processes")
 
-    monkeypatch.setattr(generated_timing, "_output", fails)
+    monkeypatch.setattr(generated_timing, "_run_worker", fails)
     monkeypatch.setattr(generated_timing, "_KNOWN", {})
-    monkeypatch.setattr(generated_timing, "stored_seconds", lambda _path: {})
+    monkeypatch.setattr(generated_timing, "read_stored_seconds", lambda _path: {})
     model, x = Network("maximum").eval(), torch.randn(2, 4, 8, 8)
     with torch.no_grad():
         expected = model(x)
@@ -172,7 +172,7 @@ def test_a_program_whose_loops_cannot_be_timed_runs(monkeypatch: pytest.MonkeyPa
 
 def test_a_program_without_such_loops_starts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[object] = []
-    monkeypatch.setattr(generated_timing, "_output", lambda *_: started.append(None) or b"")
+    monkeypatch.setattr(generated_timing, "_run_worker", lambda *_: started.append(None) or b"")
     monkeypatch.setattr(generated_timing, "_KNOWN", {})
     model = nn.Sequential(nn.Conv2d(8, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3)).eval()
     with torch.no_grad():

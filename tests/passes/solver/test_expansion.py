@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frx_graph.passes.solver.arrays import InstanceArrays
-from frx_graph.passes.solver.expansion import low_by_expansion
+from frx_graph.passes.solver.expansion import solve_by_expansion
 from frx_graph.passes.solver.instance import INFINITE, Asker, Charge, Instance, Variable
-from frx_graph.passes.solver.moves import best_move
+from frx_graph.passes.solver.moves import find_best_move
 
 LABELS = "abcd"
 
@@ -64,13 +64,13 @@ def ticks_of(instance: Instance, choices: tuple[int, ...]) -> tuple[int, int]:
 @given(instances(), st.data())
 def test_arrays_cost_the_same(instance: Instance, data: st.DataObject) -> None:
     choices = data.draw(st.sampled_from(choices_of(instance)))
-    assert InstanceArrays.of(instance).ticks(np.array(choices)) == ticks_of(instance, choices)
+    assert InstanceArrays.from_instance(instance).sum_ticks(np.array(choices)) == ticks_of(instance, choices)
 
 
 @given(instances(), st.data())
 def test_a_move_is_never_dearer_and_a_tight_one_the_best(instance: Instance, data: st.DataObject) -> None:
     keep, propose = (data.draw(st.sampled_from(choices_of(instance))) for _ in range(2))
-    move = best_move(InstanceArrays.of(instance), np.array(keep), np.array(propose))
+    move = find_best_move(InstanceArrays.from_instance(instance), np.array(keep), np.array(propose))
     moved = ticks_of(instance, tuple(move.choices.tolist()))
     assert moved <= ticks_of(instance, keep) or ticks_of(instance, keep)[0] > 0
     if move.tight:
@@ -99,7 +99,7 @@ def test_what_a_cut_cannot_express_is_not_called_the_best(
     instance = Instance(tuple(Variable(own, ("a", "b"), 0) for own in costs), (charge,))
     assert ticks_of(instance, best) == min(ticks_of(instance, choices) for choices in choices_of(instance))
     keep = np.zeros(len(costs), dtype=np.int64)
-    move = best_move(InstanceArrays.of(instance), keep, 1 - keep)
+    move = find_best_move(InstanceArrays.from_instance(instance), keep, 1 - keep)
     moved = tuple(move.choices.tolist())
     assert not move.tight
     assert moved != best
@@ -115,4 +115,4 @@ def test_expansion_is_never_dearer_than_the_program_nor_one_label_everywhere(ins
     ]
     least = min(ticks_of(instance, start) for start in starts)
     if least[0] == 0:
-        assert ticks_of(instance, low_by_expansion(instance)) <= least
+        assert ticks_of(instance, solve_by_expansion(instance)) <= least

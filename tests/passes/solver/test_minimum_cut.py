@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frx_graph.passes.solver.instance import INFINITE
-from frx_graph.passes.solver.minimum_cut import Network, source_side
+from frx_graph.passes.solver.minimum_cut import Network, find_source_side
 
 SOURCE, SINK = 0, 1
 EDGES = st.lists(
@@ -27,7 +27,7 @@ def cut_capacity(edges: list[tuple[int, int, int]], side: tuple[bool, ...]) -> i
 
 @given(EDGES)
 def test_the_least_cut_with_the_fewest_vertices(edges: list[tuple[int, int, int]]) -> None:
-    side = tuple(source_side(network(edges, 7), SOURCE, SINK).tolist())
+    side = tuple(find_source_side(network(edges, 7), SOURCE, SINK).tolist())
     sides = [(True, False, *rest) for rest in itertools.product((False, True), repeat=5)]
     least = min(cut_capacity(edges, other) for other in sides)
     assert cut_capacity(edges, side) == least
@@ -44,10 +44,10 @@ def test_a_difference_of_one_in_a_large_graph() -> None:
     graph = networkx.DiGraph()
     for tail, head, capacity in edges:
         graph.add_edge(tail, head, capacity=capacity)
-    side = tuple(source_side(network(edges, count), SOURCE, SINK).tolist())
+    side = tuple(find_source_side(network(edges, count), SOURCE, SINK).tolist())
     assert cut_capacity(edges, side) == networkx.minimum_cut_value(graph, SOURCE, SINK)
 
 
 def test_what_is_infinite_is_not_cut() -> None:
     edges = [(SOURCE, 2, INFINITE), (2, 3, 2**59), (3, SINK, INFINITE), (2, SINK, 2**59), (3, 2, INFINITE)]
-    assert source_side(network(edges, 4), SOURCE, SINK).tolist() == [True, False, True, False]
+    assert find_source_side(network(edges, 4), SOURCE, SINK).tolist() == [True, False, True, False]

@@ -42,7 +42,7 @@ def problems(draw: st.DrawFn, labels: str, allowed: int, nodes: int, maps: bool,
 def best_of_all(problem: Problem) -> tuple[float, int]:
     """The fewest seconds of any labelling, and of those the fewest changes."""
     return min(
-        (problem.seconds(labels), problem.changes(labels))
+        (problem.sum_seconds(labels), problem.count_changes(labels))
         for labels in itertools.product(*(node.seconds for node in problem.nodes))
     )
 
@@ -55,8 +55,8 @@ def check_best(problem: Problem) -> None:
         return
     answer = solve(problem)
     assert answer.exact
-    assert answer.seconds == seconds == problem.seconds(answer.labels)
-    assert problem.changes(answer.labels) == changes
+    assert answer.seconds == seconds == problem.sum_seconds(answer.labels)
+    assert problem.count_changes(answer.labels) == changes
 
 
 @pytest.mark.integration

@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 
 from frx_graph.passes.solver.arrays import InstanceArrays
-from frx_graph.passes.solver.elimination import elimination_order, least_by_elimination
-from frx_graph.passes.solver.expansion import low_by_expansion
+from frx_graph.passes.solver.elimination import find_elimination_order, solve_by_elimination
+from frx_graph.passes.solver.expansion import solve_by_expansion
 from frx_graph.passes.solver.instance import Instance
 from frx_graph.passes.solver.lowering import lower
 from frx_graph.passes.solver.problem import Given, Node, Port, Problem, Value
 from frx_graph.passes.solver.solve import solve
-from frx_graph.passes.solver.splitting import split
+from frx_graph.passes.solver.splitting import split_instance
 from frx_graph.passes.solver.tables import tabulate
-from frx_graph.passes.solver.two_labels import least_by_cut
+from frx_graph.passes.solver.two_labels import solve_by_cut
 
 Edges = list[tuple[int, int]]
 
@@ -61,12 +61,12 @@ def problem(edges: Iterable[tuple[int, int]], count: int, labels: str, seed: int
 
 
 def largest_part(asked: Problem) -> Instance:
-    parts = split(lower(asked))
+    parts = split_instance(lower(asked))
     return max((part.instance for part in parts), key=lambda instance: len(instance.variables))
 
 
 def ticks(instance: Instance, choices: tuple[int, ...]) -> tuple[int, int]:
-    return InstanceArrays.of(instance).ticks(np.array(choices))
+    return InstanceArrays.from_instance(instance).sum_ticks(np.array(choices))
 
 
 SHAPES = [chain, residual, long_skips, dense]
@@ -75,7 +75,7 @@ SHAPES = [chain, residual, long_skips, dense]
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_cut_and_an_elimination_find_the_same_two_labels(shape: Callable[[int], Edges]) -> None:
     instance = largest_part(problem(shape(14), 14, "ab"))
-    by_cut, by_elimination = least_by_cut(instance), least_by_elimination(instance)
+    by_cut, by_elimination = solve_by_cut(instance), solve_by_elimination(instance)
     assert by_cut is not None
     assert by_elimination is not None
     assert ticks(instance, by_cut) == ticks(instance, by_elimination)
@@ -88,10 +88,10 @@ def test_networks_are_narrow_enough_for_many_labels(shape: Callable[[int], Edges
     answer = solve(asked)
     assert answer.exact
     instance = largest_part(asked)
-    exact = least_by_elimination(instance)
+    exact = solve_by_elimination(instance)
     assert exact is not None
-    assert ticks(instance, exact) <= ticks(instance, low_by_expansion(instance))
-    assert answer.seconds <= min(asked.seconds([label] * 300) for label in "abcde")
+    assert ticks(instance, exact) <= ticks(instance, solve_by_expansion(instance))
+    assert answer.seconds <= min(asked.sum_seconds([label] * 300) for label in "abcde")
 
 
 def test_a_chain_is_as_cheap_as_a_shortest_path_through_its_labels() -> None:
@@ -100,7 +100,7 @@ def test_a_chain_is_as_cheap_as_a_shortest_path_through_its_labels() -> None:
     costs = {label: seconds + (1e-4 if label != "a" else 0.0) for label, seconds in costs.items()}
     for node, value in zip(asked.nodes[1:], asked.values, strict=False):
         costs = {
-            label: min(cost + value.conversion_seconds(before, label) for before, cost in costs.items()) + own
+            label: min(cost + value.price_conversion(before, label) for before, cost in costs.items()) + own
             for label, own in node.seconds.items()
         }
     least = min(cost + (1e-4 if label != "a" else 0.0) for label, cost in costs.items())
@@ -112,7 +112,7 @@ def test_a_dense_network_has_exact_labels_if_there_are_two(seed: int) -> None:
     asked = problem(dense(60), 60, "ab", seed)
     answer = solve(asked)
     assert answer.exact
-    assert answer.seconds <= min(asked.seconds([label] * 60) for label in "ab")
+    assert answer.seconds <= min(asked.sum_seconds([label] * 60) for label in "ab")
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -120,8 +120,8 @@ def test_a_dense_network_of_many_labels_says_that_nothing_is_proved(seed: int) -
     asked = problem(dense(60), 60, "abcde", seed)
     answer = solve(asked)
     assert not answer.exact
-    assert answer.seconds == asked.seconds(answer.labels)
-    assert answer.seconds <= min(asked.seconds([label] * 60) for label in "abcde")
+    assert answer.seconds == asked.sum_seconds(answer.labels)
+    assert answer.seconds <= min(asked.sum_seconds([label] * 60) for label in "abcde")
     assert solve(asked) == answer
 
 
@@ -131,7 +131,7 @@ def test_two_labels_that_a_permute_renames_are_two_sides_still() -> None:
     swapped = tuple(Port(port.node, renamed) for port in asked.values[100].readers)
     turned = Value(asked.values[100].source, swapped, seconds=asked.values[100].seconds)
     instance = largest_part(Problem(asked.nodes, (*asked.values[:100], turned, *asked.values[101:])))
-    by_cut, by_elimination = least_by_cut(instance), least_by_elimination(instance)
+    by_cut, by_elimination = solve_by_cut(instance), solve_by_elimination(instance)
     assert by_cut is not None
     assert by_elimination is not None
     assert ticks(instance, by_cut) == ticks(instance, by_elimination)
@@ -142,7 +142,7 @@ def test_elimination_is_linear_in_the_size_of_a_network(shape: Callable[[int], E
     entries = []
     for count in (600, 1200):
         choices, tables = tabulate(largest_part(problem(shape(count), count, "abcde")))
-        order = elimination_order(choices, [table.scope for table in tables], largest=5**4)
+        order = find_elimination_order(choices, [table.scope for table in tables], largest=5**4)
         assert order is not None
         entries.append(order.entries)
     assert entries[1] < 2.1 * entries[0]

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from frx_graph.errors import FrxError
-from frx_graph.reports.advice.baseline import baseline_of, filter_new, read_baseline, write_baseline
+from frx_graph.reports.advice.baseline import build_baseline, filter_new, read_baseline, write_baseline
 
 
 def _with(advice, *findings):
@@ -22,15 +22,15 @@ def _moved(finding, lines):
 def test_round_trip(advice, hostile, root, tmp_path, golden):
     file = tmp_path / "baseline.json"
     for each in (hostile, advice):
-        write_baseline(file, baseline_of(each, root))
-        assert read_baseline(file) == baseline_of(each, root)
+        write_baseline(file, build_baseline(each, root))
+        assert read_baseline(file) == build_baseline(each, root)
         assert filter_new(each, read_baseline(file), root).findings == ()
     golden("baseline.json", file.read_text())
     assert '"line"' not in file.read_text()
 
 
 def test_moved_and_reworded_findings_are_known(advice, root):
-    known = baseline_of(advice, root)
+    known = build_baseline(advice, root)
     moved = _with(advice, *(_moved(finding, 7) for finding in advice.findings))
     less = filter_new(moved, known, root)
     assert less.findings == ()
@@ -39,16 +39,16 @@ def test_moved_and_reworded_findings_are_known(advice, root):
 
 
 def test_another_finding_is_new(advice, root):
-    known = baseline_of(_with(advice, *advice.findings[:2]), root)
+    known = build_baseline(_with(advice, *advice.findings[:2]), root)
     assert filter_new(advice, known, root).findings == advice.findings[2:]
 
 
 def test_one_more_of_the_same_is_new(advice, root):
     finding = advice.findings[0]
-    known = baseline_of(_with(advice, finding), root)
+    known = build_baseline(_with(advice, finding), root)
     lower = _moved(finding, 9)
     assert filter_new(_with(advice, lower, finding), known, root).findings == (lower,)
-    both = baseline_of(_with(advice, lower, finding), root)
+    both = build_baseline(_with(advice, lower, finding), root)
     assert filter_new(_with(advice, lower, finding), both, root).findings == ()
     assert filter_new(_with(advice, lower, lower), known, root).findings == (lower,)
 
@@ -81,7 +81,7 @@ def test_malformed_file(tmp_path, text):
 
 def test_count_must_be_positive(tmp_path, advice, root):
     file = tmp_path / "b.json"
-    write_baseline(file, baseline_of(advice, root))
+    write_baseline(file, build_baseline(advice, root))
     document = json.loads(file.read_text())
     document["findings"][0]["count"] = 0
     file.write_text(json.dumps(document))

@@ -5,7 +5,7 @@ import dataclasses
 from frx_graph.capture.call_site import CallSite
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.records import Basis, Copy, CopyKind, OperandRole
-from frx_graph.reports.advice.comparison import Agreement, agreement_counts, compare
+from frx_graph.reports.advice.comparison import Agreement, compare, count_agreements
 
 
 def _copy(line, count, size, module="model.a"):
@@ -28,7 +28,7 @@ def test_each_call_site_is_one_row_largest_first():
     assert rows[2].site.module_path == "model.*"
     assert (rows[2].predicted_count, rows[2].predicted_bytes, rows[2].observed_bytes) == (4, 200, 190)
     assert rows[3].predicted_bytes is None
-    assert agreement_counts(rows) == dict.fromkeys(Agreement, 1)
+    assert count_agreements(rows) == dict.fromkeys(Agreement, 1)
 
 
 def test_tolerance_is_a_tenth_of_what_was_observed():

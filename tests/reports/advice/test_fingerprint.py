@@ -3,7 +3,7 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from frx_graph.reports.advice.fingerprint import fingerprints, identity_of
+from frx_graph.reports.advice.fingerprint import compute_fingerprints, identify_finding
 
 
 def _moved(finding, lines):
@@ -11,13 +11,13 @@ def _moved(finding, lines):
 
 
 def test_moving_rewording_and_reordering_keep_the_fingerprint(advice, root):
-    before = fingerprints(advice.findings, root)
+    before = compute_fingerprints(advice.findings, root)
     changed = [
         dataclasses.replace(_moved(finding, 10), title="other words", bytes_per_step=1, count_per_step=9)
         for finding in advice.findings
     ]
-    assert fingerprints(changed, root) == before
-    assert fingerprints(changed[::-1], root) == before[::-1]
+    assert compute_fingerprints(changed, root) == before
+    assert compute_fingerprints(changed[::-1], root) == before[::-1]
     assert len(set(before)) == len(before)
 
 
@@ -29,7 +29,7 @@ def test_the_project_may_lie_anywhere(advice, root):
         )
         for finding in advice.findings
     ]
-    assert fingerprints(elsewhere, Path("/other/checkout")) == fingerprints(advice.findings, root)
+    assert compute_fingerprints(elsewhere, Path("/other/checkout")) == compute_fingerprints(advice.findings, root)
 
 
 def test_what_makes_another_finding_changes_it(advice, root):
@@ -40,12 +40,12 @@ def test_what_makes_another_finding_changes_it(advice, root):
         dataclasses.replace(finding, site=dataclasses.replace(finding.site, module_path="model.other")),
         dataclasses.replace(finding, copies=finding.copies[:1]),
     ):
-        assert identity_of(other, root) != identity_of(finding, root)
-        assert fingerprints([other], root) != fingerprints([finding], root)
+        assert identify_finding(other, root) != identify_finding(finding, root)
+        assert compute_fingerprints([other], root) != compute_fingerprints([finding], root)
 
 
 def test_twins_are_told_apart_by_line(advice, root):
     finding = advice.findings[0]
-    twins = fingerprints([_moved(finding, 5), finding], root)
+    twins = compute_fingerprints([_moved(finding, 5), finding], root)
     assert len(set(twins)) == 2
-    assert fingerprints([finding, _moved(finding, 50)], root) == twins[::-1]
+    assert compute_fingerprints([finding, _moved(finding, 50)], root) == twins[::-1]

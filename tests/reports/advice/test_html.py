@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import pytest
 
 from frx_graph.advice import Totals
-from frx_graph.reports.advice.html import FRAGMENT_FINDINGS, html_fragment, render_html
+from frx_graph.reports.advice.html import FRAGMENT_FINDINGS, render_fragment, render_html
 
 VOID = {"meta", "input", "br", "wbr", "link", "img"}
 
@@ -66,7 +66,7 @@ def test_golden(name, request, html, golden):
 
 
 def test_fragment_golden(observed, root, cards, golden):
-    golden("fragment.html", _without_assets(html_fragment(observed, root=root, cards=cards)))
+    golden("fragment.html", _without_assets(render_fragment(observed, root=root, cards=cards)))
 
 
 @pytest.mark.parametrize("name", ["advice", "observed", "empty", "failed", "hostile"])
@@ -151,7 +151,7 @@ def test_unknown_is_written_as_unknown(advice, html):
 
 def test_fragment_can_stand_in_any_page(observed, root, cards):
     many = dataclasses.replace(observed, findings=observed.findings * 5)
-    source = html_fragment(many, root=root, cards=cards)
+    source = render_fragment(many, root=root, cards=cards)
     page = Page(source)
     assert page.elements[0] == ("div", {"class": "frx frx-fragment"})
     assert not page.named("script")
@@ -165,4 +165,4 @@ def test_fragment_can_stand_in_any_page(observed, root, cards):
 
 
 def test_fragment_says_that_nothing_was_analysed(failed, root, cards):
-    assert "Nothing was analysed" in html_fragment(failed, root=root, cards=cards)
+    assert "Nothing was analysed" in render_fragment(failed, root=root, cards=cards)

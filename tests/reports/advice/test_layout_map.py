@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from frx_graph.advice import GraphSummary, LayoutSpan
 from frx_graph.capture.captured_graph import Phase
-from frx_graph.reports.advice.layout_map import BAND, NARROWEST_BLOCK, layout_class, layout_map
+from frx_graph.reports.advice.layout_map import BAND, NARROWEST_BLOCK, draw_layout_map, get_layout_class
 
 
 def _graph(*spans):
@@ -31,7 +31,7 @@ def _blocks(picture):
 
 
 def test_width_is_bytes_and_the_filled_part_is_the_copies_share():
-    picture = layout_map(_graph(_span(bytes=300), _span("model.b", 100, 50, "channels_last")), 400.0)
+    picture = draw_layout_map(_graph(_span(bytes=300), _span("model.b", 100, 50, "channels_last")), 400.0)
     (first, second), ((x, width, height),) = _blocks(picture)
     assert first[0] == "lay-plain"
     assert second[0] == "lay-channels-last"
@@ -44,7 +44,7 @@ def test_width_is_bytes_and_the_filled_part_is_the_copies_share():
 @given(st.lists(st.tuples(st.integers(0, 10**9), st.booleans()), min_size=1, max_size=60), st.sampled_from([360, 1000]))
 def test_any_graph_stays_inside_its_picture(sizes, width):
     spans = [_span(f"model.m{i}", size, size // 2 if copies else 0) for i, (size, copies) in enumerate(sizes)]
-    picture = layout_map(_graph(*spans), float(width))
+    picture = draw_layout_map(_graph(*spans), float(width))
     if not any(size for size, _ in sizes):
         assert picture is None
         return
@@ -60,25 +60,25 @@ def test_any_graph_stays_inside_its_picture(sizes, width):
 
 
 def test_phases_have_their_own_bands(advice):
-    text = layout_map(advice.graphs[0], 1000.0)
+    text = draw_layout_map(advice.graphs[0], 1000.0)
     assert "forward: 78.0 MB moved, 21.8 MB of it by layout copies" in text
     assert "backward: 42.0 MB moved, 10.0 MB of it by layout copies" in text
 
 
 def test_shared_beginnings_of_module_paths_are_left_out():
-    picture = layout_map(_graph(_span("model.encoder.left"), _span("model.encoder.right")), 1000.0)
+    picture = draw_layout_map(_graph(_span("model.encoder.left"), _span("model.encoder.right")), 1000.0)
     labels = re.findall(r'class="map-label">([^<]+)<', picture)
     assert labels == ["left", "right"]
 
 
 def test_hostile_names(hostile):
-    picture = layout_map(hostile.graphs[0], 360.0)
+    picture = draw_layout_map(hostile.graphs[0], 360.0)
     ElementTree.fromstring(picture)
     assert "<script>" not in picture
-    assert layout_class("x'\"><script>") == "lay-other"
-    assert layout_class("-") == "lay-none"
+    assert get_layout_class("x'\"><script>") == "lay-other"
+    assert get_layout_class("-") == "lay-none"
 
 
 def test_nothing_to_draw():
-    assert layout_map(_graph(), 360.0) is None
-    assert layout_map(dataclasses.replace(_graph(), spans=(_span(bytes=0),)), 360.0) is None
+    assert draw_layout_map(_graph(), 360.0) is None
+    assert draw_layout_map(dataclasses.replace(_graph(), spans=(_span(bytes=0),)), 360.0) is None

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frx_graph.reports.advice.markdown import code, code_block, prose, raw_html, render_markdown
+from frx_graph.reports.advice.markdown import escape_html, escape_prose, format_code, format_code_block, render_markdown
 
 
 @pytest.mark.parametrize("name", ["observed", "empty", "failed", "hostile"])
@@ -40,27 +40,27 @@ def test_rows_have_the_columns_of_their_header(hostile, observed, root):
     ],
 )
 def test_prose(text, shown):
-    assert prose(text) == shown
+    assert escape_prose(text) == shown
 
 
 def test_code_spans_hold_any_backticks():
-    assert code("a") == "`a`"
-    assert code("a`b``c") == "```a`b``c```"
-    assert code("`a") == "`` `a ``"
-    assert code("a|b", in_table=True) == r"`a\|b`"
-    assert code("\x1b\n") == ""
+    assert format_code("a") == "`a`"
+    assert format_code("a`b``c") == "```a`b``c```"
+    assert format_code("`a") == "`` `a ``"
+    assert format_code("a|b", in_table=True) == r"`a\|b`"
+    assert format_code("\x1b\n") == ""
 
 
 @given(st.text(alphabet="`a\n|<", max_size=20))
 def test_nothing_closes_a_code_span_or_block(text):
-    span = code(text)
+    span = format_code(text)
     if span:
         fence = re.match(r"`+", span)[0]
         assert fence not in span[len(fence) : -len(fence)].strip("` ")
-    block = code_block(text.split("\n")).splitlines()
+    block = format_code_block(text.split("\n")).splitlines()
     assert block[0] == f"{block[-1]}text"
     assert not any(line.strip().startswith(block[-1]) for line in block[1:-1])
 
 
 def test_inside_tags_only_html_is_escaped():
-    assert raw_html("f() <b> a_b @c") == "f() &lt;b&gt; a_b &#64;c"
+    assert escape_html("f() <b> a_b @c") == "f() &lt;b&gt; a_b &#64;c"

@@ -8,7 +8,7 @@ import pytest
 from frx_graph.errors import OptionError
 from frx_graph.reports.advice.render import DEFAULT_TOP, AdviceReport, render
 from frx_graph.reports.advice.terminal import Format
-from frx_graph.reports.advice.wording import shipped_cards
+from frx_graph.reports.advice.wording import load_cards
 
 
 @pytest.mark.parametrize("format", Format)
@@ -60,7 +60,7 @@ def test_machine_formats_are_relative_to_the_checkout(advice, tmp_path, cards):
 def test_cards_of_the_package_are_the_default(advice, root):
     document = json.loads(render(advice, Format.SARIF, root=root))
     described = {rule["id"] for rule in document["runs"][0]["tool"]["driver"]["rules"] if "name" in rule}
-    assert described == set(shipped_cards())
+    assert described == set(load_cards())
 
 
 def test_the_ending_names_the_format(advice, tmp_path):

@@ -9,8 +9,8 @@ import pytest
 from frx_graph.advice import GraphSummary, RooflinePoint
 from frx_graph.capture.call_site import CallSite
 from frx_graph.capture.captured_graph import Phase
-from frx_graph.reports.advice.roofline import Roof, placed_points, roof_of
-from frx_graph.reports.advice.roofline_plot import roofline_plot
+from frx_graph.reports.advice.roofline import Roof, build_roof, place_points
+from frx_graph.reports.advice.roofline_plot import draw_roofline
 
 ROOF = Roof(10e9, (("float32", 100e9),))
 SITE = CallSite("net.py", 1, "forward")
@@ -21,15 +21,15 @@ def _point(flops, bytes, seconds=None, dtype="float32", operator="aten.mm"):
 
 
 def _placed(*points):
-    return placed_points([GraphSummary("0/0", "f", False, 1, (), points)], ROOF)
+    return place_points([GraphSummary("0/0", "f", False, 1, (), points)], ROOF)
 
 
 def test_memory_and_arithmetic_meet_at_the_ridge():
-    assert ROOF.ridge("float32") == 10.0
+    assert ROOF.get_ridge("float32") == 10.0
     low, high = _placed(_point(9_000, 1000), _point(10_000, 1000))
     assert {low.bound, high.bound} == {"memory", "arithmetic"}
-    assert ROOF.attainable(5.0, "float32") == 50e9
-    assert ROOF.attainable(50.0, "float32") == 100e9
+    assert ROOF.get_attainable(5.0, "float32") == 50e9
+    assert ROOF.get_attainable(50.0, "float32") == 100e9
 
 
 def test_timed_points_know_their_distance_to_the_roof():
@@ -55,14 +55,14 @@ def test_copies_have_no_place_and_the_largest_come_first():
 
 
 def test_roof_leaves_out_what_is_not_a_number(hostile, failed, advice):
-    assert roof_of(hostile.environment) == Roof(None, (("float32", 1e9),))
-    assert roof_of(failed.environment) == Roof(None, ())
-    assert roof_of(dataclasses.replace(advice.environment, bandwidth_bytes_per_s=0.0)).bandwidth is None
+    assert build_roof(hostile.environment) == Roof(None, (("float32", 1e9),))
+    assert build_roof(failed.environment) == Roof(None, ())
+    assert build_roof(dataclasses.replace(advice.environment, bandwidth_bytes_per_s=0.0)).bandwidth is None
 
 
 def test_plot_fills_timed_circles_only(advice):
-    roof = roof_of(advice.environment)
-    picture = roofline_plot(roof, placed_points(advice.graphs, roof), 1000.0, 460.0)
+    roof = build_roof(advice.environment)
+    picture = draw_roofline(roof, place_points(advice.graphs, roof), 1000.0, 460.0)
     circles = [e.attrib for e in ElementTree.fromstring(picture).iter("circle")]
     assert [c["class"] for c in circles] == [
         "point timed dt-float32",
@@ -79,14 +79,14 @@ def test_plot_fills_timed_circles_only(advice):
 def test_without_a_roof_only_timed_points_can_be_drawn():
     bare = Roof(None, ())
     graph = [GraphSummary("0/0", "f", False, 1, (), (_point(10, 10), _point(20, 10, 1e-6)))]
-    points = placed_points(graph, bare)
-    assert roofline_plot(bare, points, 360.0, 360.0).count("<circle") == 1
-    assert roofline_plot(bare, points[:1], 360.0, 360.0) is None
-    assert roofline_plot(ROOF, (), 360.0, 360.0) is None
+    points = place_points(graph, bare)
+    assert draw_roofline(bare, points, 360.0, 360.0).count("<circle") == 1
+    assert draw_roofline(bare, points[:1], 360.0, 360.0) is None
+    assert draw_roofline(ROOF, (), 360.0, 360.0) is None
 
 
 def test_extreme_intensities_keep_the_plot_readable():
     points = _placed(_point(1, 10**12), _point(10**15, 1), _point(5, 10))
-    picture = roofline_plot(ROOF, points, 360.0, 360.0)
+    picture = draw_roofline(ROOF, points, 360.0, 360.0)
     assert picture.count("<circle") == 2
     ElementTree.fromstring(picture)

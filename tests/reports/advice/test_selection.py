@@ -4,8 +4,8 @@ import pytest
 
 from frx_graph.errors import OptionError
 from frx_graph.records import Refusal
-from frx_graph.reports.advice.selection import RuleSelection, apply_selection, hide, rule_selection
-from frx_graph.reports.advice.wording import Outcome, outcome_of
+from frx_graph.reports.advice.selection import RuleSelection, apply_selection, hide_findings, parse_selection
+from frx_graph.reports.advice.wording import Outcome, classify_outcome
 
 KNOWN = {"FRX001": "hidden_copy", "FRX002": "contiguous_churn", "FRX007": "weight_reconversion", "FRX010": "opaque"}
 
@@ -27,7 +27,7 @@ KNOWN = {"FRX001": "hidden_copy", "FRX002": "contiguous_churn", "FRX007": "weigh
     ],
 )
 def test_longest_prefix_decides(advice, select, ignore, shown):
-    kept = apply_selection(advice, rule_selection(select, ignore, KNOWN))
+    kept = apply_selection(advice, parse_selection(select, ignore, KNOWN))
     assert [finding.rule for finding in kept.findings] == shown
 
 
@@ -45,11 +45,11 @@ def test_longest_prefix_decides(advice, select, ignore, shown):
 )
 def test_unknown_code_names_the_nearest(given, hint):
     with pytest.raises(OptionError) as error:
-        rule_selection([given], [], KNOWN)
+        parse_selection([given], [], KNOWN)
     assert error.value.hint == hint
     assert error.value.message.startswith("--select: ")
     with pytest.raises(OptionError, match="--ignore"):
-        rule_selection([], [given], KNOWN)
+        parse_selection([], [given], KNOWN)
 
 
 def test_what_is_left_out_is_said(advice):
@@ -60,7 +60,7 @@ def test_what_is_left_out_is_said(advice):
 
 
 def test_what_is_hidden_is_counted(advice):
-    less = hide(advice, [0, 2], "why")
+    less = hide_findings(advice, [0, 2], "why")
     assert [finding.rule for finding in less.findings] == ["FRX002", "FRX010"]
     assert less.refusals == (*advice.refusals, Refusal("2 findings", "why"))
     assert less.totals.quick_wins == 0
@@ -69,8 +69,8 @@ def test_what_is_hidden_is_counted(advice):
 
 
 def test_hiding_all_is_not_clean(advice):
-    assert outcome_of(hide(advice, range(4), "why")) is Outcome.PARTIAL
+    assert classify_outcome(hide_findings(advice, range(4), "why")) is Outcome.PARTIAL
 
 
 def test_hiding_nothing_changes_nothing(advice):
-    assert hide(advice, (), "why") is advice
+    assert hide_findings(advice, (), "why") is advice

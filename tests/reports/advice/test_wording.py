@@ -8,11 +8,11 @@ from frx_graph.advice import Totals
 from frx_graph.capture.call_site import UNKNOWN_SITE, CallSite
 from frx_graph.records import Refusal, Saving
 from frx_graph.reports.advice import wording
-from frx_graph.reports.advice.wording import Outcome, copies_sentence, group_refusals, headline, outcome_of
+from frx_graph.reports.advice.wording import Outcome, classify_outcome, describe_copies, format_headline, group_refusals
 
 
 def test_traffic_and_time_each_say_what_they_rest_on(advice):
-    predicted, measured, _, unknown = (wording.impact(finding) for finding in advice.findings)
+    predicted, measured, _, unknown = (wording.describe_impact(finding) for finding in advice.findings)
     assert predicted.lines == ("12.8 MB", "6.1–8.0 %", "predicted")
     assert predicted.sentence == "saves 12.8 MB or 6.1–8.0 % of a step (predicted)"
     assert measured.lines == ("4.82 MB", "2.0–3.0 %", "observed", "2.6 % of time", "measured")
@@ -23,14 +23,14 @@ def test_traffic_and_time_each_say_what_they_rest_on(advice):
 
 def test_what_no_fix_can_save(advice):
     finding = dataclasses.replace(advice.findings[0], bytes_per_step=0, saving=Saving(0.0, 0.0))
-    assert wording.impact(finding).lines == ("nothing", "predicted")
-    assert wording.impact(finding).sentence == "nothing to save as the program stands (predicted)"
+    assert wording.describe_impact(finding).lines == ("nothing", "predicted")
+    assert wording.describe_impact(finding).sentence == "nothing to save as the program stands (predicted)"
 
 
 def test_time_alone(advice):
     finding = dataclasses.replace(advice.findings[3], saving=Saving(measured_pct=5.0))
-    assert wording.impact(finding).lines == ("5.0 % of time", "measured")
-    assert wording.impact(finding).sentence == "saves 5.0 % of the time (measured)"
+    assert wording.describe_impact(finding).lines == ("5.0 % of time", "measured")
+    assert wording.describe_impact(finding).sentence == "saves 5.0 % of the time (measured)"
 
 
 @pytest.mark.parametrize(
@@ -43,49 +43,49 @@ def test_time_alone(advice):
     ],
 )
 def test_places(site, location, place, root):
-    assert wording.location(site, root) == location
-    assert wording.place(site, root) == place
+    assert wording.format_location(site, root) == location
+    assert wording.format_place(site, root) == place
 
 
 def test_evidence(advice):
-    strongest = wording.strongest_evidence(advice.findings[0])
+    strongest = wording.sort_evidence(advice.findings[0])
     assert [fact.source for fact in strongest] == ["oneDNN log", "contract cpu-2.15", "roofline"]
-    assert wording.evidence_line(strongest[0]) == "2 reorder lines, 0.31 ms together (oneDNN log, observed)"
-    assert wording.evidence_line(strongest[2]).endswith("(roofline)")
+    assert wording.format_evidence(strongest[0]) == "2 reorder lines, 0.31 ms together (oneDNN log, observed)"
+    assert wording.format_evidence(strongest[2]).endswith("(roofline)")
 
 
 def test_machine(advice):
-    assert wording.machine(advice.environment) == "eager on cpu (AMD EPYC 9B14, 2 threads)"
+    assert wording.describe_machine(advice.environment) == "eager on cpu (AMD EPYC 9B14, 2 threads)"
     traced = dataclasses.replace(advice.environment, threads=None, device_name="")
-    assert wording.machine(traced) == "eager on cpu"
+    assert wording.describe_machine(traced) == "eager on cpu"
 
 
 def test_four_outcomes(advice, empty, failed):
-    assert outcome_of(advice) is Outcome.FINDINGS
-    assert outcome_of(empty) is Outcome.CLEAN
-    assert outcome_of(failed) is Outcome.NOTHING_ANALYSED
-    assert outcome_of(dataclasses.replace(empty, refusals=advice.refusals)) is Outcome.PARTIAL
+    assert classify_outcome(advice) is Outcome.FINDINGS
+    assert classify_outcome(empty) is Outcome.CLEAN
+    assert classify_outcome(failed) is Outcome.NOTHING_ANALYSED
+    assert classify_outcome(dataclasses.replace(empty, refusals=advice.refusals)) is Outcome.PARTIAL
 
 
 def test_nothing_scanned_is_nothing_analysed(empty):
-    assert outcome_of(dataclasses.replace(empty, totals=Totals(0, 0, 0, None, 0))) is Outcome.NOTHING_ANALYSED
+    assert classify_outcome(dataclasses.replace(empty, totals=Totals(0, 0, 0, None, 0))) is Outcome.NOTHING_ANALYSED
 
 
 def test_headlines_cannot_be_confused(advice, empty, failed):
-    assert headline(advice) == "4 findings in 36 operators, 2 quick wins among them."
-    assert headline(empty) == "No findings in 36 operators."
-    assert headline(dataclasses.replace(empty, refusals=advice.refusals[:1])) == (
+    assert format_headline(advice) == "4 findings in 36 operators, 2 quick wins among them."
+    assert format_headline(empty) == "No findings in 36 operators."
+    assert format_headline(dataclasses.replace(empty, refusals=advice.refusals[:1])) == (
         "No findings to show in 36 operators; 1 thing left alone, see below."
     )
     one = dataclasses.replace(empty, refusals=advice.refusals[:1], totals=Totals(1, 0, 0, None, 0))
-    assert headline(one) == "No findings to show in 1 operator; 1 thing left alone, see below."
-    assert headline(failed) == "Nothing was analysed: not one operator was captured. 1 reason below."
-    assert "indings" not in headline(failed)
+    assert format_headline(one) == "No findings to show in 1 operator; 1 thing left alone, see below."
+    assert format_headline(failed) == "Nothing was analysed: not one operator was captured. 1 reason below."
+    assert "indings" not in format_headline(failed)
 
 
 def test_copies_sentence(advice, failed):
-    assert copies_sentence(advice) == "17 layout copies a step, 17.7 MB, 14.8 % of its memory traffic"
-    assert "an unknown share of its" in copies_sentence(failed)
+    assert describe_copies(advice) == "17 layout copies a step, 17.7 MB, 14.8 % of its memory traffic"
+    assert "an unknown share of its" in describe_copies(failed)
 
 
 def test_same_reason_is_one_entry(root):

@@ -11,15 +11,15 @@ from typing import Any
 import jsonschema
 import pytest
 
-from frx_graph.analyzers.comparison.ncu_diff import match_measured, ncu_diff
-from frx_graph.analyzers.kernels.analysis import analyse_kernels
+from frx_graph.analyzers.comparison.ncu_diff import compare_ncu, match_measured
+from frx_graph.analyzers.kernels.analysis import analyze_kernels
 from frx_graph.analyzers.kernels.kernel_totals import KernelTotals
 from frx_graph.analyzers.layers import NcuLayer
 from frx_graph.evidence.ncu.launch import KernelLaunch, NcuExport
 from frx_graph.evidence.ptx.ptxas import Assembled
 from frx_graph.measure.kernel_clock import KernelTime
-from frx_graph.measure.nvcc import Compiled
-from frx_graph.reports.kernels.bench_document import NEEDS_MAIN, BenchDocument, bench_document
+from frx_graph.measure.nvcc import CompiledSource
+from frx_graph.reports.kernels.bench_document import NEEDS_MAIN, BenchDocument, build_bench_document
 from frx_graph.reports.kernels.bench_report import render_bench
 from frx_graph.reports.render.document import to_json
 from frx_graph.trials.program_bench import BenchOptions, BenchRun, BenchSide, KernelComparison
@@ -33,11 +33,11 @@ SPILLING = Assembled(255, 1144, 1396, 2244, 0)
 
 
 def side(name: str, **parts: Any) -> BenchSide:
-    return BenchSide(Path(name), Compiled(Path("/tmp/a"), {"_Z6kernelPf": SPILLING}, ("sm_90",), ""), **parts)
+    return BenchSide(Path(name), CompiledSource(Path("/tmp/a"), {"_Z6kernelPf": SPILLING}, ("sm_90",), ""), **parts)
 
 
 def failed(name: str, errors: str) -> BenchSide:
-    return BenchSide(Path(name), Compiled(None, {}, (), errors))
+    return BenchSide(Path(name), CompiledSource(None, {}, (), errors))
 
 
 def times(before: float, after: float, low: float, high: float) -> ProgramComparison:
@@ -84,14 +84,14 @@ ALL = {
 
 
 def rendered(run: BenchRun) -> str:
-    return render_bench(bench_document(run), width=80, color=False)
+    return render_bench(build_bench_document(run), width=80, color=False)
 
 
 @pytest.mark.parametrize("run", ALL.values(), ids=ALL)
 def test_documents_are_what_the_schema_says(run: BenchRun) -> None:
     published = json.loads(PUBLISHED)
     jsonschema.Draft202012Validator.check_schema(published)
-    found = bench_document(run)
+    found = build_bench_document(run)
     text = json.dumps(to_json(found), allow_nan=False)
     jsonschema.Draft202012Validator(published).validate(json.loads(text))
     assert BenchDocument.model_validate_json(text) == found
@@ -103,11 +103,11 @@ def test_what_people_see_fits_and_holds_nothing_hostile(run: BenchRun, color: bo
     plain = rendered(run)
     assert max(map(len, plain.splitlines())) <= 80
     assert not set(plain) & set("\x1b\u202e\ufeff")
-    assert "\x1b[31mred" not in render_bench(bench_document(run), width=80, color=color)
+    assert "\x1b[31mred" not in render_bench(build_bench_document(run), width=80, color=color)
 
 
 def test_times_and_their_names() -> None:
-    found = to_json(bench_document(RUN))
+    found = to_json(build_bench_document(RUN))
     assert found["schema"] == "frx_bench_v0"
     assert {"median_ms", "min_ms", "max_ms", "stdev_ms", "runs", "warmup", "source"} <= set(found["before"])
     assert found["before"]["median_ms"] == pytest.approx(12.6)
@@ -123,12 +123,12 @@ def test_times_and_their_names() -> None:
 
 
 def test_unknown_is_null() -> None:
-    found = to_json(bench_document(NOT_RUN))
+    found = to_json(build_bench_document(NOT_RUN))
     assert found["before"]["median_ms"] is None
     assert found["before"]["runs"] == found["before"]["warmup"] == 0
     assert [found[name] for name in ("speedup_x", "ci", "verdict", "kernel_time", "outputs")] == [None] * 5
     assert found["before"]["kernels"][0]["registers"] == 255
-    unbounded = to_json(bench_document(UNBOUNDED))
+    unbounded = to_json(build_bench_document(UNBOUNDED))
     assert (unbounded["ci"]["high"], unbounded["outputs"]["largest_absolute"]) == (None, 0.0)
 
 
@@ -147,7 +147,7 @@ def test_what_people_read() -> None:
 
 def test_a_name_that_is_no_text_can_be_written() -> None:
     run = replace(NOT_RUN, before=side("a\udcff.cu"), not_run_because="a\udcff.cu: ended")
-    assert json.dumps(to_json(bench_document(run)), ensure_ascii=False).encode()
+    assert json.dumps(to_json(build_bench_document(run)), ensure_ascii=False).encode()
     assert rendered(run).encode()
 
 
@@ -156,7 +156,7 @@ def test_why_it_was_not_run() -> None:
     text = rendered(NOT_COMPILED)
     assert "it needs a main: frx bench runs whole programs" in text
     assert "b.cu(1): error: [31mred[0m[bold]" in text
-    assert bench_document(NOT_COMPILED).compile_errors.before == NEEDS_MAIN
+    assert build_bench_document(NOT_COMPILED).compile_errors.before == NEEDS_MAIN
     assert "[31mred" in rendered(CRASHED)
     assert "DIFFERENT: the text differs, not only numbers in it" in rendered(DIFFERENT)
 
@@ -178,14 +178,14 @@ def test_a_ratio_of_medians_that_says_something_else_is_shown() -> None:
 def layer(kernel: str, **values: float) -> NcuLayer:
     totals = KernelTotals()
     totals.add(KernelLaunch("0", "1", kernel, "0", "9.0", (1, 1, 1), (64, 1, 1), "a.csv", 2, values))
-    return NcuLayer(NcuExport("a.csv"), analyse_kernels(totals.summaries()))
+    return NcuLayer(NcuExport("a.csv"), analyze_kernels(totals.summarize_kernels()))
 
 
 def test_what_ncu_has_measured_of_both() -> None:
     name = f"scale{HOSTILE}"
     slow = layer(name, duration=2e-3, compute_throughput=20.0, memory_throughput=30.0, achieved_occupancy=20.0)
     fast = layer(name, duration=1e-3, compute_throughput=20.0, memory_throughput=90.0, dram_throughput=90.0)
-    document = bench_document(RUN, ncu_diff(slow, fast, match_measured(slow, fast)))
+    document = build_bench_document(RUN, compare_ncu(slow, fast, match_measured(slow, fast)))
     found = json.loads(json.dumps(to_json(document), allow_nan=False))
     jsonschema.Draft202012Validator(json.loads(PUBLISHED)).validate(found)
     assert found["ncu_diff"]["kernels"][0]["speedup_x"] == 2.0
@@ -195,6 +195,6 @@ def test_what_ncu_has_measured_of_both() -> None:
     assert "occupancy_limited" in text.partition("Resolved in after")[2]
     assert "\x1b" not in text
     assert max(map(len, text.splitlines())) <= 80
-    refused = bench_document(RUN, f"ncu: {HOSTILE}")
+    refused = build_bench_document(RUN, f"ncu: {HOSTILE}")
     assert "Nsight Compute\n    not known: ncu: [31mred[0m[bold]" in render_bench(refused, width=80, color=False)
     assert to_json(refused)["ncu_diff"] is None

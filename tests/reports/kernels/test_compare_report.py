@@ -12,7 +12,7 @@ from compared_layers import function, launch, ncu, ptx, source
 from frx_graph.analyzers.comparison.comparison import Comparison, compare_layers
 from frx_graph.analyzers.layers import Layers
 from frx_graph.evidence.ptx.ptxas import Assembled
-from frx_graph.reports.kernels.compare_document import CompareDocument, compare_document
+from frx_graph.reports.kernels.compare_document import CompareDocument, build_compare_document
 from frx_graph.reports.kernels.compare_gaps import NextCommand
 from frx_graph.reports.kernels.compare_report import render_comparison
 from frx_graph.reports.render.document import to_json
@@ -53,14 +53,14 @@ ALL = pytest.mark.parametrize(
 
 
 def text(found: Comparison, width: int = 80) -> str:
-    return render_comparison(compare_document(found, AGAIN).result, top=3, width=width, color=False)
+    return render_comparison(build_compare_document(found, AGAIN).result, top=3, width=width, color=False)
 
 
 @ALL
 def test_documents_are_what_the_schema_says(found: Comparison) -> None:
     published = json.loads(PUBLISHED)
     jsonschema.Draft202012Validator.check_schema(published)
-    document = compare_document(found, AGAIN)
+    document = build_compare_document(found, AGAIN)
     written = json.dumps(to_json(document), allow_nan=False)
     jsonschema.Draft202012Validator(published).validate(json.loads(written))
     assert CompareDocument.model_validate_json(written) == document
@@ -74,7 +74,7 @@ def test_people_see_lines_that_fit(found: Comparison) -> None:
 
 
 def test_the_contract() -> None:
-    result = to_json(compare_document(FULL, AGAIN))
+    result = to_json(build_compare_document(FULL, AGAIN))
     assert result["mode"] == "comparison"
     result = result["result"]
     assert (result["label_a"], result["label_b"]) == ("a.cu", "b.cu")
@@ -154,12 +154,12 @@ def test_names_are_nobodys_markup() -> None:
     assert "\x1b" not in said
     assert "\u202e" not in said
     assert "[31mred[0m[bold]<b>" in said
-    colored = render_comparison(compare_document(NAMES, AGAIN).result, top=3, width=80, color=True)
+    colored = render_comparison(build_compare_document(NAMES, AGAIN).result, top=3, width=80, color=True)
     assert "\x1b[31mred" not in colored
 
 
 def test_a_ratio_that_is_no_number() -> None:
     a, b = Layers(ncu=ncu(launch(us=1e300))), Layers(ncu=ncu(launch(us=1e-300)))
     found = compare_layers(a, b, "a", "b")
-    assert json.loads(json.dumps(to_json(compare_document(found, AGAIN)), allow_nan=False))
+    assert json.loads(json.dumps(to_json(build_compare_document(found, AGAIN)), allow_nan=False))
     assert text(found).startswith("WINNER  B  b\n")

@@ -9,9 +9,9 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from frx_graph.analyzers.cuda.analysis import analyse_cuda
+from frx_graph.analyzers.cuda.analysis import detect_cuda_defects
 from frx_graph.evidence.cuda.parsing import parse_cuda
-from frx_graph.reports.kernels.cuda_document import CudaDocument, cuda_document
+from frx_graph.reports.kernels.cuda_document import CudaDocument, build_cuda_document
 from frx_graph.reports.kernels.cuda_report import render_cuda
 from frx_graph.reports.render.document import to_json
 
@@ -21,7 +21,7 @@ ZOO = Path(__file__).parents[2] / "data" / "cuda"
 
 def document(text: str) -> CudaDocument:
     source = parse_cuda(text, "kernels.cu")
-    return cuda_document(source, analyse_cuda(source))
+    return build_cuda_document(source, detect_cuda_defects(source))
 
 
 WHOLE = document("\n".join(path.read_text() for path in sorted(ZOO.glob("*.cu"))))

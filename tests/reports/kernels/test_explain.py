@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from ncu_exports import MEMORY, OCCUPANCY, RAW, SOL, Launch, long_export, metric
 
 from frx_graph.analyze.layers import analyze_cuda, analyze_ncu
-from frx_graph.analyzers.kernels.ptx_analysis import analyse_ptx
+from frx_graph.analyzers.kernels.ptx_analysis import analyze_ptx_module
 from frx_graph.analyzers.layers import Layers, NcuLayer, SourceLayer
 from frx_graph.analyzers.reconcile.reconciliation import reconcile
 from frx_graph.evidence.ptx.parsing import read_ptx
@@ -24,9 +24,9 @@ from frx_graph.evidence.quoted_source import QuotedSource, quote_source
 from frx_graph.reports.kernels.explain_document import ExplainDocument
 from frx_graph.reports.kernels.explain_prompt import render_prompt
 from frx_graph.reports.kernels.explain_summary import render_summary
-from frx_graph.reports.kernels.explanation import explain_ncu, explain_ptx, with_source
-from frx_graph.reports.kernels.kernel_document import NcuResult, ncu_document
-from frx_graph.reports.kernels.ptx_document import ptx_document
+from frx_graph.reports.kernels.explanation import add_source, explain_ncu, explain_ptx
+from frx_graph.reports.kernels.kernel_document import NcuResult, build_ncu_document
+from frx_graph.reports.kernels.ptx_document import build_ptx_document
 from frx_graph.reports.render.document import to_json
 
 PUBLISHED = resources.files("frx_graph.reports").joinpath("frx_explain_v0.schema.json").read_text(encoding="utf-8")
@@ -57,13 +57,13 @@ SOURCE = QuotedSource(
 
 def looked_at(document: ExplainDocument, quoted: QuotedSource) -> ExplainDocument:
     """With text that is no CUDA source."""
-    return with_source(document, quoted, None, reconcile(Layers()))
+    return add_source(document, quoted, None, reconcile(Layers()))
 
 
 def result_of(folder: Path, text: str) -> NcuResult:
     path = folder / "report.csv"
     path.write_text(text)
-    return ncu_document(*analyze_ncu(path)).result
+    return build_ncu_document(*analyze_ncu(path)).result
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +78,7 @@ def explained(result: NcuResult) -> ExplainDocument:
 
 def ptx_explained(assembled: dict[str, Assembled], reason: str | None) -> ExplainDocument:
     module = read_ptx(PTX)
-    return explain_ptx(ptx_document(module, analyse_ptx(module, assembled), reason).result)
+    return explain_ptx(build_ptx_document(module, analyze_ptx_module(module, assembled), reason).result)
 
 
 def outside(prompt: str) -> str:
@@ -249,9 +249,9 @@ def with_findings(tmp_path: Path) -> ExplainDocument:
     kernel.write_text(HELD_BACK)
     export, analysis = analyze_ncu(path)
     source = SourceLayer(*analyze_cuda(kernel))
-    document = explain_ncu(ncu_document(export, analysis).result)
+    document = explain_ncu(build_ncu_document(export, analysis).result)
     found = reconcile(Layers(source=source, ncu=NcuLayer(export, analysis)))
-    return with_source(document, quote_source(kernel), source.analysis.findings, found)
+    return add_source(document, quote_source(kernel), source.analysis.findings, found)
 
 
 def test_what_the_source_shows_stands_beside_what_was_measured(with_findings: ExplainDocument) -> None:
@@ -308,8 +308,8 @@ def test_what_the_counters_refute_is_not_told_as_a_defect(tmp_path: Path, stored
     export, analysis = analyze_ncu(path)
     source = SourceLayer(*analyze_cuda(kernel))
     found = reconcile(Layers(source=source, ncu=NcuLayer(export, analysis)))
-    document = explain_ncu(ncu_document(export, analysis).result)
-    document = with_source(document, quote_source(kernel), source.analysis.findings, found)
+    document = explain_ncu(build_ncu_document(export, analysis).result)
+    document = add_source(document, quote_source(kernel), source.analysis.findings, found)
     told = {(one.kernel, one.contradicted) for one in document.static_findings if one.label == "uncoalesced_access"}
     assert told == {("stream", refuted), ("other", False)}
     flat = " ".join(render_summary(document).split())

@@ -11,10 +11,10 @@ import pytest
 from ncu_exports import MEMORY, OCCUPANCY, RAW, SOL, Launch, long_export, metric
 
 from frx_graph.analyze.layers import analyze_ncu
-from frx_graph.reports.kernels.kernel_document import NcuDocument, ncu_document
+from frx_graph.reports.kernels.kernel_document import NcuDocument, build_ncu_document
 from frx_graph.reports.kernels.kernel_report import render_kernels
 from frx_graph.reports.render.document import to_json
-from frx_graph.rules.gpu_profile import gpu_named
+from frx_graph.rules.gpu_profile import require_gpu
 
 PUBLISHED = resources.files("frx_graph.reports").joinpath("frx_ncu_v1.schema.json").read_text(encoding="utf-8")
 STREAM = Launch(number=0, kernel="void stream<float>(float *, int)")
@@ -43,7 +43,7 @@ def document(tmp_path: Path) -> NcuDocument:
     folder.mkdir()
     path = folder / "report.csv"
     path.write_text(EXPORT)
-    return ncu_document(*analyze_ncu(path))
+    return build_ncu_document(*analyze_ncu(path))
 
 
 def test_the_published_schema_is_that_of_the_code(document: NcuDocument) -> None:
@@ -96,7 +96,7 @@ def test_what_people_see(document: NcuDocument) -> None:
 def test_without_a_verdict_less_is_sure(tmp_path: Path) -> None:
     path = tmp_path / "report.csv"
     path.write_text(long_export(metric(STREAM, SOL, "DRAM Throughput", "%", "90.00")))
-    text = render_kernels(ncu_document(*analyze_ncu(path)).result, top=2, width=80, color=False)
+    text = render_kernels(build_ncu_document(*analyze_ncu(path)).result, top=2, width=80, color=False)
     assert "(confidence 0.60)\n    Less sure than it could be" in text
 
 
@@ -112,7 +112,7 @@ def test_hostile_names_are_harmless(document: NcuDocument) -> None:
 def test_nothing_to_say_is_said(tmp_path: Path) -> None:
     path = tmp_path / "report.csv"
     path.write_text(long_export(metric(STREAM, RAW, "gpu__time_duration.sum", "ns", "1,000")))
-    document = ncu_document(*analyze_ncu(path))
+    document = build_ncu_document(*analyze_ncu(path))
     assert document.result.primary_bottleneck is None
     text = render_kernels(document.result, top=5, width=80, color=False)
     assert "Primary bottleneck: not known, the metrics are too few to tell" in text
@@ -134,7 +134,7 @@ def test_shares_of_one_kernel_on_several_devices_are_told_apart(tmp_path: Path) 
         ]
     path = tmp_path / "report.csv"
     path.write_text(long_export(*rows))
-    text = render_kernels(ncu_document(*analyze_ncu(path)).result, top=1, width=100, color=False)
+    text = render_kernels(build_ncu_document(*analyze_ncu(path)).result, top=1, width=100, color=False)
     shares = [line.split()[1] for line in text.splitlines() if line.startswith("stream ")]
     assert shares == ["75.0", "25.0"]
 
@@ -150,7 +150,7 @@ def test_tensor_cores_and_cache_of_a_gpu_that_is_known(tmp_path: Path) -> None:
     ]
     path = tmp_path / "report.csv"
     path.write_text(long_export(*rows))
-    result = ncu_document(*analyze_ncu(path, gpu_named("H100"))).result
+    result = build_ncu_document(*analyze_ncu(path, require_gpu("H100"))).result
     text = " ".join(render_kernels(result, top=1, width=100, color=False).split())
     assert "120 MB of DRAM traffic a launch; the L2 cache holds 52.4 MB" in text
     assert "bf16 on tensor cores at 50.0 % of its peak" in text
@@ -166,6 +166,6 @@ def test_what_is_shown_as_measured_is_not_missing(tmp_path: Path) -> None:
     counters = ("l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum", "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum")
     idle = metric(STREAM, RAW, "smsp__issue_inst0.avg.pct_of_peak_sustained_active", "%", "80")
     path.write_text(long_export(*(metric(STREAM, RAW, name, "", "100") for name in counters), idle))
-    result = ncu_document(*analyze_ncu(path)).result
+    result = build_ncu_document(*analyze_ncu(path)).result
     assert {"sectors_per_load", "issue_slots_busy"}.isdisjoint(result.missing["full"])
     assert "sectors_per_store" in result.missing["full"]

@@ -9,10 +9,10 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from frx_graph.analyzers.kernels.ptx_analysis import analyse_ptx, gpu_of_target
+from frx_graph.analyzers.kernels.ptx_analysis import analyze_ptx_module, resolve_target_gpu
 from frx_graph.evidence.ptx.parsing import read_ptx
 from frx_graph.evidence.ptx.ptxas import Assembled
-from frx_graph.reports.kernels.ptx_document import PtxDocument, ptx_document
+from frx_graph.reports.kernels.ptx_document import PtxDocument, build_ptx_document
 from frx_graph.reports.kernels.ptx_report import render_ptx
 from frx_graph.reports.render.document import to_json
 
@@ -22,7 +22,9 @@ KERNELS = Path(__file__).parents[2] / "data" / "ptx" / "kernels_sm80.ptx"
 
 def document(assembled: dict[str, Assembled], reason: str | None) -> PtxDocument:
     module = read_ptx(KERNELS)
-    return ptx_document(module, analyse_ptx(module, assembled, gpu_of_target(module.target, None)), reason)
+    return build_ptx_document(
+        module, analyze_ptx_module(module, assembled, resolve_target_gpu(module.target, None)), reason
+    )
 
 
 ASSEMBLED = document({"spills": Assembled(32, 1144, 1396, 2244, 0)}, None)

@@ -17,7 +17,7 @@ from frx_graph.analyze.layers import read_layers
 from frx_graph.analyzers.reconcile.reconciliation import reconcile
 from frx_graph.analyzers.reconcile.signal import Layer
 from frx_graph.errors import OptionError
-from frx_graph.reports.kernels.reconcile_document import ReconcileDocument, reconcile_document
+from frx_graph.reports.kernels.reconcile_document import ReconcileDocument, build_reconcile_document
 from frx_graph.reports.kernels.reconcile_report import render_reconciliation
 from frx_graph.reports.render.document import to_json
 
@@ -56,7 +56,7 @@ def files(tmp_path: Path) -> list[Path]:
 
 def document(*paths: Path) -> ReconcileDocument:
     layers = read_layers(paths)
-    return reconcile_document(layers, reconcile(layers))
+    return build_reconcile_document(layers, reconcile(layers))
 
 
 def checked(found: ReconcileDocument) -> dict:

@@ -22,7 +22,7 @@ NAN, INF = float("nan"), float("inf")
     ],
 )
 def test_byte_count(count, shown):
-    assert quantities.byte_count(count) == shown
+    assert quantities.format_byte_count(count) == shown
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ def test_byte_count(count, shown):
                          (0.05, "0.1 %"), (14.78, "14.8 %")],
 )  # fmt: skip
 def test_percent(value, shown):
-    assert quantities.percent(value) == shown
+    assert quantities.format_percent(value) == shown
 
 
 @pytest.mark.parametrize(
@@ -48,29 +48,29 @@ def test_percent(value, shown):
     ],
 )
 def test_predicted(expected, shown):
-    assert quantities.predicted(expected) == shown
+    assert quantities.format_saving(expected) == shown
 
 
 @pytest.mark.parametrize(
     ("value", "shown"), [(None, "unknown"), (1.24, "1.24 s"), (0.0124, "12.4 ms"), (98e-6, "98.0 µs"), (0.0, "0.00 µs")]
 )
 def test_seconds(value, shown):
-    assert quantities.seconds(value) == shown
+    assert quantities.format_seconds(value) == shown
 
 
 def test_rate():
-    assert quantities.rate(23.1e9, "B/s") == "23.1 GB/s"
-    assert quantities.rate(None, "B/s") == "unknown"
-    assert quantities.rate(5.0, "FLOP/s") == "5.00 FLOP/s"
+    assert quantities.format_rate(23.1e9, "B/s") == "23.1 GB/s"
+    assert quantities.format_rate(None, "B/s") == "unknown"
+    assert quantities.format_rate(5.0, "FLOP/s") == "5.00 FLOP/s"
 
 
 @pytest.mark.parametrize(
     ("value", "shown"), [(0.01234, "0.0123 steps/s"), (8.45, "8.45 steps/s"), (1510.4, "1,510 steps/s")]
 )
 def test_per_second(value, shown):
-    assert quantities.per_second(value, "steps/s") == shown
+    assert quantities.format_frequency(value, "steps/s") == shown
 
 
 def test_plural():
-    assert quantities.plural(1, "copy", "copies") == "1 copy"
-    assert quantities.plural(1200, "copy", "copies") == "1,200 copies"
+    assert quantities.format_count(1, "copy", "copies") == "1 copy"
+    assert quantities.format_count(1200, "copy", "copies") == "1,200 copies"

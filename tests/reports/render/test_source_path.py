@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from frx_graph.reports.render.source_path import path_end, project_path, short_path
+from frx_graph.reports.render.source_path import cut_path, get_project_path, shorten_path
 
 ROOT = Path("/home/me/project")
 
@@ -25,11 +25,11 @@ ROOT = Path("/home/me/project")
     ],
 )
 def test_paths(file, short, project):
-    assert short_path(file, ROOT) == short
-    assert project_path(file, ROOT) == project
+    assert shorten_path(file, ROOT) == short
+    assert get_project_path(file, ROOT) == project
 
 
 def test_of_a_long_path_the_end_is_shown() -> None:
-    assert path_end("/a/report.csv", 20) == "/a/report.csv"
-    assert path_end("/" + "x" * 300 + "/report.csv", 15) == "…xxx/report.csv"
-    assert path_end("/\x1b[31m\n" + "x" * 300, 10) == "…" + "x" * 9
+    assert cut_path("/a/report.csv", 20) == "/a/report.csv"
+    assert cut_path("/" + "x" * 300 + "/report.csv", 15) == "…xxx/report.csv"
+    assert cut_path("/\x1b[31m\n" + "x" * 300, 10) == "…" + "x" * 9

@@ -18,7 +18,7 @@ from frx_graph.reports.render.document import to_json
 from frx_graph.reports.runs.run_explanation import explain_run
 from frx_graph.reports.runs.run_parts import RunResult
 from frx_graph.reports.runs.run_report import render_run
-from frx_graph.runs.smoke_test import synthetic_trace
+from frx_graph.runs.smoke_test import make_synthetic_trace
 
 PUBLISHED = resources.files("frx_graph.reports").joinpath("frx_explain_v0.schema.json").read_text(encoding="utf-8")
 GOLDEN = Path(__file__).parents[1] / "golden" / "run.txt"
@@ -44,7 +44,7 @@ def hostile(folder: Path) -> Path:
         run.step(100, wait=50, step_kind=HOSTILE, status=HOSTILE if number == 9 else "ok", batch_layout=number % 2)
     run.event("warning_annotation", run.now, message=HOSTILE)
     run.event("memcpy_span", run.now, 5, copy_kind=HOSTILE)
-    trace = json.loads(json.dumps(synthetic_trace()).replace('"gemm"', json.dumps(HOSTILE)))
+    trace = json.loads(json.dumps(make_synthetic_trace()).replace('"gemm"', json.dumps(HOSTILE)))
     trace["deviceProperties"][0]["name"] = HOSTILE
     (folder / "profiler").mkdir(parents=True)
     (folder / "profiler" / "a.json").write_text(json.dumps(trace))

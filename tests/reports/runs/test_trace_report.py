@@ -11,9 +11,9 @@ import pytest
 
 from frx_graph.analyze.layers import analyze_run
 from frx_graph.analyze.trace_advice import analyze_trace
-from frx_graph.reports.advice.fingerprint import fingerprints
+from frx_graph.reports.advice.fingerprint import compute_fingerprints
 from frx_graph.reports.render.document import to_json
-from frx_graph.reports.runs.trace_document import trace_document
+from frx_graph.reports.runs.trace_document import build_trace_document
 from frx_graph.reports.runs.trace_parts import TraceDocument
 from frx_graph.reports.runs.trace_report import render_trace
 
@@ -26,7 +26,7 @@ HOSTILE = "\x1b[31m\u202e=cmd|'[red]<b>\n" + "x" * 3000
 
 def document(path: Path) -> TraceDocument:
     evidence = analyze_run(path)
-    return trace_document(evidence.trace, evidence.run, evidence.findings, Path("/"))
+    return build_trace_document(evidence.trace, evidence.run, evidence.findings, Path("/"))
 
 
 def hostile(folder: Path) -> Path:
@@ -92,7 +92,7 @@ def test_resnet50() -> None:
 def test_layout_work_points_to_the_finding_that_advice_gives() -> None:
     result = document(RESNET).result
     advice = analyze_trace(RESNET)
-    known = dict(zip(fingerprints(advice.findings, Path("/")), advice.findings, strict=True))
+    known = dict(zip(compute_fingerprints(advice.findings, Path("/")), advice.findings, strict=True))
     assert {work.rule for work in result.layout} == {"FRX004", "FRX007"}
     for work in result.layout:
         finding = known[work.fingerprint]

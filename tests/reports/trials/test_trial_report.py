@@ -9,16 +9,16 @@ import torch
 
 from frx_graph.records import Candidate
 from frx_graph.reports.render.document import to_json
-from frx_graph.reports.trials.event_text import trial_summary
-from frx_graph.reports.trials.trial_document import TrialDocument, nothing_tried, trial_document
+from frx_graph.reports.trials.event_text import summarize_trial
+from frx_graph.reports.trials.trial_document import TrialDocument, build_trial_document, report_nothing_tried
 from frx_graph.reports.trials.trial_report import render_trial
-from frx_graph.trials.environment import trial_environment
+from frx_graph.trials.environment import read_trial_environment
 from frx_graph.trials.policy import TrialPolicy
-from frx_graph.trials.protocol import protocol
+from frx_graph.trials.protocol import make_protocol
 from frx_graph.trials.samples import Block, Cause, Disturbance, MeasuredQuad
-from frx_graph.trials.schedule import Arm, schedule
+from frx_graph.trials.schedule import Arm, make_schedule
 from frx_graph.trials.trial_run import Gate, GateResult, TrialRun
-from frx_graph.trials.verdict import Outcome, Verdict, final_verdict
+from frx_graph.trials.verdict import Outcome, Verdict, decide_finally
 
 PUBLISHED = resources.files("frx_graph.reports").joinpath("frx_trial_v1.schema.json").read_text(encoding="utf-8")
 POLICY = TrialPolicy(process_pairs=2, quads_per_pair=4, process_bias=0)
@@ -26,25 +26,25 @@ HOSTILE = "\x1b[31mred\x1b[0m\nsecond"
 
 
 def run(*, void: bool = False, failed: str = "") -> TrialRun:
-    rule = protocol(POLICY)
+    rule = make_protocol(POLICY)
     disturbance = Disturbance(Cause.LOADED, "others had 40 %") if void else None
     quads = []
-    for number, quad in enumerate(schedule(rule)):
+    for number, quad in enumerate(make_schedule(rule)):
         times = {Arm.BASELINE: 0.012 + 1e-5 * number, Arm.CANDIDATE: 0.010}
         first, second, third, fourth = (Block(arm, (times[arm],) * 2, disturbance) for arm in quad.arms)
         quads.append(MeasuredQuad(quad, (first, second, third, fourth)))
     gates = [GateResult(Gate.PROCESS, True, "ran to its end"), GateResult(Gate.DISTRIBUTED, None, "one process")]
-    environment = trial_environment(torch.device("cpu"))
+    environment = read_trial_environment(torch.device("cpu"))
     if failed:
         gates.append(GateResult(Gate.NUMERICS, False, failed))
         verdict = Verdict(Outcome.REJECT, f"numerics: {failed}", None, early=True)
         return TrialRun(tuple(gates), verdict, (), environment, ("b" * 16,))
-    return TrialRun(tuple(gates), final_verdict(quads, rule), tuple(quads), environment, ("b" * 16,))
+    return TrialRun(tuple(gates), decide_finally(quads, rule), tuple(quads), environment, ("b" * 16,))
 
 
 def document(found: TrialRun, target: str = "model.py:build", decision: str = "recorded") -> TrialDocument:
     made = (Candidate("propagate_layout", "a" * 16, ("convolution", "relu"), ("0,2,3,1",) * 2, 1e-3),)
-    return trial_document(
+    return build_trial_document(
         found, target=target, train=True, inner="inductor", candidates=made, policy=POLICY, decision=decision
     )
 
@@ -70,8 +70,8 @@ def test_the_document_has_what_was_measured() -> None:
 
 
 def test_the_ledger_reads_it() -> None:
-    assert trial_summary(json.dumps(to_json(document(run())))).startswith("promote, ratio 1.2")
-    assert "failed at numerics" in trial_summary(json.dumps(to_json(document(run(failed="wrong")))))
+    assert summarize_trial(json.dumps(to_json(document(run())))).startswith("promote, ratio 1.2")
+    assert "failed at numerics" in summarize_trial(json.dumps(to_json(document(run(failed="wrong")))))
 
 
 def test_the_text_has_the_steps_of_both_arms() -> None:
@@ -88,7 +88,7 @@ def test_where_there_is_no_gate_there_is_no_heading() -> None:
 
 
 def test_that_nothing_was_tried_is_a_document_too() -> None:
-    found = nothing_tried(target="model.py:build", train=True, inner="eager", policy=POLICY)
+    found = report_nothing_tried(target="model.py:build", train=True, inner="eager", policy=POLICY)
     written = json.loads(json.dumps(to_json(found), allow_nan=False))
     jsonschema.Draft202012Validator(json.loads(PUBLISHED)).validate(written)
     assert [arm["name"] for arm in written["arms"]] == ["baseline"]

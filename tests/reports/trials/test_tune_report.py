@@ -6,7 +6,7 @@ import jsonschema
 import pytest
 
 from frx_graph.reports.render.document import to_json
-from frx_graph.reports.trials.tune_document import RulePart, TuneDocument, winner_part
+from frx_graph.reports.trials.tune_document import RulePart, TuneDocument, find_winner
 from frx_graph.reports.trials.tune_report import render_markdown_report, render_tune
 from frx_graph.trials.configuration_trial import (
     Configuration,
@@ -54,7 +54,7 @@ def document(*trials: ConfigurationTrial, status="complete", baseline=SEEN, left
         baseline=baseline,
         trials=trials,
         left_out=left_out,
-        winner=winner_part(trials),
+        winner=find_winner(trials),
     )
 
 

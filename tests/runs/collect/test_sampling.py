@@ -20,8 +20,8 @@ import pytest
 
 from frx_graph.evidence.run.device_samples import read_device_samples
 from frx_graph.runs.collect import device_sampling, sampling
-from frx_graph.runs.collect.device_sampling import device_rows, visible_devices
-from frx_graph.runs.collect.sampling import Sampler, host_rows
+from frx_graph.runs.collect.device_sampling import find_visible_devices, make_device_reader
+from frx_graph.runs.collect.sampling import Sampler, make_host_reader
 
 BEGIN = datetime(2026, 1, 2, tzinfo=UTC)
 MIB = 2**20
@@ -63,7 +63,7 @@ def test_devices_are_sampled_as_nvidia_smi_prints_them(tmp_path: Path) -> None:
         PowerUsage=71_239,
     )
     path = tmp_path / "gpu_metrics.csv"
-    rows = device_rows(library, visible_devices(library, {}), lambda: BEGIN)()
+    rows = make_device_reader(library, find_visible_devices(library, {}), lambda: BEGIN)()
     path.write_bytes(device_sampling.HEADER + rows)
     assert rows.splitlines()[1] == b"2026-01-02T00:00:00.000000+00:00, 1, 40, 5, 512, 1024, 1500, 1500, 60, 71.24"
     first, second = read_device_samples(path)
@@ -74,7 +74,7 @@ def test_devices_are_sampled_as_nvidia_smi_prints_them(tmp_path: Path) -> None:
 
 def test_what_a_device_does_not_tell_is_missing_and_not_zero(tmp_path: Path) -> None:
     path = tmp_path / "gpu_metrics.csv"
-    path.write_bytes(device_sampling.HEADER + device_rows(nvml(), {0: "handle 0"}, lambda: BEGIN)())
+    path.write_bytes(device_sampling.HEADER + make_device_reader(nvml(), {0: "handle 0"}, lambda: BEGIN)())
     (sample,) = read_device_samples(path)
     assert (sample.device, sample.busy_pct, sample.memory_used) == (0, None, None)
 
@@ -85,7 +85,7 @@ def test_what_a_device_does_not_tell_is_missing_and_not_zero(tmp_path: Path) -> 
 )
 def test_only_devices_that_the_workload_sees_are_sampled(visible: str | None, numbers: list[int]) -> None:
     environ = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
-    assert list(visible_devices(nvml(), environ)) == numbers
+    assert list(find_visible_devices(nvml(), environ)) == numbers
 
 
 def test_a_driver_without_devices_is_no_error() -> None:
@@ -95,7 +95,7 @@ def test_a_driver_without_devices_is_no_error() -> None:
         raise NVMLError
 
     library.nvmlDeviceGetCount = lost
-    assert visible_devices(library, {}) == {}
+    assert find_visible_devices(library, {}) == {}
 
 
 @pytest.fixture
@@ -113,7 +113,7 @@ def busy() -> Iterator[int]:
 
 def test_processes_are_sampled_with_what_they_have_started(busy: int) -> None:
     moments = iter(BEGIN + timedelta(seconds=second) for second in (0, 1))
-    rows = host_rows(os.getpid(), lambda: next(moments))
+    rows = make_host_reader(os.getpid(), lambda: next(moments))
     first = rows()
     time.sleep(0.3)
     second = rows()
@@ -131,7 +131,7 @@ def test_a_workload_that_has_ended_has_no_row() -> None:
     process.wait()
     sleeping = subprocess.Popen(["sleep", "60"])
     try:
-        assert host_rows(sleeping.pid)() == b""
+        assert make_host_reader(sleeping.pid)() == b""
     finally:
         sleeping.kill()
         sleeping.wait()

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import frx_graph
-from frx_graph.runs.sdk.batch_layout import DEEPEST, MOST_LAYOUTS, MOST_TENSORS, BatchLayouts, Layout, layout_of
+from frx_graph.runs.sdk.batch_layout import DEEPEST, MOST_LAYOUTS, MOST_TENSORS, BatchLayouts, Layout, read_layout
 
 Recorded = Callable[..., list[dict[str, Any]]]
 Pair = namedtuple("Pair", ["left", "right"])
@@ -55,7 +55,7 @@ def named(layout: Layout) -> dict[str, tuple[int, ...]]:
     ],
 )
 def test_tensors_and_their_names(batch: object, expected: dict[str, tuple[int, ...]]) -> None:
-    assert named(layout_of(batch)) == expected
+    assert named(read_layout(batch)) == expected
 
 
 TENSORS = st.builds(
@@ -96,38 +96,38 @@ def tensors_of(batch: Any, depth: int = 0) -> list[Tensor]:
 @given(BATCHES)
 def test_any_nesting_gives_its_tensors_in_their_order(batch: Any) -> None:
     expected = [(tuple(t.shape), t.stride(), t.dtype) for t in tensors_of(batch)]
-    assert [(tuple(shape), strides, dtype) for _, shape, strides, dtype in layout_of(batch)] == expected
-    assert layout_of(batch) == layout_of(batch)
-    hash(layout_of(batch))
+    assert [(tuple(shape), strides, dtype) for _, shape, strides, dtype in read_layout(batch)] == expected
+    assert read_layout(batch) == read_layout(batch)
+    hash(read_layout(batch))
 
 
 def test_a_batch_is_looked_at_only_so_far() -> None:
-    assert len(layout_of([torch.zeros(1)] * 1000)) == MOST_TENSORS
+    assert len(read_layout([torch.zeros(1)] * 1000)) == MOST_TENSORS
     nested: list[Any] = [torch.zeros(1)]
     for _ in range(100):
         nested = [nested]
-    assert layout_of(nested) == ()
+    assert read_layout(nested) == ()
     cyclic: list[Any] = [torch.zeros(1)]
     cyclic.append(cyclic)
-    assert len(layout_of(cyclic)) <= MOST_TENSORS
+    assert len(read_layout(cyclic)) <= MOST_TENSORS
 
     class Endless(dict[str, Any]):
         def items(self) -> Any:
             while True:
                 yield "x", 1
 
-    assert layout_of(Endless()) == ()
+    assert read_layout(Endless()) == ()
 
 
 def test_tensors_without_strides_or_shape() -> None:
     sparse = torch.eye(3).to_sparse()
-    ((name, shape, strides, dtype),) = layout_of({"s": sparse})
+    ((name, shape, strides, dtype),) = read_layout({"s": sparse})
     assert (name, tuple(shape), strides, dtype) == ("s", (3, 3), None, torch.float32)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         nested = torch.nested.nested_tensor([torch.zeros(2), torch.zeros(3)])
-    assert "1" in named(layout_of([nested, torch.zeros(1)]))
-    (expanded,) = layout_of(torch.zeros(3, 1).expand(3, 4))
+    assert "1" in named(read_layout([nested, torch.zeros(1)]))
+    (expanded,) = read_layout(torch.zeros(3, 1).expand(3, 4))
     assert expanded[2] == (1, 0)
 
 
@@ -135,7 +135,7 @@ def test_strides_and_dtypes_tell_layouts_apart() -> None:
     wide = torch.zeros(2, 3, 4, 4)
     layouts = BatchLayouts()
     batches = [wide, wide.to(memory_format=torch.channels_last), wide.half(), wide.clone(), wide[:1]]
-    assert [layouts.number(layout_of(batch))[0] for batch in batches] == [0, 1, 2, 0, 3]
+    assert [layouts.number(read_layout(batch))[0] for batch in batches] == [0, 1, 2, 0, 3]
 
 
 def test_only_so_many_layouts_are_kept(recorded: Recorded) -> None:

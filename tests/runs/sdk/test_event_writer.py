@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import frx_graph
-from frx_graph.runs.sdk.event_lines import phase_span, step_end, step_start
+from frx_graph.runs.sdk.event_lines import format_phase, format_step_end, format_step_start
 from frx_graph.runs.sdk.event_writer import EventWriter
 from frx_graph.runs.sdk.session import AutopilotSession
 
@@ -29,7 +29,7 @@ def lines_in(path: Path) -> list[dict[str, Any]]:
 
 
 def phase(at: int) -> tuple[Any, ...]:
-    return phase_span, at, None, 1, '"p"'
+    return format_phase, at, None, 1, '"p"'
 
 
 def test_events_that_come_too_fast_are_counted_where_they_are_missing(tmp_path: Path) -> None:
@@ -66,10 +66,10 @@ class Arriving:
     def __init__(self) -> None:
         self.number: float | None = None
 
-    def ready(self) -> bool:
+    def is_ready(self) -> bool:
         return self.number is not None
 
-    def value(self) -> float | None:
+    def get_value(self) -> float | None:
         return self.number
 
 
@@ -78,7 +78,9 @@ def test_step_whose_loss_is_on_its_way_is_written_when_it_has_come(tmp_path: Pat
     path = tmp_path / "t.jsonl"
     writer, loss, never = EventWriter(path, max_bytes=10**9), Arriving(), Arriving()
     for step, awaited in enumerate((loss, never)):
-        writer.put_when_ready((step_end, step, step, 1, '"train"', False, awaited, {"a": awaited}, None, 0), (awaited,))
+        writer.put_when_ready(
+            (format_step_end, step, step, 1, '"train"', False, awaited, {"a": awaited}, None, 0), (awaited,)
+        )
     writer.put(phase(5))
     writer.flush()
     assert [event["event_type"] for event in lines_in(path)] == ["phase_span"]
@@ -98,9 +100,9 @@ def test_step_whose_loss_is_on_its_way_is_written_when_it_has_come(tmp_path: Pat
 def test_steps_end_in_their_order_also_where_only_some_have_a_loss_that_is_on_its_way(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
     writer, loss = EventWriter(path, max_bytes=10**9), Arriving()
-    writer.put((step_end, 1, 1, 1, '"train"', False, None, None, None, 0))
-    writer.put_when_ready((step_end, 2, 2, 1, '"train"', False, loss, None, None, 0), (loss,))
-    writer.put((step_end, 3, 3, 1, '"train"', False, None, None, None, 0))
+    writer.put((format_step_end, 1, 1, 1, '"train"', False, None, None, None, 0))
+    writer.put_when_ready((format_step_end, 2, 2, 1, '"train"', False, loss, None, None, 0), (loss,))
+    writer.put((format_step_end, 3, 3, 1, '"train"', False, None, None, None, 0))
     writer.flush()
     assert [event["step_id"] for event in lines_in(path)] == [1]
     loss.number = 2.5
@@ -110,9 +112,9 @@ def test_steps_end_in_their_order_also_where_only_some_have_a_loss_that_is_on_it
 
 def tell_steps(writer: EventWriter, count: int) -> None:
     for number in range(count):
-        writer.put((step_start, 10 * number, number, '"train"', 0))
-        writer.put((phase_span, 10 * number + 4, number, 4, '"forward"'))
-        writer.put((step_end, 10 * number + 9, number, 9, '"train"', False, None, None, None, 0))
+        writer.put((format_step_start, 10 * number, number, '"train"', 0))
+        writer.put((format_phase, 10 * number + 4, number, 4, '"forward"'))
+        writer.put((format_step_end, 10 * number + 9, number, 9, '"train"', False, None, None, None, 0))
         if number % 500 == 0:
             writer.flush()
     writer.close()

@@ -86,7 +86,7 @@ class Batches:
 
 def test_loader_that_somebody_holds_is_timed_within_the_block(recorded: Recorded) -> None:
     loader, other, seen = Batches(3), Batches(1), list[int]()
-    with AutopilotSession.from_env().timed_in_place(loader, seen.append):
+    with AutopilotSession.from_env().time_in_place(loader, seen.append):
         assert isinstance(loader, Batches)
         assert list(loader) == [0, 1, 2]
         assert list(other) == [0]
@@ -98,21 +98,21 @@ def test_loader_that_somebody_holds_is_timed_within_the_block(recorded: Recorded
 
 def test_loader_whose_class_must_stay_is_not_timed(trace: Any) -> None:
     loader = [1, 2]
-    with AutopilotSession.from_env().timed_in_place(loader):
+    with AutopilotSession.from_env().time_in_place(loader):
         assert list(loader) == [1, 2]
     assert type(loader) is list
 
 
 def test_block_that_fails_gives_the_class_back(trace: Any) -> None:
     loader = Batches(1)
-    with pytest.raises(ZeroDivisionError), AutopilotSession.from_env().timed_in_place(loader):
+    with pytest.raises(ZeroDivisionError), AutopilotSession.from_env().time_in_place(loader):
         raise ZeroDivisionError
     assert type(loader) is Batches
 
 
 def test_loader_with_lasting_workers_lasts(recorded: Recorded) -> None:
     loader = DataLoader(TensorDataset(torch.arange(4)), batch_size=2, num_workers=1, persistent_workers=True)
-    with AutopilotSession.from_env().timed_in_place(loader):
+    with AutopilotSession.from_env().time_in_place(loader):
         for _ in range(2):
             assert [batch[0].tolist() for batch in loader] == [[0, 1], [2, 3]]
     assert stages(recorded) == ["begin", "next", "next", "end"] * 2

@@ -59,21 +59,21 @@ def test_models_of_one_kind_have_names_of_their_own(recorded: Recorded) -> None:
 def test_model_is_not_kept_alive() -> None:
     watched = WatchedModels()
     model = network(1)
-    watch = watched.due(model)
+    watch = watched.get_due_watch(model)
     assert watch is not None
-    assert len(watch.changed()) == 2
+    assert len(watch.find_changed()) == 2
     del model
     gc.collect()
     assert watched._watches == {}
-    assert watch.changed() == ()
+    assert watch.find_changed() == ()
 
 
 def test_shared_parameter_is_shown_once() -> None:
     model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
     model[1].weight = model[0].weight
-    watch = WatchedModels().due(model)
+    watch = WatchedModels().get_due_watch(model)
     assert watch is not None
-    assert [name for name, *_ in watch.changed()] == ["0.weight", "0.bias", "1.bias"]
+    assert [name for name, *_ in watch.find_changed()] == ["0.weight", "0.bias", "1.bias"]
 
 
 @pytest.mark.parametrize("model", [lambda x: x, 5, "model", object()])
@@ -86,15 +86,15 @@ def test_what_is_no_module_has_none(model: object, recorded: Recorded) -> None:
 def test_models_beyond_the_bound_are_not_watched() -> None:
     watched = WatchedModels()
     models = [nn.Linear(1, 1) for _ in range(MOST_MODELS + 1)]
-    assert [watched.due(model) is None for model in models] == [*[False] * MOST_MODELS, True]
+    assert [watched.get_due_watch(model) is None for model in models] == [*[False] * MOST_MODELS, True]
 
 
 def test_two_models_in_turn_are_both_looked_at() -> None:
     watched, models = WatchedModels(), [nn.Linear(1, 1), nn.Linear(1, 1)]
     looked = [[], []]  # type: list[list[int]]
     for step in range(4 * EACH):
-        watch = watched.due(models[step % 2])
+        watch = watched.get_due_watch(models[step % 2])
         if watch is not None:
-            watch.changed()
+            watch.find_changed()
             looked[step % 2].append(step)
     assert [len(steps) for steps in looked] == [2, 2]

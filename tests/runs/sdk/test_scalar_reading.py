@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import frx_graph
-from frx_graph.runs.sdk.scalar_reading import _NOT_YET, _PLACES, DeviceScalars, number_of
+from frx_graph.runs.sdk.scalar_reading import _NOT_YET, _PLACES, DeviceScalars, get_number
 
 DTYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
 
@@ -27,11 +27,11 @@ def scalars() -> DeviceScalars:
 def test_value_arrives(dtype: torch.dtype, number: float, scalars: DeviceScalars) -> None:
     pending = scalars.fetch(torch.tensor([number], dtype=dtype))
     assert pending is not None
-    assert pending.ready()
-    value = pending.value()
+    assert pending.is_ready()
+    value = pending.get_value()
     assert value is not None
     assert value == number or (math.isnan(number) and math.isnan(value))
-    assert number_of(pending) is value
+    assert get_number(pending) is value
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -43,22 +43,22 @@ def test_value_that_has_not_come_is_unknown(dtype: torch.dtype, scalars: DeviceS
     assert math.isnan(places.tensors[place].item())
     assert places.words[place] == _NOT_YET[str(dtype)][1]
     waiting = type(pending)(places, place)  # type: ignore[call-arg]  # the one class that there is
-    assert not waiting.ready()
-    assert waiting.value() is None
+    assert not waiting.is_ready()
+    assert waiting.get_value() is None
     places.tensors[place].fill_(3.0)
-    assert waiting.ready()
-    assert waiting.value() == 3.0
+    assert waiting.is_ready()
+    assert waiting.get_value() == 3.0
     places.tensors[place].fill_(4.0)
-    assert waiting.value() == 3.0
+    assert waiting.get_value() == 3.0
 
 
 def test_places_are_used_again_and_none_is_no_value(scalars: DeviceScalars) -> None:
     one = torch.tensor(1.0)
     kept = [scalars.fetch(one) for _ in range(_PLACES)]
     assert scalars.fetch(one) is None
-    assert all(pending is not None and pending.value() == 1.0 for pending in kept)
+    assert all(pending is not None and pending.get_value() == 1.0 for pending in kept)
     again = [scalars.fetch(torch.tensor(float(i))) for i in range(_PLACES)]
-    assert [number_of(pending) for pending in again] == [float(i) for i in range(_PLACES)]
+    assert [get_number(pending) for pending in again] == [float(i) for i in range(_PLACES)]
 
 
 @pytest.mark.parametrize("tensor", [torch.zeros(2), torch.zeros(0), torch.tensor(1), torch.tensor(1j)])
@@ -67,18 +67,18 @@ def test_what_is_no_number_of_these_is_not_read(tensor: torch.Tensor, scalars: D
 
 
 def test_failed_copy_gives_its_place_back(scalars: DeviceScalars) -> None:
-    assert number_of(scalars.fetch(torch.tensor(1.0))) == 1.0
+    assert get_number(scalars.fetch(torch.tensor(1.0))) == 1.0
     for _ in range(2 * _PLACES):
         with pytest.raises(NotImplementedError):
             scalars.fetch(torch.zeros((), device="meta"))
-    assert number_of(scalars.fetch(torch.tensor(2.0))) == 2.0
+    assert get_number(scalars.fetch(torch.tensor(2.0))) == 2.0
 
 
 def test_loss_is_read_without_its_history(scalars: DeviceScalars) -> None:
     loss = torch.tensor(2.0, requires_grad=True) * 3
     with torch.inference_mode():
-        assert number_of(scalars.fetch(loss)) == 6.0
-    assert number_of(scalars.fetch(loss)) == 6.0
+        assert get_number(scalars.fetch(loss)) == 6.0
+    assert get_number(scalars.fetch(loss)) == 6.0
     assert not any(place.requires_grad for place in scalars._memory["torch.float32"].tensors)
 
 
@@ -87,7 +87,7 @@ def test_threads_have_places_of_their_own(scalars: DeviceScalars) -> None:
 
     def read(first: int) -> None:
         for number in range(first, first + 300):
-            value = number_of(scalars.fetch(torch.tensor(float(number))))
+            value = get_number(scalars.fetch(torch.tensor(float(number))))
             if value != number:
                 wrong.append((number, value))
 

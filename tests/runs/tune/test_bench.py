@@ -7,9 +7,9 @@ import pytest
 from frx_graph.runs.tune import bench
 from frx_graph.runs.tune.bench import TuneBench
 from frx_graph.runs.tune.settings import TuneSettings
-from frx_graph.runs.tune.step_stream import block_length
-from frx_graph.runs.tune.timed_trial import timed_trial
-from frx_graph.runs.tune.tune_folder import new_folder
+from frx_graph.runs.tune.step_stream import compute_block_length
+from frx_graph.runs.tune.timed_trial import run_timed_trial
+from frx_graph.runs.tune.tune_folder import make_tune_folder
 from frx_graph.trials.configuration_trial import Configuration, Kind, RunSeen, StepBlock, Tier
 from frx_graph.trials.samples import Cause, Disturbance
 from frx_graph.trials.schedule import Arm
@@ -42,11 +42,11 @@ class Disturbed:
     def __exit__(self, *_: object) -> None:
         return None
 
-    def fresh(self, _: Arm) -> None:
+    def start_fresh(self, _: Arm) -> None:
         self._own = dict.fromkeys(Arm, self.warmup)
 
-    def block(self, arm: Arm) -> StepBlock:
-        self._own[arm] += block_length(self.steps, self.workers).ends
+    def run_block(self, arm: Arm) -> StepBlock:
+        self._own[arm] += compute_block_length(self.steps, self.workers).ends
         self.made = max(self.made, self._own[arm])
         self.blocks += 1
         disturbed = Disturbance(Cause.LOADED) if self.blocks <= self.void_blocks else None
@@ -59,13 +59,13 @@ def test_a_program_that_counts_its_steps_lasts_as_long_as_its_processes_may_be_m
     warmup: int, measured: int, workers: int, tmp_path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = TuneSettings(command=("x",), warmup_steps=warmup, measure_steps=measured)
-    rule = settings.rule(1)
+    rule = settings.make_protocol(1)
     arms = Disturbed(4 * rule.void_quads_allowed, workers)
     monkeypatch.setattr(bench, "AlternatingArms", arms)
-    monkeypatch.setattr(bench, "examine", lambda *_, **__: SEEN)
-    monkeypatch.setattr(bench, "timed_trial", functools.partial(timed_trial, pause=lambda _: None))
-    tune_bench = TuneBench(settings, new_folder(tmp_path, "tune-1", settings))
-    (found,) = tune_bench.trials(Kind.FINAL, (CANDIDATE,), (), SEEN, 1)
+    monkeypatch.setattr(bench, "examine_run", lambda *_, **__: SEEN)
+    monkeypatch.setattr(bench, "run_timed_trial", functools.partial(run_timed_trial, pause=lambda _: None))
+    tune_bench = TuneBench(settings, make_tune_folder(tmp_path, "tune-1", settings))
+    (found,) = tune_bench.run_trials(Kind.FINAL, (CANDIDATE,), (), SEEN, 1)
     assert found.quads, found.reason
     assert arms.blocks > 4 * (rule.void_quads_allowed + rule.quads_per_pair)
     assert arms.made <= arms.room

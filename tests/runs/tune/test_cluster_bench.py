@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from frx_graph.engines.engine import Finished, NowhereError, Placed
+from frx_graph.engines.engine import JobResult, NowhereError, Placement
 from frx_graph.errors import FrxError, TrialError
-from frx_graph.runs.tune.cluster_bench import Brought, ClusterBench, Machine, TuneJob
+from frx_graph.runs.tune.cluster_bench import ClusterBench, Machine, NodeResult, TuneJob
 from frx_graph.runs.tune.settings import TuneSettings
-from frx_graph.runs.tune.tune_folder import TuneFolder, new_folder, resumed_folder
+from frx_graph.runs.tune.tune_folder import TuneFolder, make_tune_folder, open_tune_folder
 from frx_graph.runs.tune.workload_facts import WorkloadFacts
 from frx_graph.trials.configuration_trial import Configuration, ConfigurationTrial, Fate, Kind, RunSeen, Tier
 
@@ -36,7 +36,7 @@ FACTS = WorkloadFacts(
     quality_checks=True,
 )
 MACHINE = Machine("e" * 16, one_at_a_time=True, facts=FACTS)
-PLACED = Placed("attempt1", "node1", "10.0.0.1", ())
+PLACED = Placement("attempt1", "node1", "10.0.0.1", ())
 VOID = TrialError("void: 3 attempts were lost", "try again")
 
 
@@ -60,29 +60,29 @@ class Told:
         self.environments.append(environment)
         return self
 
-    def run(self, jobs: Sequence[Any], progress: object) -> Generator[Finished[Any]]:
+    def run(self, jobs: Sequence[Any], progress: object) -> Generator[JobResult[Any]]:
         for number, job in enumerate(jobs):
             self.ran.append(job)
             found = self.baseline if job.candidate is None else self.candidates[job.candidate.id]
             if isinstance(found, FrxError):
                 placed = None if found is VOID or isinstance(found, NowhereError) else PLACED
-                yield Finished(number, found, placed)
+                yield JobResult(number, found, placed)
             else:
-                yield Finished(number, self.brought(found), PLACED)
+                yield JobResult(number, self.brought(found), PLACED)
 
-    def brought(self, found: RunSeen | ConfigurationTrial) -> Brought:
+    def brought(self, found: RunSeen | ConfigurationTrial) -> NodeResult:
         """As a node sends it."""
         there = TuneFolder(self.scratch, SETTINGS)
         if isinstance(found, RunSeen):
             place, machine = there.path / "baseline", MACHINE
-            there.begin(place, {})
+            there.begin_trial(place, {})
             there.keep_baseline(found)
         else:
-            place, machine = there.of(found.kind, found.configuration.id), None
-            there.begin(place, dict(found.configuration.variables))
-            there.keep(found)
+            place, machine = there.get_trial_folder(found.kind, found.configuration.id), None
+            there.begin_trial(place, dict(found.configuration.variables))
+            there.keep_trial(found)
         files = tuple((str(path.relative_to(place)), path.read_bytes()) for path in place.iterdir())
-        return Brought(found, (*files, *self.extra), machine)
+        return NodeResult(found, (*files, *self.extra), machine)
 
 
 @pytest.fixture
@@ -92,15 +92,15 @@ def told(tmp_path: Path) -> Told:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> TuneFolder:
-    return new_folder(tmp_path, "tune-1", SETTINGS)
+    return make_tune_folder(tmp_path, "tune-1", SETTINGS)
 
 
 def trials(bench: ClusterBench, *candidates: Configuration) -> list[ConfigurationTrial]:
-    return list(bench.trials(Kind.FULL, candidates, (), bench.baseline(), 2))
+    return list(bench.run_trials(Kind.FULL, candidates, (), bench.run_baseline(), 2))
 
 
 def resumed(folder: TuneFolder, told: Told) -> ClusterBench:
-    return ClusterBench(SETTINGS, resumed_folder(folder.path, SETTINGS), told.on)
+    return ClusterBench(SETTINGS, open_tune_folder(folder.path, SETTINGS), told.on)
 
 
 def test_what_is_found_is_kept_with_where_it_ran_and_not_measured_again(folder: TuneFolder, told: Told) -> None:
@@ -109,7 +109,7 @@ def test_what_is_found_is_kept_with_where_it_ran_and_not_measured_again(folder: 
     # Candidates are about the baseline's environment.
     assert told.environments == [None, "e" * 16]
     assert json.loads((folder.path / "a1" / "place.json").read_text())["attempt"] == "attempt1"
-    assert folder.trial(Kind.FULL, "a1") == promoted(ONE)
+    assert folder.read_trial(Kind.FULL, "a1") == promoted(ONE)
     assert trials(resumed(folder, told), ONE) == [promoted(ONE)]
     assert len(told.ran) == 2
 
@@ -138,7 +138,7 @@ def test_where_there_is_no_node_the_tune_ends_and_keeps_what_had_finished(folder
     assert str(caught.value) == (
         f"the cluster has no node to measure on (ray status; --resume {folder.path} continues when there is one)"
     )
-    assert folder.trial(Kind.FULL, "a1") == promoted(ONE)
+    assert folder.read_trial(Kind.FULL, "a1") == promoted(ONE)
     assert not (folder.path / "a2").exists()
     told.candidates["a2"] = promoted(OTHER)
     assert trials(resumed(folder, told), ONE, OTHER) == [promoted(ONE), promoted(OTHER)]
@@ -148,19 +148,19 @@ def test_what_a_job_says_itself_ends_the_tune(folder: TuneFolder, told: Told) ->
     told.candidates = {"a1": TrialError("a defect")}
     with pytest.raises(TrialError, match="a defect"):
         trials(ClusterBench(SETTINGS, folder, told.on), ONE)
-    assert folder.trial(Kind.FULL, "a1") is None
+    assert folder.read_trial(Kind.FULL, "a1") is None
 
 
 def test_a_baseline_that_came_to_nothing_is_an_error_and_its_files_are_there(folder: TuneFolder, told: Told) -> None:
     class Failed(Told):
-        def brought(self, found: RunSeen | ConfigurationTrial) -> Brought:
-            return Brought(TrialError("the program as it is fails"), (("stderr.log", b"no data\n"),), None)
+        def brought(self, found: RunSeen | ConfigurationTrial) -> NodeResult:
+            return NodeResult(TrialError("the program as it is fails"), (("stderr.log", b"no data\n"),), None)
 
     failed = Failed(told.scratch)
     with pytest.raises(TrialError, match="the program as it is fails"):
-        ClusterBench(SETTINGS, folder, failed.on).baseline()
+        ClusterBench(SETTINGS, folder, failed.on).run_baseline()
     assert (folder.path / "baseline" / "stderr.log").read_text() == "no data\n"
-    assert folder.baseline() is None
+    assert folder.read_baseline() is None
 
 
 def test_no_file_is_written_outside_the_trials_folder(folder: TuneFolder, told: Told, tmp_path: Path) -> None:
@@ -175,12 +175,12 @@ def test_no_file_is_written_outside_the_trials_folder(folder: TuneFolder, told: 
 
 
 def test_whoever_goes_on_knows_the_machine_and_not_its_secrets(folder: TuneFolder, told: Told) -> None:
-    ClusterBench(SETTINGS, folder, told.on).baseline()
+    ClusterBench(SETTINGS, folder, told.on).run_baseline()
     assert "secret" not in (folder.path / "baseline" / "machine.json").read_text()
     bench = resumed(folder, told)
-    assert bench.baseline() == SEEN
+    assert bench.run_baseline() == SEEN
     assert len(told.ran) == 1
-    facts = bench.facts(replace(SEEN, steps=5))
+    facts = bench.gather_facts(replace(SEEN, steps=5))
     assert facts == replace(FACTS, environment={"FRX_BATCH_SIZE": "8"}, seen=replace(SEEN, steps=5))
     told.candidates = {"a1": promoted(ONE)}
     trials(bench, ONE)
@@ -190,12 +190,12 @@ def test_whoever_goes_on_knows_the_machine_and_not_its_secrets(folder: TuneFolde
 
 @pytest.mark.parametrize("text", [None, "", "{}", '{"environment": 1}'])
 def test_without_the_machine_the_baseline_is_run_again(folder: TuneFolder, told: Told, text: str | None) -> None:
-    ClusterBench(SETTINGS, folder, told.on).baseline()
+    ClusterBench(SETTINGS, folder, told.on).run_baseline()
     machine = folder.path / "baseline" / "machine.json"
     machine.unlink()
     if text is not None:
         machine.write_text(text)
-    assert resumed(folder, told).baseline() == SEEN
+    assert resumed(folder, told).run_baseline() == SEEN
     assert len(told.ran) == 2
     assert machine.is_file()
 

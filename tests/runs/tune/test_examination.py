@@ -4,7 +4,7 @@ import pytest
 
 from frx_graph.evidence.run.bundle_layout import GPU_METRICS
 from frx_graph.runs.collect.device_sampling import HEADER
-from frx_graph.runs.tune.examination import device_figures, devices_sampled
+from frx_graph.runs.tune.examination import read_device_figures, sample_devices
 
 
 def test_what_was_sampled_is_read(tmp_path):
@@ -14,15 +14,15 @@ def test_what_was_sampled_is_read(tmp_path):
         b"2026-01-01T00:00:01.000000+00:00, 1, [N/A], 10, [N/A], 8192, 1, 1, 40, 100\n"
     )
     (tmp_path / GPU_METRICS).write_bytes(HEADER + rows)
-    busy, ratio = device_figures(tmp_path)
+    busy, ratio = read_device_figures(tmp_path)
     assert busy == 40
     assert ratio == pytest.approx(0.9, abs=1e-3)
 
 
 def test_without_devices_nothing_is_known(tmp_path):
-    with devices_sampled(tmp_path, 0.01, {"CUDA_VISIBLE_DEVICES": ""}):
+    with sample_devices(tmp_path, 0.01, {"CUDA_VISIBLE_DEVICES": ""}):
         pass
     assert not (tmp_path / GPU_METRICS).exists()
-    assert device_figures(tmp_path) == (None, None)
+    assert read_device_figures(tmp_path) == (None, None)
     (tmp_path / GPU_METRICS).write_text("nonsense")
-    assert device_figures(tmp_path) == (None, None)
+    assert read_device_figures(tmp_path) == (None, None)

@@ -7,7 +7,7 @@ import pytest
 
 from frx_graph.runs.tune.families import FAMILIES, allocator, batch_size, compilation, cuda_graphs, dataloader, layout
 from frx_graph.runs.tune.families import precision as amp
-from frx_graph.runs.tune.families.custom import custom_family
+from frx_graph.runs.tune.families.custom import make_custom_family
 from frx_graph.runs.tune.workload_facts import WorkloadFacts
 from frx_graph.trials.configuration_trial import RunSeen, Tier
 
@@ -111,7 +111,7 @@ def test_tiers():
 
 
 def test_the_users_own():
-    (candidate,) = custom_family(((("A", "1"), ("B", "x/y")),)).propose(CPU)
+    (candidate,) = make_custom_family(((("A", "1"), ("B", "x/y")),)).propose(CPU)
     assert candidate.label == "custom:A=1,B=x/y"
     assert "/" not in candidate.id
     assert candidate.variables == (("A", "1"), ("B", "x/y"))
@@ -120,7 +120,7 @@ def test_the_users_own():
 def test_candidates_of_the_users_own_have_folders_of_their_own():
     values = ("a/b", "a:b", "a;b", "A/b", "é", "ü", "", "x" * 300, "x" * 301, ".2")
     candidates = tuple((("X", value),) for value in values)
-    proposed = list(custom_family((*candidates, candidates[0])).propose(CPU))
+    proposed = list(make_custom_family((*candidates, candidates[0])).propose(CPU))
     assert [dict(one.variables)["X"] for one in proposed] == list(values)
     assert len({one.id.lower() for one in proposed}) == len(values)
     assert max(len(one.id) for one in proposed) < 100

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from frx_graph.errors import TrialError
-from frx_graph.runs.tune.kept_workload import KeptWorkload
+from frx_graph.runs.tune.kept_workload import PausableWorkload
 from frx_graph.runs.tune.live_arm import ArmEndedError, ArmStart, LiveArm
 from frx_graph.trials.schedule import Arm
 
@@ -42,7 +42,7 @@ def state(pid: int) -> str:
 
 @pytest.fixture
 def spawning(tmp_path):
-    workload = KeptWorkload([sys.executable, "-S", "-c", SPAWNING], os.environ, tmp_path)
+    workload = PausableWorkload([sys.executable, "-S", "-c", SPAWNING], os.environ, tmp_path)
     child = int(wait_for(lambda: (tmp_path / "stdout.log").read_text()))
     yield workload, child
     workload.end()
@@ -67,7 +67,7 @@ def test_nothing_is_left_at_the_end_standing_or_not(spawning, stands):
 
 def test_a_workload_that_ends_by_itself_takes_with_it_what_it_has_left_behind(tmp_path):
     code = SPAWNING.rpartition("while True")[0] + "sys.exit(3)"
-    workload = KeptWorkload([sys.executable, "-S", "-c", code], os.environ, tmp_path)
+    workload = PausableWorkload([sys.executable, "-S", "-c", code], os.environ, tmp_path)
     wait_for(workload.ended)
     assert workload.exit_code == 3
     child = int((tmp_path / "stdout.log").read_text())
@@ -77,11 +77,11 @@ def test_a_workload_that_ends_by_itself_takes_with_it_what_it_has_left_behind(tm
 
 def test_what_is_no_program_is_an_error_of_one_line(tmp_path):
     with pytest.raises(TrialError, match="/no/such/program cannot be started"):
-        KeptWorkload(["/no/such/program"], os.environ, tmp_path)
+        PausableWorkload(["/no/such/program"], os.environ, tmp_path)
 
 
 def test_processor_time_is_that_of_all_processes_and_stands_still_with_them(tmp_path):
-    busy = KeptWorkload([sys.executable, "-S", "-c", "while True: pass"], os.environ, tmp_path)
+    busy = PausableWorkload([sys.executable, "-S", "-c", "while True: pass"], os.environ, tmp_path)
     try:
         time.sleep(0.3)
         first = busy.pause()
@@ -124,7 +124,7 @@ def arm(tmp_path, limit: float = 30.0, **variables: str) -> LiveArm:
 
 def test_blocks_of_a_program_that_stands_between_them(tmp_path):
     with arm(tmp_path, TINY_MS="4") as living:
-        living.warm(3)
+        living.warm_up(3)
         seen = len(living.steps)
         time.sleep(0.3)
         blocks = [living.block(5) for _ in range(3)]
@@ -140,14 +140,14 @@ def test_blocks_of_a_program_that_stands_between_them(tmp_path):
 def test_a_program_that_ends_says_how_many_steps_it_made(tmp_path):
     with arm(tmp_path, TINY_STEPS="6", TINY_EXIT="4") as living:
         with pytest.raises(ArmEndedError, match="exit code 4, after 6 steps") as ended:
-            living.warm(50)
+            living.warm_up(50)
         assert ended.value.failed
 
 
 @pytest.mark.integration
 def test_a_program_may_run_for_so_long_and_not_longer(tmp_path):
     with arm(tmp_path, limit=2.0, TINY_MS="20") as living:
-        living.warm(1)
+        living.warm_up(1)
         time.sleep(2.1)  # While it stands no time is used.
         living.block(2)
         with pytest.raises(ArmEndedError, match="all it may") as ended:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from frx_graph.runs.tune.quality import MOST_MEMORY, failures, final_loss
+from frx_graph.runs.tune.quality import MOST_MEMORY, compute_final_loss, find_failures
 from frx_graph.runs.tune.settings import TuneSettings
 from frx_graph.trials.configuration_trial import RunSeen
 
@@ -17,7 +17,7 @@ SEEN = RunSeen(
 
 def failed(baseline: RunSeen = SEEN, flags: dict | None = None, **changes) -> str:
     settings = TuneSettings(command=("x",), **(flags or {}))
-    return "; ".join(failures(replace(SEEN, **changes), baseline, settings))
+    return "; ".join(find_failures(replace(SEEN, **changes), baseline, settings))
 
 
 def test_what_is_as_the_baseline_passes():
@@ -85,8 +85,8 @@ def test_a_drift_that_the_program_tells_itself_counts_as_it_is():
 
 def test_without_losses_there_is_nothing_to_compare():
     assert failed(replace(SEEN, losses=()), losses=()) == ""
-    assert final_loss(()) is None
-    assert final_loss((9.0, 9.0, 9.0, 1.0)) == 1.0
+    assert compute_final_loss(()) is None
+    assert compute_final_loss((9.0, 9.0, 9.0, 1.0)) == 1.0
 
 
 def test_what_no_longer_tells_what_the_baseline_tells_cannot_be_judged():

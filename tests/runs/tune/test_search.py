@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from frx_graph.errors import TrialError
-from frx_graph.runs.tune.families.family import Family, configuration
+from frx_graph.runs.tune.families.family import Family, make_configuration
 from frx_graph.runs.tune.search import Search
 from frx_graph.runs.tune.settings import TuneSettings
 from frx_graph.runs.tune.workload_facts import WorkloadFacts
@@ -24,7 +24,7 @@ def facts(seen: RunSeen) -> WorkloadFacts:
 
 def family(name: str, *values: str, label: str = "input_bound", tier: Tier = Tier.SAFE, refuse=None) -> Family:
     def propose(_facts):
-        return (configuration(name, f"{name}:{value}", tier, {name.upper(): value}) for value in values)
+        return (make_configuration(name, f"{name}:{value}", tier, {name.upper(): value}) for value in values)
 
     return Family(name, frozenset({label}), propose, refuse or (lambda _candidate, _facts: None))
 
@@ -43,14 +43,14 @@ class ScriptedBench:
             product *= self.factors.get(variable, 1.0)
         return product
 
-    def baseline(self) -> RunSeen:
+    def run_baseline(self) -> RunSeen:
         return replace(SEEN, bottleneck=self.label({}))
 
-    def refused(self, kind, candidate, against, reason):
+    def record_refusal(self, kind, candidate, against, reason):
         self.asked.append((Kind.FULL, f"refused {candidate.label}"))
         return ConfigurationTrial(kind, candidate, against, Fate.REFUSED, reason)
 
-    def trials(self, kind, candidates, against, baseline, number):
+    def run_trials(self, kind, candidates, against, baseline, number):
         if kind is Kind.RACE:
             return (self._made(Kind.RACE, candidate, against, Fate.RACED) for candidate in candidates)
         return (self.trial(kind, candidate, against, baseline, number) for candidate in candidates)
@@ -229,7 +229,7 @@ def test_no_more_are_tried_than_alpha_is_divided_by():
     def propose(facts):
         # What a first winner changes makes room for more.
         known = 2 if facts.seen.bottleneck == "input_bound" else 6
-        return (configuration("size", f"size:{n}", Tier.SAFE, {"SIZE": str(n)}) for n in range(known))
+        return (make_configuration("size", f"size:{n}", Tier.SAFE, {"SIZE": str(n)}) for n in range(known))
 
     growing = Family("size", frozenset({"layout_churn", "input_bound"}), propose)
     bench = ScriptedBench(

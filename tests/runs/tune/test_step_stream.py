@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frx_graph.runs.tune.step_stream import FEWEST_SETTLING, EndedStep, StepStream, block_length, step_block
+from frx_graph.runs.tune.step_stream import FEWEST_SETTLING, EndedStep, StepStream, compute_block_length, select_block
 from frx_graph.trials.schedule import Arm
 
 
@@ -72,7 +72,7 @@ def test_a_step_has_the_samples_of_the_layout_that_it_refers_to(tmp_path):
     )
     stream = StepStream(path)
     assert [step.samples for step in stream.read()] == [32, 5, 32]
-    assert stream.layouts == {0, 1}
+    assert stream.collect_layouts == {0, 1}
 
 
 def test_without_layouts_a_loader_tells_samples_and_workers(tmp_path):
@@ -92,7 +92,9 @@ def steps(*at_ms: float, samples: int | None = None) -> list[EndedStep]:
 
 
 def block_of(ended: list[EndedStep], begin_ms: float, end_ms: float, count: int = 3, workers: int | None = None):
-    return step_block(Arm.BASELINE, ended, (int(begin_ms * MS), int(end_ms * MS)), block_length(count, workers))
+    return select_block(
+        Arm.BASELINE, ended, (int(begin_ms * MS), int(end_ms * MS)), compute_block_length(count, workers)
+    )
 
 
 def test_a_step_lasts_from_the_end_of_the_one_before_so_what_it_waits_for_is_in_it():
@@ -109,7 +111,7 @@ def test_a_step_during_which_the_program_stood_and_those_that_settle_do_not_coun
 
 
 def test_steps_behind_the_stop_and_too_few_of_them_make_no_block():
-    enough = block_length(3, None).ends
+    enough = compute_block_length(3, None).ends
     ended = steps(*range(enough))
     assert block_of(ended, 0, enough) is not None
     assert block_of(ended, 0, enough - 2) is None
@@ -117,10 +119,10 @@ def test_steps_behind_the_stop_and_too_few_of_them_make_no_block():
 
 
 def test_whole_rounds_of_workers_are_counted_and_two_rounds_settle():
-    assert block_length(10, None).count == 10
-    assert block_length(10, 0).settle == FEWEST_SETTLING
-    assert block_length(10, 4) == block_length(12, 4)
-    assert block_length(10, 4).settle == 8
+    assert compute_block_length(10, None).count == 10
+    assert compute_block_length(10, 0).settle == FEWEST_SETTLING
+    assert compute_block_length(10, 4) == compute_block_length(12, 4)
+    assert compute_block_length(10, 4).settle == 8
 
 
 @given(

@@ -9,13 +9,13 @@ import pytest
 from frx_graph.errors import TrialError
 from frx_graph.runs.tune.live_arm import ArmEndedError
 from frx_graph.runs.tune.settings import TuneSettings
-from frx_graph.runs.tune.timed_trial import raced, timed_trial
+from frx_graph.runs.tune.timed_trial import run_race, run_timed_trial
 from frx_graph.trials.configuration_trial import StepBlock
 from frx_graph.trials.samples import Cause, Disturbance
 from frx_graph.trials.schedule import Arm
 from frx_graph.trials.verdict import Outcome
 
-RULE = TuneSettings(command=("x",)).rule(13)
+RULE = TuneSettings(command=("x",)).make_protocol(13)
 
 
 class Scripted:
@@ -40,12 +40,12 @@ class Scripted:
         self._own: dict[Arm, float] = {}
         self._since: dict[Arm, int] = {}
 
-    def fresh(self, first: Arm) -> None:
+    def start_fresh(self, first: Arm) -> None:
         self.pairs += 1
         self._own = {arm: math.exp(self.draw.gauss(0, self.bias)) for arm in Arm}
         self._since = dict.fromkeys(Arm, 0)
 
-    def block(self, arm: Arm) -> StepBlock:
+    def run_block(self, arm: Arm) -> StepBlock:
         if self.ends is not None and self.ends[0] is arm and self._since[arm] >= self.ends[1]:
             raise ArmEndedError(arm, self.ends[2], "it ends")
         self._since[arm] += 1
@@ -58,7 +58,7 @@ class Scripted:
 
 
 def trial(arms: Scripted, **options):
-    return timed_trial(arms, RULE, pause=lambda _: None, **options)
+    return run_timed_trial(arms, RULE, pause=lambda _: None, **options)
 
 
 def test_a_program_against_itself_is_never_promoted():
@@ -135,23 +135,23 @@ def test_disturbed_quads_are_kept_do_not_count_and_are_too_many_at_last():
 
 
 def test_a_race_is_one_quad_and_proves_nothing():
-    found = raced(Scripted(gain=1.5))
+    found = run_race(Scripted(gain=1.5))
     assert len(found.quads) == 1
     assert found.gain.low is None
     assert found.gain.ratio == pytest.approx(1.5, rel=0.15)
-    failed = raced(Scripted(ends=(Arm.CANDIDATE, 0, 1)))
+    failed = run_race(Scripted(ends=(Arm.CANDIDATE, 0, 1)))
     assert failed.gain is None
     assert failed.outcome is Outcome.REJECT
 
 
 class HalfAsLarge(Scripted):
-    def block(self, arm):
-        block = super().block(arm)
+    def run_block(self, arm):
+        block = super().run_block(arm)
         return replace(block, samples=(4 if arm is Arm.CANDIDATE else 8) * len(block.step_seconds))
 
 
 def test_steps_with_fewer_samples_do_not_win_a_race():
-    assert raced(HalfAsLarge(gain=2.0)).gain.ratio == pytest.approx(1.0, rel=0.15)
+    assert run_race(HalfAsLarge(gain=2.0)).gain.ratio == pytest.approx(1.0, rel=0.15)
 
 
 @pytest.mark.parametrize(("minimum", "agreement"), [(0.08, 0.0), (0.03, math.log1p(0.03) / 2)])

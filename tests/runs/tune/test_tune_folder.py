@@ -9,7 +9,7 @@ import yaml
 from frx_graph.errors import EvidenceError, OptionError
 from frx_graph.runs.tune.bench import TuneBench
 from frx_graph.runs.tune.settings import TuneSettings
-from frx_graph.runs.tune.tune_folder import new_folder, resumed_folder
+from frx_graph.runs.tune.tune_folder import make_tune_folder, open_tune_folder
 from frx_graph.trials.configuration_trial import (
     Configuration,
     ConfigurationTrial,
@@ -40,7 +40,7 @@ TRIAL = ConfigurationTrial(
 
 @pytest.fixture
 def folder(tmp_path):
-    return new_folder(tmp_path, "tune-1", SETTINGS)
+    return make_tune_folder(tmp_path, "tune-1", SETTINGS)
 
 
 def test_what_is_kept_comes_back_as_it_was(folder):
@@ -51,7 +51,7 @@ def test_what_is_kept_comes_back_as_it_was(folder):
     assert folder.trial(Kind.RACE, CANDIDATE.id) is None
     folder.begin(folder.path / "baseline", {})
     folder.keep_baseline(SEEN)
-    assert resumed_folder(folder.path, SETTINGS).baseline() == SEEN
+    assert open_tune_folder(folder.path, SETTINGS).baseline() == SEEN
 
 
 def test_what_was_interrupted_is_measured_anew(folder):
@@ -73,16 +73,16 @@ def test_metrics_that_somebody_has_changed_are_an_error_of_one_line(folder, text
 
 
 def test_other_arguments_are_refused_and_named(folder):
-    assert resumed_folder(folder.path, SETTINGS).path == folder.path
+    assert open_tune_folder(folder.path, SETTINGS).path == folder.path
     with pytest.raises(OptionError, match="measure_steps was 20 and is 5"):
-        resumed_folder(folder.path, SETTINGS.model_copy(update={"measure_steps": 5}))
+        open_tune_folder(folder.path, SETTINGS.model_copy(update={"measure_steps": 5}))
     (folder.path / "settings.json").write_text("{}")
     with pytest.raises(OptionError, match="begin a new tune"):
-        resumed_folder(folder.path, SETTINGS)
+        open_tune_folder(folder.path, SETTINGS)
 
 
 def test_two_tunes_do_not_write_into_one_folder(folder):
-    again = resumed_folder(folder.path, SETTINGS)
+    again = open_tune_folder(folder.path, SETTINGS)
     with folder.held():
         with pytest.raises(OptionError, match="another frx tune is using it"), again.held():
             pass

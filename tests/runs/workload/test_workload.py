@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from frx_graph.runs.workload.workload import REDACTED, WorkloadError, run_workload, without_secrets
+from frx_graph.runs.workload.workload import REDACTED, WorkloadError, redact_secrets, run_workload
 from frx_graph.runs.workload.workload_output import WorkloadLog
 
 RUNS_IT = (
@@ -276,7 +276,7 @@ def test_a_full_disk_is_said(tmp_path: Path) -> None:
 
 def test_secrets_on_the_command_line_are_not_kept() -> None:
     command = ["train.py", "--api-key", "k1", "--hf_token=k2", "WANDB_API_KEY=k3", "--password", "--lr", "0.1"]
-    assert without_secrets(command) == (
+    assert redact_secrets(command) == (
         "train.py", "--api-key", REDACTED, f"--hf_token={REDACTED}", f"WANDB_API_KEY={REDACTED}", "--password",
         "--lr", "0.1",
     )  # fmt: skip
@@ -290,7 +290,7 @@ def test_secrets_on_the_command_line_are_not_kept() -> None:
     ],
 )  # fmt: skip
 def test_what_is_no_secret_is_told(command: tuple[str, ...]) -> None:
-    assert without_secrets(command) == command
+    assert redact_secrets(command) == command
 
 
 @pytest.mark.parametrize(
@@ -305,4 +305,4 @@ def test_what_is_no_secret_is_told(command: tuple[str, ...]) -> None:
     ],
 )
 def test_secrets_in_many_forms(command: tuple[str, ...], shown: tuple[str, ...]) -> None:
-    assert without_secrets(command) == shown
+    assert redact_secrets(command) == shown

@@ -47,7 +47,7 @@ def test_one_that_goes_while_it_is_looked_at(
     if isinstance(error, PermissionError):
         # Nobody can tell that it does not run: it is waited for, here not for as long.
         monkeypatch.setattr("frx_graph.support.supervisor.family._GONE_SECONDS", 0.2)
-    assert family.memory_bytes() >= 0
+    assert family.measure_memory() >= 0
     family.end(0.0)
     assert leader.wait(10) in (-signal.SIGTERM, -signal.SIGKILL)
 
@@ -62,8 +62,8 @@ def test_what_forked_processes_share_counts_once() -> None:
     for _ in range(4):
         assert process.stdout.readline() == b"x\n"
     family = ProcessFamily(process, mark)
-    assert family.memory_bytes() > 4 * hoard
-    assert hoard < family.own_bytes() < 2 * hoard
+    assert family.measure_memory() > 4 * hoard
+    assert hoard < family.measure_own_memory() < 2 * hoard
     family.end(0.0)
     process.communicate()
 
@@ -76,9 +76,9 @@ def test_what_is_not_told_is_what_is_resident(
         raise psutil.AccessDenied
 
     family = ProcessFamily(leader, "a test's own")
-    resident = family.memory_bytes()
+    resident = family.measure_memory()
     monkeypatch.setattr(psutil.Process, method, refused)
-    assert (family.own_bytes() == resident > 0) is (method == "memory_full_info")
+    assert (family.measure_own_memory() == resident > 0) is (method == "memory_full_info")
 
 
 def test_it_hides_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,13 +20,13 @@ def pipe() -> Iterator[tuple[int, int]]:
 def test_lines_come_whole_and_in_their_order(pipe: tuple[int, int]) -> None:
     read, write = pipe
     lines = LineReader(read)
-    assert lines.next_line(0.0) is None
+    assert lines.read_line(0.0) is None
     os.write(write, b"one\n\ntw")
-    assert [lines.next_line(0.0) for _ in range(3)] == [b"one", b"", None]
+    assert [lines.read_line(0.0) for _ in range(3)] == [b"one", b"", None]
     assert not lines.ended
     os.write(write, b"o\nthr")
     os.close(write)
-    assert [lines.next_line(0.0) for _ in range(2)] == [b"two", None]
+    assert [lines.read_line(0.0) for _ in range(2)] == [b"two", None]
     # What has no end is no line.
     assert lines.ended
 
@@ -36,17 +36,17 @@ def test_lines_that_have_come_are_read_behind_the_end(pipe: tuple[int, int]) -> 
     os.write(write, b"one\ntwo\n")
     os.close(write)
     lines = LineReader(read)
-    assert [lines.next_line(1.0) for _ in range(3)] == [b"one", b"two", None]
+    assert [lines.read_line(1.0) for _ in range(3)] == [b"one", b"two", None]
 
 
 def test_a_line_has_a_longest(pipe: tuple[int, int]) -> None:
     read, write = pipe
     lines = LineReader(read, longest=4)
     os.write(write, b"1234\n1234")
-    assert lines.next_line(0.0) == b"1234"
+    assert lines.read_line(0.0) == b"1234"
     os.write(write, b"5")
     with pytest.raises(LineTooLongError):
-        lines.next_line(0.0)
+        lines.read_line(0.0)
 
 
 def test_of_an_output_the_end_is_kept(pipe: tuple[int, int]) -> None:
@@ -57,5 +57,5 @@ def test_of_an_output_the_end_is_kept(pipe: tuple[int, int]) -> None:
     os.close(write)
     tail.join()
     assert tail.printed == 300_000
-    assert len(tail.text()) == 16 * 1024
-    assert tail.text().endswith("2999\n")
+    assert len(tail.get_tail()) == 16 * 1024
+    assert tail.get_tail().endswith("2999\n")

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from frx_graph.support.supervisor.run import MOST_OUTPUT, Ending, ProgramRun, run_program
+from frx_graph.support.supervisor.run import MOST_OUTPUT, ProgramRun, RunEnding, run_program
 
 
 def shell(script: str, limit: float = 60.0) -> ProgramRun:
@@ -31,7 +31,7 @@ def wait_for_end(orphan: int) -> None:
 
 def test_a_program_that_ends_well() -> None:
     ran = shell("printf 'out\\000'; printf err >&2; sleep 0.05")
-    assert (ran.ending, ran.exit_code, ran.output, ran.errors) == (Ending.EXITED, 0, b"out\0", b"err")
+    assert (ran.ending, ran.exit_code, ran.output, ran.errors) == (RunEnding.EXITED, 0, b"out\0", b"err")
     assert ran.problem is None
     assert ran.seconds >= 0.05
 
@@ -42,27 +42,27 @@ def test_a_program_that_ends_well() -> None:
 )
 def test_how_a_program_failed(script: str, says: str) -> None:
     ran = shell(script)
-    assert ran.ending is Ending.EXITED
+    assert ran.ending is RunEnding.EXITED
     assert ran.problem is not None
     assert says in ran.problem
 
 
 def test_a_program_that_does_not_end_is_ended() -> None:
     ran = shell("echo begun; exec sleep 600", limit=2.0)
-    assert (ran.ending, ran.exit_code, ran.output) == (Ending.TIMED_OUT, -9, b"begun\n")
+    assert (ran.ending, ran.exit_code, ran.output) == (RunEnding.TIMED_OUT, -9, b"begun\n")
     assert ran.problem is not None
 
 
 def test_a_program_that_writes_without_end_is_ended() -> None:
     ran = shell("exec yes")
-    assert ran.ending is Ending.FLOODED
+    assert ran.ending is RunEnding.FLOODED
     assert len(ran.output) < MOST_OUTPUT + (1 << 20)
     assert "8 MiB" in (ran.problem or "")
 
 
 def test_a_program_that_wrote_too_much_and_ended_has_flooded() -> None:
-    assert shell(f"head -c {MOST_OUTPUT + 1} /dev/zero").ending is Ending.FLOODED
-    assert shell(f"head -c {MOST_OUTPUT} /dev/zero").ending is Ending.EXITED
+    assert shell(f"head -c {MOST_OUTPUT + 1} /dev/zero").ending is RunEnding.FLOODED
+    assert shell(f"head -c {MOST_OUTPUT} /dev/zero").ending is RunEnding.EXITED
 
 
 def test_errors_are_kept_from_the_first_on_and_do_not_hold_a_program_up() -> None:
@@ -91,7 +91,7 @@ def test_what_it_has_started_ends_with_it(limit: float, told: bool, monkeypatch:
     begin = time.monotonic()
     ran = shell(f"sleep 600 & echo $!; {'exit 0' if limit == 60.0 else 'exec sleep 600'}", limit)
     assert time.monotonic() - begin < 30
-    assert ran.ending is (Ending.EXITED if limit == 60.0 else Ending.TIMED_OUT)
+    assert ran.ending is (RunEnding.EXITED if limit == 60.0 else RunEnding.TIMED_OUT)
     wait_for_end(int(ran.output))
 
 

@@ -7,13 +7,13 @@ import resource
 import subprocess
 import sys
 
-from frx_graph.support.supervisor.process import package_pythonpath
+from frx_graph.support.supervisor.process import extend_pythonpath
 
 MODULE = "frx_graph.support.supervisor.supervised"
 
 
 def run(code: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, **package_pythonpath()}
+    environment = {**os.environ, **extend_pythonpath()}
     program = [sys.executable, "-c", f"import os, resource, sys\nfrom {MODULE} import *\n{code}"]
     return subprocess.run(program, capture_output=True, text=True, check=False, env=environment)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from frx_graph.runs.tune.families.family import Family, configuration
+from frx_graph.runs.tune.families.family import Family, make_configuration
 from frx_graph.runs.tune.workload_facts import WorkloadFacts
 from frx_graph.trials.configuration_trial import Configuration, Tier
 
@@ -17,7 +17,7 @@ _SETTINGS = {"expandable": "expandable_segments:True", "split128": "max_split_si
 def propose(_facts: WorkloadFacts) -> Iterator[Configuration]:
     """Propose each setting."""
     for name, setting in _SETTINGS.items():
-        yield configuration(NAME, f"alloc:{name}", Tier.SAFE, {VARIABLE: setting})
+        yield make_configuration(NAME, f"alloc:{name}", Tier.SAFE, {VARIABLE: setting})
 
 
 def refuse(_configuration: Configuration, facts: WorkloadFacts) -> str | None:

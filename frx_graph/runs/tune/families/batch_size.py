@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from frx_graph.runs.tune.families.family import Family, configuration
+from frx_graph.runs.tune.families.family import Family, make_configuration
 from frx_graph.runs.tune.quality import MOST_MEMORY
 from frx_graph.runs.tune.workload_facts import WorkloadFacts
 from frx_graph.trials.configuration_trial import Configuration, Tier
@@ -24,7 +24,7 @@ def propose(facts: WorkloadFacts) -> Iterator[Configuration]:
     if base is None:
         return
     for size in sorted({round(base * factor) for factor in _FACTORS} - {base}):
-        yield configuration(NAME, f"bs:{size}", Tier.VALIDATED, {VARIABLE: str(size)})
+        yield make_configuration(NAME, f"bs:{size}", Tier.VALIDATED, {VARIABLE: str(size)})
 
 
 def refuse(candidate: Configuration, facts: WorkloadFacts) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from frx_graph.runs.tune.families.family import Family, configuration
+from frx_graph.runs.tune.families.family import Family, make_configuration
 from frx_graph.runs.tune.workload_facts import WorkloadFacts
 from frx_graph.trials.configuration_trial import Configuration, Tier
 
@@ -19,21 +19,21 @@ _MARKS = ("0", "false", "unsupported")
 
 def propose(facts: WorkloadFacts) -> Iterator[Configuration]:
     """Propose the default mode, and on a GPU recorded launches."""
-    yield configuration(NAME, "compile:default", Tier.VALIDATED, {COMPILE: "true"})
+    yield make_configuration(NAME, "compile:default", Tier.VALIDATED, {COMPILE: "true"})
     if facts.gpus:
-        yield configuration(NAME, f"compile:{_CAPTURED}", Tier.VALIDATED, {COMPILE: "true", MODE: _CAPTURED})
+        yield make_configuration(NAME, f"compile:{_CAPTURED}", Tier.VALIDATED, {COMPILE: "true", MODE: _CAPTURED})
 
 
 def refuse(candidate: Configuration, facts: WorkloadFacts) -> str | None:
     """Refuse without a compiler, against the user's setting, and recorded launches if shapes change."""
-    if (reason := not_compiled(facts)) is not None:
+    if (reason := explain_no_compilation(facts)) is not None:
         return reason
     if dict(candidate.variables).get(MODE) == _CAPTURED:
-        return changing_shapes(facts)
+        return explain_changing_shapes(facts)
     return None
 
 
-def not_compiled(facts: WorkloadFacts) -> str | None:
+def explain_no_compilation(facts: WorkloadFacts) -> str | None:
     """Return why nothing can be compiled here: the user says so, or there is no C++ compiler, which Inductor needs on a
     processor."""
     if facts.environment.get(COMPILE, "").lower() in _MARKS:
@@ -43,7 +43,7 @@ def not_compiled(facts: WorkloadFacts) -> str | None:
     return None
 
 
-def changing_shapes(facts: WorkloadFacts) -> str | None:
+def explain_changing_shapes(facts: WorkloadFacts) -> str | None:
     """Return why launches cannot be recorded: recorded ones run with the same shapes only."""
     seen = facts.seen.batch_layouts
     return f"shapes appear dynamic: batches had {seen} different layouts" if seen > DYNAMIC else None

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import count
 
-from frx_graph.runs.tune.families.family import Family, configuration
+from frx_graph.runs.tune.families.family import Family, make_configuration
 from frx_graph.runs.tune.workload_facts import WorkloadFacts
 from frx_graph.trials.configuration_trial import Configuration, Tier
 
@@ -15,7 +15,7 @@ _LONGEST_NAME = 80
 """Length of a folder's name; file systems take 255 bytes."""
 
 
-def custom_family(candidates: Sequence[tuple[tuple[str, str], ...]]) -> Family:
+def make_custom_family(candidates: Sequence[tuple[tuple[str, str], ...]]) -> Family:
     """Return a family with one candidate for each set of variables, tried whatever the bottleneck is. Its author
     vouches for it, so it counts as safe."""
 
@@ -23,7 +23,7 @@ def custom_family(candidates: Sequence[tuple[tuple[str, str], ...]]) -> Family:
         taken: set[str] = set()
         for variables in dict.fromkeys(candidates):
             label = ",".join(f"{name}={value}" for name, value in variables)
-            made = configuration(NAME, f"custom:{label}", Tier.SAFE, dict(variables))
+            made = make_configuration(NAME, f"custom:{label}", Tier.SAFE, dict(variables))
             # A folder's name holds less than a value may: `X=a/b` and `X=a:b` are two candidates.
             short = made.id[:_LONGEST_NAME]
             names = (short if number == 1 else f"{short}.{number}" for number in count(1))

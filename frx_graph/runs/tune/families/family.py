@@ -15,7 +15,7 @@ Propose = Callable[[WorkloadFacts], Iterator[Configuration]]
 Refuse = Callable[[Configuration, WorkloadFacts], str | None]
 
 
-def _nothing_against_it(_configuration: Configuration, _facts: WorkloadFacts) -> str | None:
+def _refuse_nothing(_configuration: Configuration, _facts: WorkloadFacts) -> str | None:
     return None
 
 
@@ -29,10 +29,10 @@ class Family:
     name: str
     bottlenecks: frozenset[str]
     propose: Propose
-    refuse: Refuse = _nothing_against_it
+    refuse: Refuse = _refuse_nothing
 
 
-def configuration(family: str, label: str, tier: Tier, variables: Mapping[str, str]) -> Configuration:
+def make_configuration(family: str, label: str, tier: Tier, variables: Mapping[str, str]) -> Configuration:
     """Return one candidate; its folder is named after its label."""
     name = _NO_NAME.sub("-", label.replace("=", "")).strip("-.")
     return Configuration(name, label, family, tier, tuple(variables.items()))

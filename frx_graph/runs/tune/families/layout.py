@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from frx_graph.runs.tune.families.compilation import not_compiled
-from frx_graph.runs.tune.families.family import Family, configuration
+from frx_graph.runs.tune.families.compilation import explain_no_compilation
+from frx_graph.runs.tune.families.family import Family, make_configuration
 from frx_graph.runs.tune.workload_facts import WorkloadFacts
 from frx_graph.trials.configuration_trial import Configuration, Tier
 
@@ -22,14 +22,14 @@ _BACKEND = {"FRX_TORCH_COMPILE": "true", "FRX_TORCH_COMPILE_BACKEND": "frx"}
 
 def propose(_facts: WorkloadFacts) -> Iterator[Configuration]:
     """Propose channels-last, then the frx backend."""
-    yield configuration(NAME, "layout:channels_last", Tier.VALIDATED, {CHANNELS_LAST: "true"})
-    yield configuration(NAME, "frx:apply", Tier.VALIDATED, _BACKEND | {BACKEND_MODE: "apply"})
-    yield configuration(NAME, "frx:autopilot", Tier.RISKY, _BACKEND | {BACKEND_MODE: "autopilot"})
+    yield make_configuration(NAME, "layout:channels_last", Tier.VALIDATED, {CHANNELS_LAST: "true"})
+    yield make_configuration(NAME, "frx:apply", Tier.VALIDATED, _BACKEND | {BACKEND_MODE: "apply"})
+    yield make_configuration(NAME, "frx:autopilot", Tier.RISKY, _BACKEND | {BACKEND_MODE: "autopilot"})
 
 
 def refuse(candidate: Configuration, facts: WorkloadFacts) -> str | None:
     """Refuse what compiles, if there is no compiler or the program may not be compiled."""
-    return not_compiled(facts) if BACKEND_MODE in dict(candidate.variables) else None
+    return explain_no_compilation(facts) if BACKEND_MODE in dict(candidate.variables) else None
 
 
 FAMILY = Family(NAME, frozenset({"layout_churn", "underutilized_gpu"}), propose, refuse)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from frx_graph.runs.tune.families.family import Family, configuration
+from frx_graph.runs.tune.families.family import Family, make_configuration
 from frx_graph.runs.tune.workload_facts import WorkloadFacts
 from frx_graph.trials.configuration_trial import Configuration, Tier
 
@@ -16,7 +16,7 @@ _DTYPES = {"bf16": "bfloat16", "fp16": "float16"}
 def propose(_facts: WorkloadFacts) -> Iterator[Configuration]:
     """Propose bfloat16 first: it needs no scaling of the loss."""
     for name, dtype in _DTYPES.items():
-        yield configuration(NAME, f"amp:{name}", Tier.VALIDATED, {VARIABLE: dtype})
+        yield make_configuration(NAME, f"amp:{name}", Tier.VALIDATED, {VARIABLE: dtype})
 
 
 def refuse(candidate: Configuration, facts: WorkloadFacts) -> str | None:

@@ -8,11 +8,11 @@ from torch import Tensor, nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from frx_graph.capture.captured_graph import Phase
-from frx_graph.capture.compiler_graphs import captured_from_aot
+from frx_graph.capture.compiler_graphs import wrap_aot_graph
 from frx_graph.facts.build import build_graph_facts
-from frx_graph.passes.rewrites.layout.anchor_calls import anchor_calls, anchor_orders, conversion_calls
-from frx_graph.passes.rewrites.layout.assignment import cheapest_orders, propose_orders, undecided_values
-from frx_graph.passes.rewrites.layout.ops import MOST_ORDERS, possible_orders
+from frx_graph.passes.rewrites.layout.anchor_calls import list_anchor_calls, list_anchor_orders, list_conversion_calls
+from frx_graph.passes.rewrites.layout.assignment import find_cheapest_orders, find_undecided_values, propose_orders
+from frx_graph.passes.rewrites.layout.ops import MOST_ORDERS, find_possible_orders
 from frx_graph.passes.rewrites.rewrite import RewriteSubject
 from frx_graph.records import Candidate, Refusal
 
@@ -25,7 +25,7 @@ def subject_of(
 ) -> RewriteSubject:
     with torch.no_grad():
         module = make_fx(program, tracing_mode="symbolic" if dynamic else "fake")(*map(torch.empty, shapes))
-    captured = captured_from_aot(module, graph_id="test", phase=Phase.FORWARD, train=train, static_inputs=())
+    captured = wrap_aot_graph(module, graph_id="test", phase=Phase.FORWARD, train=train, static_inputs=())
     return RewriteSubject(
         facts=build_graph_facts(captured),
         phase=Phase.FORWARD,
@@ -37,7 +37,7 @@ def subject_of(
 
 def priced(subject: RewriteSubject, prices: Mapping[str, tuple[float, float]]) -> RewriteSubject:
     """With seconds for each convolution, plain first."""
-    orders = {anchor.op.node: anchor_orders(anchor) for anchor in subject.anchors}
+    orders = {anchor.op.node: list_anchor_orders(anchor) for anchor in subject.anchors}
     seconds = {node: dict(zip(orders[node], both, strict=True)) for node, both in prices.items()}
     return RewriteSubject(
         **{field: getattr(subject, field) for field in subject.__dataclass_fields__} | {"seconds": seconds}
@@ -69,7 +69,7 @@ def test_each_convolution_gets_the_order_that_pays_for_its_conversions() -> None
             "convolution_2": (CONVERSION, 1.5 * CONVERSION),
         },
     )
-    assert cheapest_orders(gains) == {
+    assert find_cheapest_orders(gains) == {
         "convolution": CHANNELS_LAST,
         "convolution_1": CHANNELS_LAST,
         # The result is returned plain: one conversion back is made anyway, before it or behind it.
@@ -93,24 +93,24 @@ def test_a_difference_within_the_noise_is_none() -> None:
 def test_a_conversion_costs_what_was_measured() -> None:
     subject = priced(subject_of(*convolutions(1)), {"convolution": (4 * CONVERSION, CONVERSION)})
     for measured, chosen in ((CONVERSION, CHANNELS_LAST), (2 * CONVERSION, PLAIN)):
-        known = dict.fromkeys((value.name for value in undecided_values(subject)), measured)
-        assert cheapest_orders(replace(subject, conversion_seconds=known)) == {"convolution": chosen}
+        known = dict.fromkeys((value.name for value in find_undecided_values(subject)), measured)
+        assert find_cheapest_orders(replace(subject, conversion_seconds=known)) == {"convolution": chosen}
 
 
 def test_what_is_undecided_can_be_converted_both_ways() -> None:
     subject = priced(subject_of(*convolutions(1)), {"convolution": (2.0, 1.0)})
-    image, *others = undecided_values(subject)
+    image, *others = find_undecided_values(subject)
     assert others
-    assert not undecided_values(subject_of(torch.relu, (2, 8, 16, 16)))
-    there, back = conversion_calls(image)
+    assert not find_undecided_values(subject_of(torch.relu, (2, 8, 16, 16)))
+    there, back = list_conversion_calls(image)
     assert [call.args[0].strides for call in (there, back)] == [(2048, 256, 16, 1), (2048, 1, 128, 8)]
     assert [dict(call.kwargs) for call in (there, back)] == [
         {"memory_format": torch.channels_last},
         {"memory_format": torch.contiguous_format},
     ]
     for shape, strides in (((2, 8), (8, 1)), ((2, 8, 16), (128, 16, 1))):
-        assert not conversion_calls(replace(image, shape=shape, strides=strides))
-    assert not conversion_calls(replace(image, shape=(2, 8, 0, 16)))
+        assert not list_conversion_calls(replace(image, shape=shape, strides=strides))
+    assert not list_conversion_calls(replace(image, shape=(2, 8, 0, 16)))
 
 
 def test_what_is_saved_is_predicted() -> None:
@@ -159,7 +159,7 @@ def test_orders_reach_through_views() -> None:
         return tokens.sin()
 
     subject = subject_of(program, (2, 8, 4, 6), (16, 8, 1, 1))
-    orders = possible_orders(subject.members, anchor_orders, "eager")
+    orders = find_possible_orders(subject.members, list_anchor_orders, "eager")
     by_operator = {op.operator: orders[op.outputs[0]] for op in subject.facts.ops if op.outputs[0] in orders}
     assert by_operator["aten.transpose"] == ((0, 2, 1), (0, 1, 2))
     assert set(by_operator["aten.sin"]) == {(0, 2, 1), (0, 1, 2)}
@@ -168,7 +168,7 @@ def test_orders_reach_through_views() -> None:
 
 def test_in_training_a_convolution_is_timed_with_its_backward() -> None:
     subject = subject_of(*convolutions(2), train=True)
-    calls = anchor_calls(subject.anchors[1], subject.facts, Phase.FORWARD)
+    calls = list_anchor_calls(subject.anchors[1], subject.facts, Phase.FORWARD)
     assert [[form.name for form in forms] for forms in calls[PLAIN].calls] == [
         ["convolution"],
         ["convolution_backward"],
@@ -176,14 +176,14 @@ def test_in_training_a_convolution_is_timed_with_its_backward() -> None:
     backward = calls[CHANNELS_LAST].calls[1][0].calls[0]
     assert [tensor.strides for tensor in backward.tensors[:2]] == [(2048, 1, 128, 8)] * 2
     # Nobody asks for the gradient of the network's own input.
-    first = anchor_calls(subject.anchors[0], subject.facts, Phase.FORWARD)[PLAIN].calls[1][0].calls[0]
+    first = list_anchor_calls(subject.anchors[0], subject.facts, Phase.FORWARD)[PLAIN].calls[1][0].calls[0]
     assert first.args[-1] == (False, True, False)
     assert backward.args[-1] == (True, True, False)
 
 
 def test_a_convolution_counts_in_its_fastest_form() -> None:
     subject = subject_of(nn.functional.conv2d, (2, 8, 5, 5), (6, 8, 1, 1), (6,), train=True)
-    calls = anchor_calls(subject.anchors[0], subject.facts, Phase.FORWARD)
+    calls = list_anchor_calls(subject.anchors[0], subject.facts, Phase.FORWARD)
     found = {order: [[form.name for form in forms] for forms in call.calls] for order, call in calls.items()}
     assert found == {
         PLAIN: [
@@ -198,7 +198,7 @@ def test_a_convolution_counts_in_its_fastest_form() -> None:
 def test_where_sizes_may_change_a_convolution_counts_as_it_is() -> None:
     """No other form is applied there."""
     subject = subject_of(nn.functional.conv2d, (2, 8, 5, 5), (6, 8, 1, 1), (6,), train=True, dynamic=True)
-    for call in anchor_calls(subject.anchors[0], subject.facts, Phase.FORWARD).values():
+    for call in list_anchor_calls(subject.anchors[0], subject.facts, Phase.FORWARD).values():
         assert [[form.name for form in forms] for forms in call.calls] == [["convolution"], ["convolution_backward"]]
 
 
@@ -207,10 +207,10 @@ def test_a_weight_in_channels_last_is_paid_for_by_a_plain_convolution() -> None:
         return torch.conv2d(x, w.contiguous(memory_format=torch.channels_last))
 
     subject = subject_of(program, (2, 8, 16, 16), (8, 8, 3, 3))
-    calls = anchor_calls(subject.anchors[0], subject.facts, Phase.FORWARD)
+    calls = list_anchor_calls(subject.anchors[0], subject.facts, Phase.FORWARD)
     assert calls[PLAIN].moved_bytes == 2 * 8 * 8 * 9 * 4
     assert calls[CHANNELS_LAST].moved_bytes == 0
-    prepared = anchor_calls(subject.anchors[0], subject.facts, Phase.FORWARD, prepared=True)
+    prepared = list_anchor_calls(subject.anchors[0], subject.facts, Phase.FORWARD, prepared=True)
     assert prepared[PLAIN].moved_bytes == 0
     assert prepared[PLAIN].calls[0][0].calls[0].tensors[1].strides == (72, 9, 3, 1)
 

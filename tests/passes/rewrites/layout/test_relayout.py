@@ -10,11 +10,11 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as F
 
 from frx_graph.errors import RewriteError
-from frx_graph.passes.rewrites.layout.conversion import aten_conversion, inductor_conversion
-from frx_graph.passes.rewrites.layout.edits import same_strides
-from frx_graph.passes.rewrites.layout.relayout import Reads, Wanted, memories_under_inductor, relayout
+from frx_graph.passes.rewrites.layout.conversion import convert_in_aten, convert_in_inductor
+from frx_graph.passes.rewrites.layout.edits import has_same_strides
+from frx_graph.passes.rewrites.layout.relayout import OrderConstraint, Reads, predict_inductor_storages, relayout
 
-CHANNELS_LAST = Wanted((0, 2, 3, 1))
+CHANNELS_LAST = OrderConstraint((0, 2, 3, 1))
 
 
 def traced(program, *shapes: tuple[int, ...]) -> fx.GraphModule:
@@ -33,7 +33,7 @@ def anything(_node: str) -> Reads:
 def test_a_value_is_converted_once_for_all_its_readers() -> None:
     module = traced(lambda x: (x.sin() + x.cos(), x.exp()), (2, 3, 4, 5))
     demands = {"sin": {"x_1": CHANNELS_LAST}, "cos": {"x_1": CHANNELS_LAST}}
-    inserted = relayout(module.graph, demands, convert=aten_conversion, reads=anything)
+    inserted = relayout(module.graph, demands, convert=convert_in_aten, reads=anything)
     assert len(inserted) == 1
     strides = {node.name: node.meta["val"].stride() for node in module.graph.nodes if "val" in node.meta}
     assert strides["add"] == (60, 1, 15, 3)
@@ -45,7 +45,7 @@ def test_who_keeps_its_strides_gets_them_back() -> None:
     inserted = relayout(
         module.graph,
         {"sin": {"x_1": CHANNELS_LAST}},
-        convert=aten_conversion,
+        convert=convert_in_aten,
         reads=lambda node: Reads.STRIDES if node == "cos" else Reads.ANY,
     )
     assert len(inserted) == 2
@@ -58,15 +58,15 @@ def test_who_keeps_its_strides_gets_them_back() -> None:
 
 def test_outputs_keep_even_the_strides_that_mean_nothing() -> None:
     module = traced(lambda x: x.sin(), (2, 1, 4, 5))
-    demands = {"sin": {"x_1": Wanted((0, 2, 3, 1), exactly=True)}}
-    relayout(module.graph, demands, convert=aten_conversion, reads=anything, kept_outputs=["sin"])
+    demands = {"sin": {"x_1": OrderConstraint((0, 2, 3, 1), exactly=True)}}
+    relayout(module.graph, demands, convert=convert_in_aten, reads=anything, kept_outputs=["sin"])
     module.recompile()
     assert module(torch.randn(2, 1, 4, 5)).stride() == (20, 20, 5, 1)
 
 
 def test_inductors_conversion_asks_for_strides() -> None:
     module = traced(lambda x: x.sin(), (2, 3, 4, 5))
-    (name,) = relayout(module.graph, {"sin": {"x_1": CHANNELS_LAST}}, convert=inductor_conversion, reads=anything)
+    (name,) = relayout(module.graph, {"sin": {"x_1": CHANNELS_LAST}}, convert=convert_in_inductor, reads=anything)
     (node,) = [node for node in module.graph.nodes if node.name == name]
     assert node.target is torch.ops.prims.inductor_force_stride_order.default
     assert node.args[1] == (60, 1, 15, 3)
@@ -74,7 +74,7 @@ def test_inductors_conversion_asks_for_strides() -> None:
 
 def test_a_general_order_is_a_copy_between_two_permutes() -> None:
     module = traced(lambda x: x.sin(), (2, 3, 4))
-    relayout(module.graph, {"sin": {"x_1": Wanted((2, 0, 1))}}, convert=aten_conversion, reads=anything)
+    relayout(module.graph, {"sin": {"x_1": OrderConstraint((2, 0, 1))}}, convert=convert_in_aten, reads=anything)
     module.recompile()
     x = torch.randn(2, 3, 4)
     result = module(x)
@@ -88,7 +88,7 @@ def test_what_cannot_run_on_the_strides_leaves_the_graph_as_it_was() -> None:
     before = as_text(module.graph)
     demands = {"sin": {"x_1": CHANNELS_LAST}}
     with pytest.raises(RewriteError, match="cannot be laid out"):
-        relayout(module.graph, demands, convert=aten_conversion, reads=anything)
+        relayout(module.graph, demands, convert=convert_in_aten, reads=anything)
     assert as_text(module.graph) == before
     module.graph.lint()
 
@@ -96,14 +96,14 @@ def test_what_cannot_run_on_the_strides_leaves_the_graph_as_it_was() -> None:
 def test_gaps_are_not_filled_for_an_order_that_is_there() -> None:
     module = traced(lambda x: x[:, :2].sin(), (2, 3, 4, 5))
     (sliced,) = [node for node in module.graph.nodes if "slice" in node.name]
-    plain = {"sin": {sliced.name: Wanted((0, 1, 2, 3))}}
-    assert relayout(module.graph, plain, convert=aten_conversion, reads=anything) == ()
+    plain = {"sin": {sliced.name: OrderConstraint((0, 1, 2, 3))}}
+    assert relayout(module.graph, plain, convert=convert_in_aten, reads=anything) == ()
 
 
 def test_strides_of_dimensions_of_size_one_mean_nothing() -> None:
-    assert same_strides(torch.empty(2, 1, 4), (4, 99, 1))
-    assert not same_strides(torch.empty(2, 2, 4), (8, 99, 1))
-    assert same_strides(torch.empty(0, 2, 4), (1, 1, 1))
+    assert has_same_strides(torch.empty(2, 1, 4), (4, 99, 1))
+    assert not has_same_strides(torch.empty(2, 2, 4), (8, 99, 1))
+    assert has_same_strides(torch.empty(0, 2, 4), (1, 1, 1))
 
 
 @pytest.mark.parametrize(("reads", "strides"), [(Reads.ORDER, (40, 20, 5, 1)), (Reads.ANY, (60, 1, 15, 3))])
@@ -112,7 +112,7 @@ def test_who_reads_an_order_needs_no_gaps(reads: Reads, strides: tuple[int, ...]
     relayout(
         module.graph,
         {"sin": {"x_1": CHANNELS_LAST}},
-        convert=aten_conversion,
+        convert=convert_in_aten,
         reads=lambda node: reads if node == "cos" else Reads.ANY,
     )
     (cos,) = [node for node in module.graph.nodes if node.name == "cos"]
@@ -129,7 +129,7 @@ def test_who_is_told_strides_cannot_be_given_gaps_by_a_copy() -> None:
         relayout(
             module.graph,
             demands,
-            convert=aten_conversion,
+            convert=convert_in_aten,
             reads=lambda node: Reads.STRIDES if node == "cos" else Reads.ANY,
         )
 
@@ -139,7 +139,7 @@ def test_who_is_given_the_strides_from_before_is_not_run_again() -> None:
     (cos,) = [node for node in module.graph.nodes if node.name == "cos"]
     value = cos.meta["val"]
     demands = {"sin": {"x_1": CHANNELS_LAST}}
-    relayout(module.graph, demands, convert=aten_conversion, reads=lambda _: Reads.STRIDES)
+    relayout(module.graph, demands, convert=convert_in_aten, reads=lambda _: Reads.STRIDES)
     assert cos.meta["val"] is value
 
 
@@ -161,7 +161,7 @@ def test_a_result_without_elements_is_returned_as_it_was_traced(rewrite, length:
 def test_channels_last_is_restored_as_torchs_own_copies_make_it() -> None:
     """Kernels recognise it by the strides of dimensions of size 1, too, which an order of memory says nothing about."""
     module = traced(lambda x: x.sin(), (2, 4, 1, 3))
-    relayout(module.graph, {"sin": {"x_1": Wanted((0, 3, 1, 2))}}, convert=aten_conversion, reads=anything)
+    relayout(module.graph, {"sin": {"x_1": OrderConstraint((0, 3, 1, 2))}}, convert=convert_in_aten, reads=anything)
     module.recompile()
     assert module(torch.randn(2, 4, 1, 3)).stride() == (12, 1, 12, 4)
 
@@ -179,8 +179,8 @@ def test_a_batch_norms_gradient_is_not_read_by_the_strides_of_its_input() -> Non
     expected = norm_gradient(*values)
     with FakeTensorMode() as mode:
         module = make_fx(norm_gradient)(*(mode.from_tensor(value) for value in values))
-    demands = {"sin": {"arg1_1": Wanted((0, 1, 2, 3))}}
-    assert relayout(module.graph, demands, convert=aten_conversion, reads=anything, pins=True)
+    demands = {"sin": {"arg1_1": OrderConstraint((0, 1, 2, 3))}}
+    assert relayout(module.graph, demands, convert=convert_in_aten, reads=anything, pins=True)
     module.recompile()
     torch.testing.assert_close(module(*values), expected)
 
@@ -193,8 +193,8 @@ def test_what_is_returned_is_a_view_only_where_it_was(program, view: bool, pins:
     """Nobody may write into a view that a compiled graph returns. Under Inductor graphs return none."""
     module = traced(program, (2, 3, 1, 5))
     (returned,) = module.graph.output_node().all_input_nodes
-    demands = {"sin": {"x_1": Wanted((0, 2, 3, 1))}}
-    relayout(module.graph, demands, convert=aten_conversion, reads=anything, kept_outputs=[returned.name], pins=pins)
+    demands = {"sin": {"x_1": OrderConstraint((0, 2, 3, 1))}}
+    relayout(module.graph, demands, convert=convert_in_aten, reads=anything, kept_outputs=[returned.name], pins=pins)
     module.recompile()
     x = torch.randn(2, 3, 1, 5)
     found = module(x)
@@ -226,4 +226,4 @@ def test_outputs_in_one_memory(name: str) -> None:
     returned = torch.compile(PROGRAMS[name])(image)
     numbers: dict[int, int] = {}
     found = [numbers.setdefault(value.untyped_storage().data_ptr(), len(numbers)) for value in returned]
-    assert memories_under_inductor(module.graph) == found
+    assert predict_inductor_storages(module.graph) == found

@@ -13,7 +13,7 @@ from torch import Tensor, fx
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from frx_graph.passes.rewrites.meta_strides.fix_view_strides import correct_views, settle_views
+from frx_graph.passes.rewrites.meta_strides.fix_view_strides import fix_view_storages, fix_view_strides
 
 
 def traced(program: Callable[..., Any], value: Tensor) -> fx.GraphModule:
@@ -52,7 +52,7 @@ def test_a_view_of_one_image(program: Callable[[Tensor], Tensor]) -> None:
     image = torch.randn(1, 8, 4, 5)
     module = traced(program, image)
     assert as_told(module) != as_it_runs(module, image), "torch's fakes are right by now"
-    correct_views(module.graph, {})
+    fix_view_strides(module.graph, {})
     assert as_told(module) == as_it_runs(module, image)
 
 
@@ -62,7 +62,7 @@ def test_an_input_that_has_changed_its_strides_is_what_it_was_when_traced() -> N
     (node,) = module.graph.find_nodes(op="placeholder")
     was = node.meta["val"]
     node.meta["val"] = now = was.new_empty_strided(was.shape, (160, 1, 40, 8))
-    correct_views(module.graph, {node.name: was})
+    fix_view_strides(module.graph, {node.name: was})
     assert node.meta["val"] is now
     told = as_told(module)
     assert {name: told[name] for name in told if name != node.name} == {
@@ -73,7 +73,7 @@ def test_an_input_that_has_changed_its_strides_is_what_it_was_when_traced() -> N
 def test_what_is_right_is_left_alone() -> None:
     module = traced(lambda x: x.view(2, -1).t().sin(), torch.randn(2, 8, 4, 5))
     before = {node: node.meta.get("val") for node in module.graph.nodes}
-    correct_views(module.graph, {})
+    fix_view_strides(module.graph, {})
     assert all(node.meta.get("val") is value for node, value in before.items())
 
 
@@ -82,7 +82,7 @@ def test_symbolic_sizes_stay_as_they_were_traced() -> None:
         torch.randn(1, 8, 4, 5)
     )
     before = {node: node.meta.get("val") for node in module.graph.nodes}
-    correct_views(module.graph, {})
+    fix_view_strides(module.graph, {})
     assert all(node.meta.get("val") is value for node, value in before.items())
 
 
@@ -102,7 +102,7 @@ def test_views_of_all_kinds_of_images(sizes: list[int], order: list[int], cut: i
         return part, part.flatten(first, first + 1).unsqueeze(0), part.reshape(-1)
 
     module = traced(program, value)
-    correct_views(module.graph, {})
+    fix_view_strides(module.graph, {})
     assert as_told(module) == as_it_runs(module, value)
 
 
@@ -128,7 +128,7 @@ def test_a_chain_of_views() -> None:
     graph = rerouted(lambda x: x.exp().clone()[1:].t().unsqueeze(0).sin(), torch.randn(4, 5))
     nodes = named(graph)
     assert memory(nodes["slice_1"]) != memory(nodes["exp"])
-    settle_views(graph)
+    fix_view_storages(graph)
     for name in ("slice_1", "t", "unsqueeze"):
         assert memory(nodes[name]) == memory(nodes["exp"]), name
     assert nodes["unsqueeze"].meta["val"].shape == (1, 5, 3)
@@ -140,14 +140,14 @@ def test_a_chain_of_views() -> None:
 def test_a_view_that_does_not_say_that_it_is_one() -> None:
     graph = rerouted(lambda x: torch.ops.aten._unsafe_view(x.exp().clone(), [20]).sin(), torch.randn(4, 5))
     nodes = named(graph)
-    settle_views(graph)
+    fix_view_storages(graph)
     assert memory(nodes["_unsafe_view"]) == memory(nodes["exp"])
 
 
 def test_parts() -> None:
     graph = rerouted(lambda x: torch.split(x.exp().clone(), 2)[1].sin(), torch.randn(4, 5))
     nodes = named(graph)
-    settle_views(graph)
+    fix_view_storages(graph)
     part = nodes["getitem_1"]
     assert memory(part) == memory(nodes["exp"])
     assert part.meta["val"].storage_offset() == 10
@@ -159,7 +159,7 @@ def test_a_copy_that_is_made_only_where_it_is_needed() -> None:
         graph = rerouted(lambda x: cut(x.exp().clone()).neg(), torch.randn(4, 5))  # noqa: B023
         (pin,) = graph.find_nodes(op="call_function", target=torch.ops.aten.neg.default)
         pin.target = torch.ops.aten.contiguous.default
-        settle_views(graph)
+        fix_view_storages(graph)
         assert (memory(pin) == memory(named(graph)["exp"])) is shares
 
 
@@ -168,5 +168,5 @@ def test_views_in_their_operands_memory_are_left_alone() -> None:
         given = mode.from_tensor(torch.randn(4, 5))
         graph = make_fx(lambda x: x.exp().t().sin(), tracing_mode="fake")(given).graph
     before = {node.name: node.meta.get("val") for node in graph.nodes}
-    settle_views(graph)
+    fix_view_storages(graph)
     assert all(node.meta.get("val") is before[node.name] for node in graph.nodes)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 import frx_graph
 from frx_graph.capture.captured_graph import Phase
 from frx_graph.compiler.eager import EagerPlan
-from frx_graph.compiler.plans import current_plan
+from frx_graph.compiler.plans import make_current_plan
 from frx_graph.compiler.rewrite_pipeline import RewrittenGraph
 
 REASON = "torch computes group norms less exactly in channels-last"
@@ -50,7 +50,7 @@ def test_in_half_precision_its_place_in_a_region_is_its_neighbours(dtype: torch.
     torch._dynamo.reset()
     model, x = network().to(dtype), torch.randn(2, 3, 10, 9, dtype=dtype)
     done: list[RewrittenGraph] = []
-    plan = EagerPlan(current_plan("all"), done.append, fail)
+    plan = EagerPlan(make_current_plan("all"), done.append, fail)
     with torch.no_grad():
         torch.compile(model, backend=plan)(x)
     (layout,) = (candidate for candidate in done[0].applied if candidate.rewrite == "propagate_layout")

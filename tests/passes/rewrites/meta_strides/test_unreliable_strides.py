@@ -11,11 +11,11 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from frx_graph.errors import RewriteError
-from frx_graph.passes.rewrites.layout.conversion import aten_conversion, exact_strides
-from frx_graph.passes.rewrites.layout.relayout import Reads, Wanted, relayout
-from frx_graph.passes.rewrites.meta_strides.unreliable_strides import is_doubtful, lies_otherwise_as_traced
+from frx_graph.passes.rewrites.layout.conversion import convert_in_aten, restore_exact_strides
+from frx_graph.passes.rewrites.layout.relayout import OrderConstraint, Reads, relayout
+from frx_graph.passes.rewrites.meta_strides.unreliable_strides import differs_from_trace, has_unreliable_meta_strides
 
-CHANNELS_LAST = Wanted((0, 2, 3, 1))
+CHANNELS_LAST = OrderConstraint((0, 2, 3, 1))
 
 
 def traced(program: Callable[..., Tensor], *shapes: tuple[int, ...], symbolic: bool = False) -> fx.GraphModule:
@@ -39,7 +39,7 @@ def shuffled_and_viewed(x: Tensor) -> Tensor:
 def test_what_reads_a_doubtful_result_can_rely_on_the_prediction(pins: bool) -> None:
     module = traced(shuffled_and_viewed, (2, 4, 6, 6))
     demands = {"sin": {"x_1": CHANNELS_LAST}}
-    relayout(module.graph, demands, convert=aten_conversion, reads=lambda _: Reads.ANY, pins=pins)
+    relayout(module.graph, demands, convert=convert_in_aten, reads=lambda _: Reads.ANY, pins=pins)
     module.recompile()
     x = torch.randn(2, 4, 6, 6)
     if pins:
@@ -52,7 +52,7 @@ def test_what_reads_a_doubtful_result_can_rely_on_the_prediction(pins: bool) -> 
 def test_what_is_not_doubtful_is_not_pinned() -> None:
     module = traced(lambda x: x.sin().cos(), (2, 4, 6, 6))
     demands = {"sin": {"x_1": CHANNELS_LAST}}
-    relayout(module.graph, demands, convert=aten_conversion, reads=lambda _: Reads.ANY, pins=True)
+    relayout(module.graph, demands, convert=convert_in_aten, reads=lambda _: Reads.ANY, pins=True)
     calls = [str(node.target) for node in module.graph.nodes if node.op == "call_function"]
     assert calls == ["aten.clone.default", "aten.sin.default", "aten.cos.default"]
 
@@ -62,12 +62,12 @@ def test_what_is_not_doubtful_is_not_pinned() -> None:
 )
 def test_dimensions_of_size_one_make_an_order_doubtful(shape: tuple[int, ...], doubtful: bool) -> None:
     module = traced(lambda x: 1 - x, shape)
-    assert is_doubtful(node_of(module, "rsub")) is doubtful
+    assert has_unreliable_meta_strides(node_of(module, "rsub")) is doubtful
 
 
 def test_a_view_is_as_sure_as_what_it_views() -> None:
     module = traced(lambda x: x.transpose(1, 2), (2, 1, 6, 6))
-    assert not is_doubtful(node_of(module, "transpose"))
+    assert not has_unreliable_meta_strides(node_of(module, "transpose"))
 
 
 @pytest.mark.parametrize(("order", "doubtful"), [([0, 1, 2, 3], False), ([3, 2, 1, 0], True)])
@@ -76,7 +76,7 @@ def test_batch_norm_is_doubtful_where_its_operand_is_permuted(order: list[int], 
         stored = torch.ops.aten.permute(x, order)
         return torch.ops.aten.native_batch_norm(stored, None, None, None, None, True, 0.1, 1e-5)[0]
 
-    assert is_doubtful(node_of(traced(program, (2, 3, 4, 5)), "getitem")) is doubtful
+    assert has_unreliable_meta_strides(node_of(traced(program, (2, 3, 4, 5)), "getitem")) is doubtful
 
 
 def test_what_is_written_into_is_not_converted() -> None:
@@ -85,7 +85,7 @@ def test_what_is_written_into_is_not_converted() -> None:
 
     module = traced(program, (2, 4, 6, 6))
     demands = {"sin": {"x_1": CHANNELS_LAST}, "copy_": {"x_1": CHANNELS_LAST, "sin": CHANNELS_LAST}}
-    relayout(module.graph, demands, convert=aten_conversion, reads=lambda _: Reads.ANY)
+    relayout(module.graph, demands, convert=convert_in_aten, reads=lambda _: Reads.ANY)
     module.recompile()
     x = torch.randn(2, 4, 6, 6)
     expected = x.sin()
@@ -107,7 +107,7 @@ def test_strides_that_mean_nothing_are_given_exactly(symbolic: bool, strides: tu
         _, _, h, w = value.shape
         wanted = torch.empty_strided(value.shape, (h * w, 1, w, 1), device="meta")
     with module.graph.inserting_before(module.graph.output_node()):
-        exact = exact_strides(module.graph, source, wanted)
+        exact = restore_exact_strides(module.graph, source, wanted)
     assert exact is not None
     module.graph.output_node().args = (exact,)
     module.recompile()
@@ -132,17 +132,17 @@ def test_nothing_is_laid_out_behind_what_lies_otherwise_as_traced(plain: bool) -
     with FakeTensorMode(allow_non_fake_inputs=True) as mode:
         module = make_fx(program)(mode.from_tensor(torch.randn(2, 4, 4)))
     node = next(node for node in module.graph.nodes if "encoder_layer_fwd" in str(node.target))
-    assert lies_otherwise_as_traced(node) is not plain
+    assert differs_from_trace(node) is not plain
     call = [str(node) for node in module.graph.nodes]
     if plain:
-        relayout(module.graph, {}, convert=aten_conversion, reads=lambda _: Reads.ANY, pins=True)
+        relayout(module.graph, {}, convert=convert_in_aten, reads=lambda _: Reads.ANY, pins=True)
     else:
         with pytest.raises(RewriteError, match="other strides than its fake"):
-            relayout(module.graph, {}, convert=aten_conversion, reads=lambda _: Reads.ANY, pins=True)
+            relayout(module.graph, {}, convert=convert_in_aten, reads=lambda _: Reads.ANY, pins=True)
         assert [str(node) for node in module.graph.nodes] == call
 
 
 @pytest.mark.parametrize("plain", [False, True])
 def test_what_makes_plain_results_of_any_lies_otherwise_as_traced(plain: bool) -> None:
     module = traced(lambda x: torch.roll(x if plain else x.permute(0, 3, 1, 2), 1, 1).sin(), (2, 4, 6, 6))
-    assert lies_otherwise_as_traced(node_of(module, "roll")) is not plain
+    assert differs_from_trace(node_of(module, "roll")) is not plain
