@@ -82,7 +82,8 @@ def _check_kernels(seen: Comparison) -> str:
 def _check_memory(seen: Comparison) -> str:
     found = compare_memory(seen.baseline.memory, seen.candidate.memory, seen.policy.memory_headroom)
     return "; ".join(
-        f"{one.fault} ({one.place}): {_format_mebibytes(one.candidate_bytes)}, the baseline's {_format_mebibytes(one.baseline_bytes)}"
+        f"{one.fault} ({one.place}): {_format_mebibytes(one.candidate_bytes)}, the baseline's "
+        f"{_format_mebibytes(one.baseline_bytes)}"
         for one in found
     )
 

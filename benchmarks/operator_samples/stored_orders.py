@@ -30,9 +30,9 @@ def carried_orders(
 ) -> tuple[Order | None, ...]:
     """The order of each result, if the operands whose layout counts have `shape` and lie in `order`.
 
-    `results` are the shapes of the results that carry the layout (`list_layout_results`). None where a result does not carry
-    it: a view would need a copy, the kernel does not keep the order on `device` under the compiler `inner`, or that is
-    not known. Raises `ValueError` if `order` is no order of `shape`.
+    `results` are the shapes of the results that carry the layout (`list_layout_results`). None where a result does not
+    carry it: a view would need a copy, the kernel does not keep the order on `device` under the compiler `inner`, or
+    that is not known. Raises `ValueError` if `order` is no order of `shape`.
     """
     kept = Keeps.ANY if is_in_place(op) else row.get_kept_orders(device, inner)
     if not (inner == "inductor" and row.generated) and not supports_order(row, shape, order):

@@ -27,7 +27,8 @@ def hash_graph(graph: fx.Graph) -> str:
     """
     numbers = _DeviceRenumbering()
     lines = (
-        f"{node.op} {node.name} {_format_target(node.target)} {_format_arguments(node, numbers)} {_format_value(_get_value(node), numbers)}"
+        f"{node.op} {node.name} {_format_target(node.target)} {_format_arguments(node, numbers)} "
+        f"{_format_value(_get_value(node), numbers)}"
         f"{_hash_called_graph(node)}"
         for node in graph.nodes
     )

@@ -37,8 +37,8 @@ def capture_model(
     """Return all graphs of one call of `model(*args, **kwargs)`, with the backward if `train`.
 
     The model runs once, eagerly, on its real inputs; `preserve_state` restores its state afterwards. With `as_eager`,
-    torch's own layers are captured as they run in eager (see `use_eager_paths`): a compiled program has a graph break at
-    each recurrent layer and decomposes `nn.MultiheadAttention`. Raises `TargetError` if the model itself raises,
+    torch's own layers are captured as they run in eager (see `use_eager_paths`): a compiled program has a graph break
+    at each recurrent layer and decomposes `nn.MultiheadAttention`. Raises `TargetError` if the model itself raises,
     `CaptureError` if it runs but nothing of it could be captured.
     """
     kwargs = dict(kwargs or {})

@@ -34,8 +34,8 @@ TRANSITIONS: Mapping[Kind | None, Mapping[Kind, Kind]] = MappingProxyType(
         _E: {_P: _P, _T: _T, _B: _B, _E: _E},
     }
 )
-"""State of a plan → allowed decision → its state then. None: a plan that was never proposed. `get_next_state` has two more
-rules."""
+"""State of a plan → allowed decision → its state then. None: a plan that was never proposed. `get_next_state` has two
+more rules."""
 
 STANDING = frozenset({Kind.PROMOTED, Kind.APPLIED})
 """The states in which a plan may be applied."""

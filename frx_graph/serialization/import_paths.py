@@ -25,8 +25,8 @@ one that it does not (seen on torch 2.15)."""
 
 
 def find_import_path(called: Callable[..., Any]) -> str:
-    """Return a dotted path at which `resolve_import_path` finds this very object in every process. Raises `TravelError` if a fresh
-    process could follow none."""
+    """Return a dotted path at which `resolve_import_path` finds this very object in every process. Raises `TravelError`
+    if a fresh process could follow none."""
     if is_checkpoint(called):
         return _CHECKPOINT
     if isinstance(called, HigherOrderOperator):
@@ -55,7 +55,8 @@ def is_checkpoint(called: object) -> bool:
 
 
 def resolve_import_path(path: str) -> Any:
-    """Return the object at a path from `find_import_path`. Raises `TravelError` if there is none, or it is not torch's."""
+    """Return the object at a path from `find_import_path`. Raises `TravelError` if there is none, or it is not
+    torch's."""
     package, _, rest = path.partition(".")
     if package not in _PACKAGES or not rest:
         raise TravelError(f"{path} is no function of torch's")

@@ -112,7 +112,8 @@ def _choose_result_remedy(facts: GraphFacts, copy: Copy) -> Remedy:
     )
     if {Layout.PLAIN, Layout.CHANNELS_LAST} <= layouts:
         return Remedy(
-            f"give {get_operator_name(copy)} all its images in one layout: some come plain, some channels-last, and it stores "
+            f"give {get_operator_name(copy)} all its images in one layout: some come plain, some "
+            f"channels-last, and it stores "
             f"its result again"
         )
     if copy.operator == "aten._native_multi_head_attention":
@@ -122,7 +123,8 @@ def _choose_result_remedy(facts: GraphFacts, copy: Copy) -> Remedy:
             risk=Risk.MEDIUM,
         )
     return Remedy(
-        f"use another form of {get_operator_name(copy)}: it stores its result a second time, whatever strides it is given"
+        f"use another form of {get_operator_name(copy)}: it stores its result a second time, whatever "
+        f"strides it is given"
     )
 
 
@@ -147,7 +149,10 @@ def _suggest_image_conversion(facts: GraphFacts, value: ValueFacts) -> str:
     if producer is None:
         return f"convert the input `{base.path or base.name}` too: `.to(memory_format={memory_format})`"
     if producer.operator in LAYOUT_COPIES:
-        return f"drop the copy at {format_location(producer.site)}, which makes the image plain: the weight is channels-last"
+        return (
+            f"drop the copy at {format_location(producer.site)}, which makes the image plain: the "
+            f"weight is channels-last"
+        )
     return (
         f"the weight is channels-last, the image is not: keep what {producer.operator.removeprefix('aten.')} at "
         f"{format_location(producer.site)} makes in channels-last, or convert it there, "
@@ -167,7 +172,8 @@ def _is_plain_image(facts: GraphFacts, copy: Copy, value: ValueFacts) -> bool:
 def _suggest_channels_last(copy: Copy, value: ValueFacts) -> Remedy:
     memory_format = name_channels_last(len(value.shape))
     return Remedy(
-        f"{get_operator_name(copy)} copies although its operand is contiguous: run this part of the model in channels-last, "
+        f"{get_operator_name(copy)} copies although its operand is contiguous: run this part of the model "
+        f"in channels-last, "
         f"`model.to(memory_format={memory_format})` and the same for the input. Whether that is faster for these "
         f"shapes is FRX004's measurement",
         Effort.ONE_LINE,
@@ -219,11 +225,14 @@ def _choose_last_resort(facts: GraphFacts, copy: Copy, value: ValueFacts) -> Rem
         base = trace_views(facts, origin.value).base
         if facts.get_producer(base) is None:
             return Remedy(
-                f"let {get_operator_name(copy)} see `{facts.values[base].path or base}` as the graph gets it, or pass it "
-                f"in the order that {get_operator_name(copy)} reads: the strides are {describe_origin(facts, origin)}, and a "
+                f"let {get_operator_name(copy)} see `{facts.values[base].path or base}` as the graph gets "
+                f"it, or pass it "
+                f"in the order that {get_operator_name(copy)} reads: the strides are "
+                f"{describe_origin(facts, origin)}, and a "
                 f"`.contiguous()` behind it only moves the copy"
             )
     return Remedy(
-        f"let {get_operator_name(copy)} see the value before its strides change, {describe_origin(facts, origin)}; if other "
+        f"let {get_operator_name(copy)} see the value before its strides change, "
+        f"{describe_origin(facts, origin)}; if other "
         f"operators read it too, one `.contiguous()` there serves them all"
     )

@@ -1,7 +1,8 @@
 """Floating-point operations of one operator call, from shapes.
 
 Matrix products, convolutions and attention follow torch's own formulas (`torch.utils.flop_counter`), a multiply-add
-counted as 2. Pooling counts one operation per element of the window. Everything else is counted by `count_element_flops`.
+counted as 2. Pooling counts one operation per element of the window. Everything else is counted by
+`count_element_flops`.
 """
 
 from __future__ import annotations

@@ -166,7 +166,8 @@ def _build_finding(analysis: Analysis, losses: Sequence[_LostLayout]) -> Finding
     where = _describe_place(losses[0]) if at_origin <= moved else f"on the output y of `{merge_module_paths(modules)}`"
     return Finding(
         rule=RULE,
-        title=f"{_describe_readers(losses)} channels-last in the forward, but the gradient is {largest.gradient.layout}",
+        title=f"{_describe_readers(losses)} channels-last in the forward, "
+        f"but the gradient is {largest.gradient.layout}",
         severity=grade_bytes(sure, analysis.step_bytes),
         site=replace(site, module_path=site.module_path or merge_module_paths(modules)),
         nodes=tuple(loss.reader.node for loss in losses),

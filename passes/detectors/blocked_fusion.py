@@ -180,7 +180,8 @@ def _build_evidence(places: Sequence[BlockedFusion], unblocking: _FusionRemedy, 
     times = "" if count == 1 else f", {count} times per step"
     first = max(places, key=lambda place: place.bytes)
     return Evidence(
-        f"{first.blocker}: {first.detail}{times}; one kernel would save {format_bytes(calls * _sum_saved_bytes(places))} per step",
+        f"{first.blocker}: {first.detail}{times}; one kernel would save "
+        f"{format_bytes(calls * _sum_saved_bytes(places))} per step",
         unblocking.source,
     )
 

@@ -65,7 +65,8 @@ def _build_measured_finding(analysis: Analysis, changes: LayoutFix, *, whole: bo
     else:
         fix = (
             f"convert {format_modules(changes)} with `.to(memory_format={memory_format})`"
-            f"{_describe_edges(changes, memory_format)}; leave the rest as it is: it is faster plain, or not measured to gain"
+            f"{_describe_edges(changes, memory_format)}; leave the rest as it is: it is faster plain, or "
+            f"not measured to gain"
         )
     return make_layout_finding(
         analysis,

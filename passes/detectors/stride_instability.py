@@ -79,7 +79,8 @@ def _build_finding(analysis: Analysis, source: str, reasons: Sequence[RecompileR
                 for change, count in Counter(_describe_change(reason, value) for reason in reasons).items()
             ),
             Evidence(
-                f"the frame was compiled {versions} times; after {get_recompile_limit()} versions Dynamo runs it in eager",
+                f"the frame was compiled {versions} times; after {get_recompile_limit()} versions Dynamo "
+                f"runs it in eager",
                 _SOURCE,
                 Basis.OBSERVED,
             ),
@@ -128,7 +129,10 @@ def _choose_site(facts: GraphFacts, value: ValueFacts | None, reasons: Sequence[
 def _describe_change(reason: RecompileReason, value: ValueFacts | None) -> str:
     if reason.expected is None or reason.actual is None:
         return reason.text
-    return f"expected {_describe_stride(reason, reason.expected, value)}, got {_describe_stride(reason, reason.actual, value)}"
+    return (
+        f"expected {_describe_stride(reason, reason.expected, value)}, got "
+        f"{_describe_stride(reason, reason.actual, value)}"
+    )
 
 
 def _describe_stride(reason: RecompileReason, stride: int, value: ValueFacts | None) -> str:

@@ -170,7 +170,8 @@ def _describe_times(changes: LayoutFix, measured: int) -> Evidence:
     before, after = ("plain", "channels-last") if changes.target is Layout.CHANNELS_LAST else ("channels-last", "plain")
     return Evidence(
         f"run by themselves, {measured} of {len(changes.anchors)} convolutions and poolings take "
-        f"{format_seconds(changes.before_seconds)} {before} and {format_seconds(changes.after_seconds)} {after} per call; "
+        f"{format_seconds(changes.before_seconds)} {before} and {format_seconds(changes.after_seconds)} "
+        f"{after} per call; "
         f"the measured percentage is of this time, conversions included, the predicted one of the whole step",
         "anchor measurement",
         Basis.OBSERVED,

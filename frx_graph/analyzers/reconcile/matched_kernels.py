@@ -1,7 +1,8 @@
 """Match the kernels of all layers of a program.
 
-Layers name kernels differently (`parse_kernel_signature`). Two are matched only if no other could be meant: a profiler's bare
-`copy` is neither `copy<4>` nor `copy<8>` if PTX has both. The source of a template is that of all its instances.
+Layers name kernels differently (`parse_kernel_signature`). Two are matched only if no other could be meant: a
+profiler's bare `copy` is neither `copy<4>` nor `copy<8>` if PTX has both. The source of a template is that of all its
+instances.
 """
 
 from __future__ import annotations

@@ -198,8 +198,8 @@ class LayoutTotals:
 
 
 def measure_layout_work(analysis: TraceAnalysis, windows: Windows, findings: Sequence[Finding]) -> LayoutTotals:
-    """Return device time that changes layouts; `findings` are those of `find_layout_copies` on the same analysis, in order.
-    Copies on the host are left out."""
+    """Return device time that changes layouts; `findings` are those of `find_layout_copies` on the same analysis, in
+    order. Copies on the host are left out."""
     launched = set(windows.launched)
     rows: list[LayoutWork] = []
     spans: dict[int | None, list[tuple[int, int]]] = defaultdict(list)

@@ -29,8 +29,8 @@ def simulate_bank_turns(
 ) -> int | None:
     """Return the turns that the first warp of a block takes in the first turn of all loops; None if unknown.
 
-    `plane` means that the kernel has more than one dimension, as in `count_bank_turns`. Terms that are equal for all threads
-    of the warp move all banks alike, and are left out.
+    `plane` means that the kernel has more than one dimension, as in `count_bank_turns`. Terms that are equal for all
+    threads of the warp move all banks alike, and are left out.
     """
     if "data" in symbols.get_varies(offset) or element_bytes not in (4, 8, 16):
         return None

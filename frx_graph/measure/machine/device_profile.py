@@ -67,7 +67,10 @@ def find_implausibility(profile: DeviceProfile) -> str | None:
     if fp32 < _get_least_fp32(profile):
         return f"{fp32 / 1e9:.2g} GFLOP/s in fp32 is less than {_get_least_fp32(profile) / 1e9:.3g}, which any reaches"
     if profile.device == "cpu" and fp32 > _get_greatest_fp32(profile):
-        return f"{fp32 / 1e9:.3g} GFLOP/s in fp32 is more than the {_get_greatest_fp32(profile) / 1e9:.0f} of all its cores"
+        return (
+            f"{fp32 / 1e9:.3g} GFLOP/s in fp32 is more than the {_get_greatest_fp32(profile) / 1e9:.0f} "
+            f"of all its cores"
+        )
     if fp32 < LEAST_BALANCE * bandwidth:
         return f"{fp32 / 1e9:.2g} GFLOP/s in fp32 is too little for {bandwidth / 1e9:.0f} GB/s"
     for dtype in (torch.bfloat16, torch.float16):

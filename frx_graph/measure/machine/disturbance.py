@@ -63,8 +63,8 @@ def watch_others_load(
     Under a quota the function returns instead how long this program, or another one of its control group, waited. Such
     a program may use all processors of its machine, but only a part of their time, and other programs may use the rest.
 
-    The clocks count seconds; `get_own_seconds` those of processor time of this process, or with `get_own_seconds` also of its
-    data loaders' workers.
+    The clocks count seconds; `own_clock` those of processor time of this process, or with `get_own_seconds` also
+    of its data loaders' workers.
     """
     allowed = list_usable_processors()
     quota = read_quota_processors()

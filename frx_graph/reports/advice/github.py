@@ -58,7 +58,8 @@ def _format_command(level: str, properties: dict[str, str], message: str) -> str
 def _format_annotation(finding: Finding, root: Path) -> str:
     properties = {**_get_position(finding.site, root), "title": f"{finding.rule} {format_title(finding)}"}
     message = [
-        f"{describe_impact(finding).sentence}, {format_frequency(finding)}; effort {finding.effort.value}, risk {finding.risk.value}",
+        f"{describe_impact(finding).sentence}, {format_frequency(finding)}; effort {finding.effort.value}, "
+        f"risk {finding.risk.value}",
         f"at {format_place(finding.site, root)}",
     ]
     if finding.site.module_path:

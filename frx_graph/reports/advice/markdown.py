@@ -121,7 +121,8 @@ def _format_details(rank: int, finding: Finding, root: Path) -> str:
     summary = f"{rank}. {finding.rule} {format_title(finding)}"
     body = [
         f"<details><summary>{escape_html(summary)}</summary>",
-        f"{format_code(format_place(finding.site, root))}, {format_frequency(finding)}, severity {finding.severity.value}, "
+        f"{format_code(format_place(finding.site, root))}, {format_frequency(finding)}, severity "
+        f"{finding.severity.value}, "
         f"confidence {finding.confidence:.2f}",
         *(
             format_code_block(block.lines) if isinstance(block, CodeBlock) else render_runs(block.runs)
@@ -139,7 +140,8 @@ def _format_comparison(predicted: tuple[Copy, ...], observed: tuple[Copy, ...], 
         return "### Predicted beside observed\n\nNo layout copy was predicted and none was observed."
     table = ["| Call site | Predicted | Observed | |", "|---|--:|--:|---|"]
     table += [
-        f"| {format_code(format_location(row.site, root), in_table=True)} | {_format_copies(row.predicted_count, row.predicted_bytes)} "
+        f"| {format_code(format_location(row.site, root), in_table=True)} | "
+        f"{_format_copies(row.predicted_count, row.predicted_bytes)} "
         f"| {_format_copies(row.observed_count, row.observed_bytes)} | {row.agreement.value} |"
         for row in rows[:SITES_SHOWN]
     ]

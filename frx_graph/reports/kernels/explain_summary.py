@@ -104,7 +104,9 @@ def yield_standing(document: ExplainDocument) -> Iterator[str]:
         memory = f"{format_percent(roofline.memory_pct)}{part}"
         yield f"Compute {format_percent(roofline.compute_pct)}, memory {memory} of the device's peak"
     if occupancy is not None:
-        yield f"Occupancy {format_percent(occupancy.achieved_pct)} of at most {format_percent(occupancy.theoretical_pct)}"
+        yield (
+            f"Occupancy {format_percent(occupancy.achieved_pct)} of at most {format_percent(occupancy.theoretical_pct)}"
+        )
         limiters = ", ".join(f"{name} ({share:.0%} of the time)" for name, share in occupancy.limiters.items())
         yield f"Occupancy is limited by: {limiters or 'nothing that was measured'}"
 

@@ -75,7 +75,10 @@ def _print_kernel(console: Console, kernel: PtxKernelPart) -> None:
         print_wrapped(console, f"{kernel.physical_registers} registers, {spills} (ptxas){allow}")
     for loop in kernel.loops:
         if loop.innermost:
-            said = f"loop at line {loop.line}: {format_count(loop.instructions, 'instruction')}: {_format_mix(loop.instruction_mix)}"
+            said = (
+                f"loop at line {loop.line}: {format_count(loop.instructions, 'instruction')}: "
+                f"{_format_mix(loop.instruction_mix)}"
+            )
             print_wrapped(console, said)
 
 

@@ -32,7 +32,8 @@ def describe_tradeoff(found: Tradeoff) -> str:
         Kind.OCCUPANCY_SHIFT: f"{side} has much more occupancy ({numbers}){kernel}: only time tells whether that helps",
         Kind.SLOWER_KERNELS: f"{side} is faster in one kernel, and not over all ({numbers}){kernel}",
         Kind.CLOCKS: f"{side} was measured at a higher clock ({numbers}){kernel}: times do not compare as they are",
-        Kind.NOT_MATCHED: f"Kernels without a counterpart: {_list_unmatched('A', found.only_a)}; {_list_unmatched('B', found.only_b)}",
+        Kind.NOT_MATCHED: f"Kernels without a counterpart: {_list_unmatched('A', found.only_a)}; "
+        f"{_list_unmatched('B', found.only_b)}",
         Kind.OTHER_NAMES: f"Names differ, and each side has this kernel alone:{kernel.removeprefix(' of')}",
         Kind.LAUNCHES: f"Launched more often on one side ({numbers}){kernel}",
         Kind.GPUS: f"Measured on different GPUs: {gpus}",

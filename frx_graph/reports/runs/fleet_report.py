@@ -113,7 +113,10 @@ def _print_sites(console: Console, document: FleetDocument, top: int) -> None:
     for part in document.sites[:top]:
         print_wrapped(console, f"{clean_line(part.rule)} {_format_place(part)}")
         print_wrapped(console, clean_line(part.title), INDENT * 2)
-        said = f"{format_count(part.runs, 'run')}, {format_count(part.findings, 'finding')}; {_describe_traffic(part)}; {_describe_cost(part.cost)}"
+        said = (
+            f"{format_count(part.runs, 'run')}, {format_count(part.findings, 'finding')}; "
+            f"{_describe_traffic(part)}; {_describe_cost(part.cost)}"
+        )
         print_wrapped(console, said, INDENT * 2)
     _print_hidden(console, len(document.sites) - top, document.sites_not_listed)
 

@@ -49,7 +49,8 @@ def format_step_end(process: str, event: Event) -> str:
         ",".join([f"{quote_text(name)}:{_format_number(value)}" for name, value in metrics.items()]) if metrics else ""
     )
     payload = (
-        f'{{"step_kind":{kind},"status":"{"error" if failed else "ok"}","loss":{_format_number(loss)},"metrics":{{{told}}},'
+        f'{{"step_kind":{kind},"status":"{"error" if failed else "ok"}","loss":{_format_number(loss)},'
+        f'"metrics":{{{told}}},'
         f'"batch_layout":{"null" if layout is None else layout}{_format_depth(depth)}}}'
     )
     return _format_line(EventType.STEP_END, process, event, payload, took)
@@ -65,7 +66,8 @@ def format_phase(process: str, event: Event) -> str:
 
 
 def format_loader_wait(process: str, event: Event) -> str:
-    """A loader has given a batch, or has begun, or ended. Takes nanoseconds and the payload of `dump_loader_payload`."""
+    """A loader has given a batch, or has begun, or ended. Takes nanoseconds and the payload of
+    `dump_loader_payload`."""
     return _format_line(EventType.LOADER, process, event, event[4], event[3])
 
 

@@ -139,10 +139,10 @@ def profile_kernels(
     record_shapes: bool = True,
     with_stack: bool = False,
 ) -> KernelWindow:
-    """Profile what runs in the `with` block, and write `profiler_trace.json` to `get_output_dir`, whole or not at all; by
-    default to `FRX_OUTPUT_DIR`, or `frx-job-run`. In the folder of the run that is recorded it is in `profiler/`. Rank
-    1 of a distributed program (`RANK`, as `torchrun` says) writes `profiler_trace.rank1.json`, and so on; the second
-    window of a process `profiler_trace.2.json`. `steps` is how many steps to profile: with `step_context`, or `step()`
-    on what the block gives, only that many are; else it says how many the block has."""
+    """Profile what runs in the `with` block, and write `profiler_trace.json` to `get_output_dir`, whole or not at all;
+    by default to `FRX_OUTPUT_DIR`, or `frx-job-run`. In the folder of the run that is recorded it is in `profiler/`.
+    Rank 1 of a distributed program (`RANK`, as `torchrun` says) writes `profiler_trace.rank1.json`, and so on; the
+    second window of a process `profiler_trace.2.json`. `steps` is how many steps to profile: with `step_context`, or
+    `step()` on what the block gives, only that many are; else it says how many the block has."""
     folder = output_dir_now() if output_dir is None else Path(output_dir)
     return KernelWindow(folder, steps, record_shapes=record_shapes, with_stack=with_stack)

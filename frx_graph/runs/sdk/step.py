@@ -73,7 +73,8 @@ class Step:
             recorder, failed = self._recorder, kind is not None
             at, took = end + recorder.epoch, end - start
             event = (
-                format_step_end, at, self.number, took, self._kind, failed, self._loss, self._metrics, self._layout, self.depth
+                format_step_end, at, self.number, took, self._kind, failed, self._loss, self._metrics, self._layout,
+                self.depth,
             )  # fmt: skip
             if self._pending:
                 recorder.put_when_ready(event, self._pending)
