@@ -121,7 +121,7 @@ class LoaderMark(RunEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopySpan(RunEvent):
-    """A copy between host and device: `classify_copy` in the payload, `h2d`, `d2h` or another."""
+    """A copy between host and device: `copy_kind` in the payload, `h2d`, `d2h` or another."""
 
     direction: str
     duration_ns: int

@@ -139,7 +139,7 @@ def profile_kernels(
     record_shapes: bool = True,
     with_stack: bool = False,
 ) -> KernelWindow:
-    """Profile what runs in the `with` block, and write `profiler_trace.json` to `get_output_dir`, whole or not at all;
+    """Profile what runs in the `with` block, and write `profiler_trace.json` to `output_dir`, whole or not at all;
     by default to `FRX_OUTPUT_DIR`, or `frx-job-run`. In the folder of the run that is recorded it is in `profiler/`.
     Rank 1 of a distributed program (`RANK`, as `torchrun` says) writes `profiler_trace.rank1.json`, and so on; the
     second window of a process `profiler_trace.2.json`. `steps` is how many steps to profile: with `step_context`, or
