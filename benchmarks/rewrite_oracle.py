@@ -184,7 +184,7 @@ def _listening(told: list[RewrittenGraph], failures: list[str]) -> Iterator[None
         def record(self, *_: Any) -> None:
             """Recording graphs for advice takes longer than compiling them."""
 
-        def not_rewritten(self, error: Exception) -> None:
+        def warn_not_rewritten(self, error: Exception) -> None:
             failures.append(f"{type(error).__name__}: {error}")
 
         def warn_unproved(self, plan: str) -> None:
@@ -282,7 +282,7 @@ def _chosen(
         if isinstance(error, RewriteError):
             told.append(RewrittenGraph("", Phase.FORWARD, (), (Refusal(CHOSEN, str(error)),)))
         else:
-            backend._session.warn_not_rewritten(error)
+            backend._session.warn_warn_not_rewritten(error)
 
     return _run_twice(torch.compile(model, backend=compiled, dynamic=program.dynamic or None), model)
 

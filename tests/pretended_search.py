@@ -66,11 +66,11 @@ class PretendedSearch:
 
         with ExitStack() as stack:
             for module, name, stand_in in (
-                (search, "proposed", self._proposed),
+                (search, "propose_rewrites", self._proposed),
                 (search, "run_trial", self._run_trial),
                 (search, "time", SimpleNamespace(monotonic=lambda: self.now)),
                 (search, "write_graph", lambda folder, *_: Path(folder).exists()),
-                (trial_decisions, "environment_key", lambda _: self.environment),
+                (trial_decisions, "compute_environment_key", lambda _: self.environment),
             ):
                 stack.enter_context(patch.object(module, name, stand_in))
             return search.try_graph(

@@ -70,12 +70,12 @@ def test_what_is_compiled_under_another_plan_is_not_found_in_a_cache(monkeypatch
 LOADED = """
 import json, os, sys, torch
 from torch import nn
-from frx_graph.compiler.code_fingerprint import compiling_code
+from frx_graph.compiler.code_fingerprint import list_compiling_files
 
 model = nn.Sequential(nn.Conv2d(3, 16, 3), nn.ReLU(), nn.Conv2d(16, 16, 3))
 compiled = torch.compile(model, backend="frx", options={"plan": "all", "inner": "eager"})
 compiled(torch.randn(2, 3, 16, 16)).sum().backward()
-hashed = set(map(os.path.realpath, compiling_code()))
+hashed = set(map(os.path.realpath, list_compiling_files()))
 ours = {name: module.__file__ for name, module in sys.modules.items() if name.startswith("frx_graph.")}
 print(json.dumps([name for name, file in ours.items() if file and os.path.realpath(file) not in hashed]))
 """

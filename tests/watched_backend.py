@@ -40,10 +40,10 @@ class Machine:
     def read_footprint(self) -> Footprint:
         return Footprint(self.frames, self.held)
 
-    def fits_twice(self) -> bool:
+    def can_fit_twice(self) -> bool:
         return self.roomy
 
-    def fits(self, copied_bytes: int) -> bool:
+    def can_fit(self, copied_bytes: int) -> bool:
         return self.roomy
 
     def is_device_usable(self) -> bool:

@@ -30,7 +30,7 @@ _TOLD_EVERY = 20
 def read_locally(source: str, workers: int) -> Generator[Answer]:
     """The answers for all places of `source`, read by so many processes."""
     opened: Any = open_source(source)
-    return read_places(opened.places(), opened.answers, [Reader() for _ in range(workers)])
+    return read_places(opened.list_places(), opened.read_place, [Reader() for _ in range(workers)])
 
 
 def summarize_fleet(source: str, reading: Reading, progress: Progress, parquet: Path | None = None) -> FleetDocument:

@@ -87,6 +87,6 @@ def read_places_on_node(source: str, places: Sequence[Any], version: str) -> lis
     opened: Any = open_source(source)
     reader = Reader()
     try:
-        return [answer for place in places for answer in opened.answers(place, reader)]
+        return [answer for place in places for answer in opened.read_place(place, reader)]
     finally:
         reader.close()

@@ -196,19 +196,19 @@ def test_a_program_that_is_terminated(started: Callable[..., subprocess.Popen[st
 
 HANDLED = """
 import os, signal
-from frx_graph.support.supervisor.process import cleaned_up_when_terminated
+from frx_graph.support.supervisor.process import unwind_on_termination
 
 came = []
 signal.signal(signal.SIGTERM, lambda *_: came.append(1))
-with cleaned_up_when_terminated():
+with unwind_on_termination():
     os.kill(os.getpid(), signal.SIGTERM)
 assert came
 signal.signal(signal.SIGTERM, signal.SIG_DFL)
-with cleaned_up_when_terminated():
+with unwind_on_termination():
     pass
 assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 try:
-    with cleaned_up_when_terminated():
+    with unwind_on_termination():
         try:
             os.kill(os.getpid(), signal.SIGTERM)
         finally:

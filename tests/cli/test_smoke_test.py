@@ -19,7 +19,7 @@ CHECKS = (SmokeCheck("first"), SmokeCheck("second", "\x1b[31mwrong\nhere"))
 def test_each_check_has_a_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], checks: tuple[SmokeCheck, ...], code: int
 ) -> None:
-    monkeypatch.setattr(smoke_test, "run_smoke_checks", lambda: checks)
+    monkeypatch.setattr(smoke_test, "run_smoke_test", lambda: checks)
     assert run(["smoke-test"]) == code
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "[PASS] first"

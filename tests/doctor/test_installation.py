@@ -65,7 +65,7 @@ def run(look: str) -> Check:
 
 def test_a_contract_of_another_version(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "__version__", "2.99.0")
-    found = run("_contracts")
+    found = run("_check_contracts")
     assert found.status is Status.WARNING
     assert "nearest" in found.value
     assert "frx probe" in found.hint
@@ -75,25 +75,25 @@ def test_a_contract_of_another_processor(monkeypatch: pytest.MonkeyPatch) -> Non
     shipped = load_contract("cpu", "2.15.0")
     other = dataclasses.replace(shipped, measured_on={"cpu_capability": "Z80"})
     monkeypatch.setattr(installation, "load_contract", lambda *_: other)
-    found = run("_contracts")
+    found = run("_check_contracts")
     assert (found.status, "Z80" in found.value) == (Status.WARNING, True)
 
 
 def test_no_contract_and_a_broken_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(installation, "load_contract", lambda *_: None)
-    assert run("_contracts").status is Status.WARNING
+    assert run("_check_contracts").status is Status.WARNING
 
     def broken(*_: str) -> None:
         raise ContractError("cpu-2.15.yaml is malformed")
 
     monkeypatch.setattr(installation, "load_contract", broken)
-    assert run("_contracts").status is Status.ERROR
+    assert run("_check_contracts").status is Status.ERROR
 
 
 def test_a_cache_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("FRX_CACHE_DIR", str(tmp_path / "file" / "below"))
-    found = run("_cache")
+    found = run("_check_cache")
     assert found.status is Status.WARNING
     assert "FRX_CACHE_DIR" in found.hint
 
@@ -101,7 +101,7 @@ def test_a_cache_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Monk
 def test_the_size_of_the_cache(tmp_path: Path) -> None:
     (tmp_path / "contracts").mkdir()
     (tmp_path / "contracts" / "x").write_bytes(b"0" * 2048)
-    assert "1 files, 2 KiB" in run("_cache").value
+    assert "1 files, 2 KiB" in run("_check_cache").value
     assert list(tmp_path.iterdir()) == [tmp_path / "contracts"]
 
 
@@ -140,13 +140,13 @@ def test_the_compiler_is_the_one_that_inductor_takes(
 
 def test_a_backend_that_is_not_registered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.metadata, "entry_points", lambda **_: ())
-    assert run("_backend").status is Status.ERROR
+    assert run("_check_backend").status is Status.ERROR
 
 
 def test_a_backend_that_cannot_be_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     entry = importlib.metadata.EntryPoint("frx", "frx_graph.nowhere:frx", "torch_dynamo_backends")
     monkeypatch.setattr(importlib.metadata, "entry_points", lambda **_: (entry,))
-    found = run("_backend")
+    found = run("_check_backend")
     assert (found.status, "frx_graph.nowhere" in found.value) == (Status.ERROR, True)
 
 
@@ -156,13 +156,13 @@ def test_a_recorder_that_cannot_run(monkeypatch: pytest.MonkeyPatch) -> None:
             raise EvidenceError("a torch profiler is already running")
 
     monkeypatch.setattr(installation, "CopyRecorder", Broken)
-    assert run("_recording").status is Status.ERROR
+    assert run("_check_recording").status is Status.ERROR
 
 
 @pytest.mark.filterwarnings("ignore:TF32 acceleration")
 def test_onednn_switched_off() -> None:
     with torch.backends.mkldnn.flags(enabled=False):
-        assert run("_onednn").status is Status.WARNING
+        assert run("_check_onednn").status is Status.WARNING
 
 
 def test_a_torch_that_is_too_old(monkeypatch: pytest.MonkeyPatch) -> None:

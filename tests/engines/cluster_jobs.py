@@ -147,7 +147,7 @@ class WithArm:
         return f"with arm {self.number}"
 
     def __call__(self, progress: Told) -> int:
-        sleeping = "from frx_graph.trials.arm_connection import connection; next(iter(connection()))"
+        sleeping = "from frx_graph.trials.arm_connection import connect_to_parent; next(iter(connect_to_parent()))"
         with (
             tempfile.TemporaryDirectory(prefix="frx-trial-", dir=self.folder),
             ArmProcess([sys.executable, "-c", sleeping], environment=extend_pythonpath()) as arm,

@@ -366,7 +366,7 @@ def test_a_cluster_whose_nodes_have_all_gone_is_waited_for_but_not_for_ever() ->
     gone.alive = [A]
 
     class Gone(Leaving):
-        def nodes(self) -> tuple[Node, ...]:
+        def list_nodes(self) -> tuple[Node, ...]:
             return (A,) if seconds < 10 else ()
 
     assert all("no node to measure on" in str(one.result) for one in ran(Gone([A]), clock=clock))

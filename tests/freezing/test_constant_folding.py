@@ -241,7 +241,7 @@ def test_a_failure_leaves_the_program_as_it_was(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.gives_way
-@pytest.mark.parametrize("broken", ["freeze_weights", "fold_norms", "rewrite_graph", "bind"])
+@pytest.mark.parametrize("broken", ["freeze_weights", "fold_norms", "rewrite_graph", "bind_constants"])
 def test_a_failure_on_the_way_leaves_nothing_behind(broken: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from frx_graph.compiler import eager
 

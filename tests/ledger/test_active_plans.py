@@ -52,7 +52,7 @@ def test_what_stands_was_promoted_and_not_withdrawn_since(chosen, data):
     for position, (kind, plan) in enumerate(chosen, start=1):
         step = Step(position, kind, plan, data.draw(deciders), AT)
         stood = {state.plan for state in standing.promoted}
-        after = standing.after(step)
+        after = standing.apply_step(step)
         if after.illegal != standing.illegal:
             assert after.plans == standing.plans
             standing = after
@@ -79,7 +79,7 @@ def test_the_autopilot_alone_never_promotes_again_what_was_rolled_back(chosen):
     standing = NOTHING
     gone: set[str] = set()
     for position, (kind, plan) in enumerate(chosen, start=1):
-        standing = standing.after(Step(position, kind, plan, AUTOPILOT, AT))
+        standing = standing.apply_step(Step(position, kind, plan, AUTOPILOT, AT))
         gone |= rolled_back(standing)
         assert gone == rolled_back(standing)
         assert gone.isdisjoint(state.plan for state in standing.promoted)
@@ -100,7 +100,7 @@ def test_a_rollback_of_what_stands_leaves_the_baseline(chosen):
         Step(position, kind, plan, "ada", AT) for position, (kind, plan) in enumerate(chosen, start=1)
     )
     if standing.current is not None:
-        after = standing.after(Step(10_000, Kind.ROLLED_BACK, standing.current.plan, AUTOPILOT, AT))
+        after = standing.apply_step(Step(10_000, Kind.ROLLED_BACK, standing.current.plan, AUTOPILOT, AT))
         assert after.current is None
         assert {state.state for state in after.plans.values()}.isdisjoint(STANDING)
 
@@ -152,13 +152,13 @@ def test_what_must_not_be_decided(before, kind):
     standing = fold_steps(steps(*before))
     assert standing.illegal == ()
     wrong = Step(9, kind, "1", AUTOPILOT, AT)
-    assert standing.after(wrong) == PlanStates(standing.plans, (wrong,))
+    assert standing.apply_step(wrong) == PlanStates(standing.plans, (wrong,))
 
 
 def test_once_somebody_asks_for_it_what_was_rolled_back_is_tried_again():
     standing = fold_steps(steps(P, T, M, B))
     assert rolled_back(standing) == {"1"}
-    asked = standing.after(Step(5, P, "1", "frx trial", AT))
+    asked = standing.apply_step(Step(5, P, "1", "frx trial", AT))
     assert rolled_back(asked) == set()
     tried = fold_steps([*steps(P, T, M, B), *steps(P, by="ada", start=5), *steps(T, M, start=6)])
     assert [state.plan for state in tried.promoted] == ["1"]
@@ -167,8 +167,8 @@ def test_once_somebody_asks_for_it_what_was_rolled_back_is_tried_again():
 def test_the_last_promotion_is_applied_and_the_one_before_it_stands_behind():
     both = fold_steps([*steps(P, T, M), *steps(P, T, M, plan="2", start=4)])
     assert [state.plan for state in both.promoted] == ["2", "1"]
-    assert both.after(Step(7, R, "2", AUTOPILOT, AT)).current.plan == "1"
-    again = both.after(Step(7, M, "1", AUTOPILOT, AT))
+    assert both.apply_step(Step(7, R, "2", AUTOPILOT, AT)).current.plan == "1"
+    again = both.apply_step(Step(7, M, "1", AUTOPILOT, AT))
     assert again.current.plan == "1"
 
 

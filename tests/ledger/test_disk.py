@@ -41,7 +41,7 @@ def fill(location, limit):
             told += [event.hash for event in ledger.append(propose(count))]
     except LedgerError as full:
         error = str(full)
-        kept = [event.hash for event in open_to_read(location).events()] if told else []
+        kept = [event.hash for event in open_to_read(location).read_events()] if told else []
     limited(resource.RLIM_INFINITY)
     later = [event.hash for event in open_ledger(location).append(propose(2000))]
     return told, error, kept, later
@@ -63,7 +63,7 @@ def propose(ledger):
 
 with tempfile.TemporaryDirectory() as folder:  # all that is imported late is imported now
     propose(open_ledger(parse_location(f"{folder}/l")))
-    open_to_read(parse_location(f"{folder}/l")).events()
+    open_to_read(parse_location(f"{folder}/l")).read_events()
 if os.geteuid() == 0:  # nothing is read-only to root
     os.setgroups([])
     os.setgid(65534)
@@ -81,7 +81,7 @@ for opening in (
     except FrxError as error:
         errors.append(str(error))
 ledger = open_to_read(parse_location(str(folder / "ledger.sqlite3")))
-print(json.dumps([errors, [event.hash for event in ledger.events()], sorted(os.listdir(folder))]))
+print(json.dumps([errors, [event.hash for event in ledger.read_events()], sorted(os.listdir(folder))]))
 """
 
 
@@ -100,7 +100,7 @@ def test_a_disk_that_fills_up_loses_nothing_acknowledged(tmp_path):
         assert "full" in error
         assert kept == told
         ledger = open_to_read(location)
-        assert [event.hash for event in ledger.events()] == told + later
+        assert [event.hash for event in ledger.read_events()] == told + later
         assert verify(ledger) == Verification(len(told) + 1, None)
     assert not results[0][0]
     assert results[-1][0]

@@ -131,7 +131,7 @@ def test_a_commit_that_is_not_answered(loss, ledger, linked, place, promoted):
     decisions = promoted()
     recorded = open_ledger(place(link)).append(decisions)
     assert link.lost == {loss: 1}
-    assert ledger.events() == recorded
+    assert ledger.read_events() == recorded
     assert [event.decision for event in recorded] == decisions
     assert verify(ledger) == Verification(3, None)
 
@@ -148,7 +148,7 @@ def test_every_second_answer_is_lost(ledger, linked, place, decide):
     by_link = open_ledger(place(link))
     recorded = [event for plan in "1234" for event in by_link.append([decide(Kind.PROPOSED, plan)])]
     assert link.lost == {Loss.ANSWER: 4, Loss.COMMIT: 2}
-    assert list(ledger.events()) == recorded
+    assert list(ledger.read_events()) == recorded
     assert verify(ledger) == Verification(4, None)
 
 
@@ -158,7 +158,7 @@ def test_others_append_before_it_is_known_that_ours_was_kept(ledger, linked, pla
     link.meanwhile = lambda: ledger.append(second)
     recorded = open_ledger(place(link)).append(first)
     assert [event.position for event in recorded] == [1, 2, 3]
-    assert [event.decision for event in ledger.events()] == [*first, *second]
+    assert [event.decision for event in ledger.read_events()] == [*first, *second]
     assert verify(ledger) == Verification(6, None)
 
 
@@ -168,7 +168,7 @@ def test_others_append_before_it_is_known_that_ours_was_not_kept(ledger, linked,
     link.meanwhile = lambda: ledger.append([decide(Kind.ROLLED_BACK)])
     with pytest.raises(LedgerError, match="is rolled back since event 4"):
         open_ledger(place(link)).append([decide(Kind.APPLIED)])
-    assert ledger.count() == 4
+    assert ledger.count_events() == 4
 
 
 def test_a_server_that_does_not_come_back(ledger, linked, place, decide):
@@ -197,7 +197,7 @@ def test_a_backend_that_is_ended_amid_an_append(ledger, postgres, decide, monkey
     monkeypatch.setattr(active_plans, "record_event", end_it_once)
     (event,) = ledger.append([decide(Kind.PROPOSED)])
     assert ended
-    assert ledger.events() == (event,)
+    assert ledger.read_events() == (event,)
 
 
 @pytest.mark.integration

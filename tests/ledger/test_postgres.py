@@ -104,7 +104,7 @@ def test_a_server_that_is_not_there_yet(tmp_path, location, postgres, monkeypatc
         return 0.0
 
     monkeypatch.setattr(transaction.random, "uniform", come)
-    assert open_ledger(late).count() == 0
+    assert open_ledger(late).count_events() == 0
 
 
 def test_a_locked_table_is_not_waited_for_without_end(location, postgres, schema, promoted, monkeypatch):
@@ -113,8 +113,8 @@ def test_a_locked_table_is_not_waited_for_without_end(location, postgres, schema
     with psycopg.connect(host=str(postgres.socket.parent), user="postgres") as other:
         other.execute(f"LOCK TABLE {schema}.frx_ledger_events IN ACCESS EXCLUSIVE MODE")
         with pytest.raises(LedgerError, match="is locked by another process"):
-            open_to_read(location).count()
-    assert open_to_read(location).count() == 3
+            open_to_read(location).count_events()
+    assert open_to_read(location).count_events() == 3
 
 
 def test_another_programs_tables_stay_beside_a_ledgers(location, changed_by_hand, promoted):
@@ -148,9 +148,9 @@ def test_a_lock_that_is_never_given_up(location, postgres, decide, monkeypatch):
         other.execute(lock)
         with pytest.raises(LedgerError, match="is locked by another process"):
             impatient.append([decide(Kind.PROPOSED)])
-        assert open_to_read(location).count() == 0  # readers do not wait
+        assert open_to_read(location).count_events() == 0  # readers do not wait
     impatient.append([decide(Kind.PROPOSED)])
-    assert impatient.count() == 1
+    assert impatient.count_events() == 1
 
 
 def test_a_role_that_may_only_add(location, postgres, schema, decide, promoted, without_waiting):

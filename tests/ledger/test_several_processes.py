@@ -31,7 +31,7 @@ def write(processes, events, *locations):
 def test_eight_writers_make_one_chain_without_a_loss(location):
     acknowledged = write(8, 12, location)
     ledger = open_to_read(location)
-    events = ledger.events()
+    events = ledger.read_events()
     assert len(acknowledged) == 8 * 12
     assert {event.hash for event in events} == set(acknowledged)
     assert [event.position for event in events] == list(range(1, 8 * 12 + 1))
@@ -87,7 +87,7 @@ def test_an_arm_that_is_left_would_be_seen(monkeypatch):
 def test_what_is_lost_or_broken_would_be_seen(location):
     write(1, 3, location)
     figures = ledger_kills.Figures()
-    events = open_to_read(location).events()
+    events = open_to_read(location).read_events()
     told = {(event.position, event.hash) for event in events}
     assert ledger_kills.look(str(location.file), told, figures) == 3
     assert (figures.lost, figures.broken) == (0, [])

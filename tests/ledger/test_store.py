@@ -31,10 +31,10 @@ def test_what_is_appended_is_read_back_by_anybody(ledger, location, promoted):
     assert [event.decision for event in recorded] == decisions
     assert [event.position for event in recorded] == [1, 2, 3]
     for reader in (ledger, open_ledger(location), open_to_read(location)):
-        assert reader.events() == recorded
-        assert reader.at(2) == recorded[1]
+        assert reader.read_events() == recorded
+        assert reader.read_at(2) == recorded[1]
         assert reader.find_by_hash(recorded[2].hash[:8]) == recorded[2]
-        assert reader.at(4) is None
+        assert reader.read_at(4) is None
         assert reader.find_by_hash("0" * 64) is None
     assert ledger.append([]) == ()
 
@@ -42,14 +42,14 @@ def test_what_is_appended_is_read_back_by_anybody(ledger, location, promoted):
 def test_each_event_holds_the_hash_of_the_one_before(ledger, promoted):
     ledger.append(promoted()[:1])
     ledger.append(promoted("2"))
-    events = ledger.events()
+    events = ledger.read_events()
     assert [event.previous for event in events] == ["0" * 64, *(event.hash for event in events[:-1])]
 
 
 def test_all_of_an_append_or_none(ledger, decide, promoted):
     with pytest.raises(LedgerError, match=r"plan 1{16} cannot be applied .* is rolled back since event 4"):
         ledger.append([*promoted(), decide(Kind.ROLLED_BACK), decide(Kind.APPLIED)])
-    assert ledger.count() == 0
+    assert ledger.count_events() == 0
 
 
 def test_only_what_may_follow_is_appended(ledger, decide, promoted):
@@ -63,7 +63,7 @@ def test_only_what_may_follow_is_appended(ledger, decide, promoted):
     with pytest.raises(LedgerError, match=r"cannot be proposed .* rolled back"):
         ledger.append([decide(Kind.PROPOSED)])
     ledger.append([decide(Kind.PROPOSED, decided_by="frx trial")])
-    assert ledger.count() == 6
+    assert ledger.count_events() == 6
 
 
 def test_what_stands_is_of_this_graph_in_this_environment(ledger, decide, promoted):
@@ -71,9 +71,9 @@ def test_what_stands_is_of_this_graph_in_this_environment(ledger, decide, promot
     second = ledger.append(promoted("2"))
     other = ledger.append(promoted("3", environment=THERE))
     ledger.append(promoted("4", signature="e" * 16))
-    assert ledger.standing(GRAPH, HERE).current.plan == "2" * 16
+    assert ledger.read_standing(GRAPH, HERE).current.plan == "2" * 16
     assert ledger.read_promotions(GRAPH, HERE) == (second[2], first[2])
-    assert ledger.standing(GRAPH, "f" * 16) == NOTHING
+    assert ledger.read_standing(GRAPH, "f" * 16) == NOTHING
     steps = ledger.read_steps_by_environment(GRAPH)
     assert {name: [s.plan for s in states] for name, states in find_active_elsewhere(steps, HERE).items()} == {
         THERE: ["3" * 16]
@@ -86,7 +86,7 @@ def test_a_plan_that_many_processes_applied(ledger, decide, promoted):
     ledger.append([decide(Kind.APPLIED)])
     steps = ledger.read_steps_by_environment(GRAPH)[HERE]
     assert [(step.position, step.plan[0]) for step in steps if step.kind is Kind.APPLIED] == [(12, "2"), (13, "1")]
-    assert ledger.standing(GRAPH, HERE) == fold_steps(Step.from_event(event) for event in ledger.events())
+    assert ledger.read_standing(GRAPH, HERE) == fold_steps(Step.from_event(event) for event in ledger.read_events())
 
 
 def test_rolling_back_all_that_stands(ledger, promoted):
@@ -100,24 +100,25 @@ def test_rolling_back_all_that_stands(ledger, promoted):
         (Kind.ROLLED_BACK, "1", None),
     ]
     assert ledger.read_promotions(GRAPH, HERE) == ()
-    states = [plan.state for plan in ledger.standing(GRAPH, HERE).plans.values()]
+    states = [plan.state for plan in ledger.read_standing(GRAPH, HERE).plans.values()]
     assert states == [Kind.ROLLED_BACK] * 2
     assert verify(ledger).problem is None
 
 
 def test_filters_and_the_newest(ledger, decide, promoted):
     ledger.append([*promoted(), *promoted("2", environment=THERE)])
-    assert [event.position for event in ledger.events(newest=2)] == [5, 6]
+    assert [event.position for event in ledger.read_events(newest=2)] == [5, 6]
     kinds = EventFilter(kinds=(Kind.PROMOTED, Kind.TRIED))
-    assert [event.position for event in ledger.events(kinds)] == [2, 3, 5, 6]
-    assert [event.position for event in ledger.events(kinds, newest=3)] == [3, 5, 6]
-    assert ledger.count(EventFilter(signature=GRAPH, environment=THERE)) == 3
+    assert [event.position for event in ledger.read_events(kinds)] == [2, 3, 5, 6]
+    assert [event.position for event in ledger.read_events(kinds, newest=3)] == [3, 5, 6]
+    assert ledger.count_events(EventFilter(signature=GRAPH, environment=THERE)) == 3
     assert ledger.count(EventFilter(signature=THERE)) == 0
 
 
 def test_evidence_is_the_last_trial_before(ledger, decide, promoted):
     ledger.append([*promoted(), *promoted("2"), decide(Kind.TRIED), decide(Kind.APPLIED)])
-    found = [None if (trial := ledger.evidence(event)) is None else trial.position for event in ledger.events()]
+    events = ledger.read_events()
+    found = [None if (trial := ledger.read_evidence(event)) is None else trial.position for event in events]
     assert found == [None, 2, 2, None, 5, 5, 7, 7]
 
 
@@ -132,14 +133,14 @@ def test_more_rows_than_are_read_at_once(ledger, decide, monkeypatch):
     monkeypatch.setattr(store, "_BATCH", 3)
     for count in (3, 4):
         ledger.append([decide(Kind.PROPOSED, str(count)) for _ in range(count)])
-        assert [row["position"] for row in ledger.rows()] == list(range(1, ledger.count() + 1))
+        assert [row["position"] for row in ledger.read_rows()] == list(range(1, ledger.count_events() + 1))
 
 
 def test_a_kind_that_this_version_does_not_know(ledger, changed_by_hand, decide):
     ledger.append([decide(Kind.PROPOSED)])
     changed_by_hand("UPDATE frx_ledger_events SET kind = 'dreamt'")
     with pytest.raises(LedgerError, match=r"event 1 is malformed.*verify"):
-        ledger.standing(GRAPH, HERE)
+        ledger.read_standing(GRAPH, HERE)
 
 
 @pytest.fixture
@@ -175,8 +176,8 @@ def test_who_comes_second_reads_again(without_locks, ledger, decide, monkeypatch
     first, second = [decide(Kind.PROPOSED, plan) for plan in "12"], decide(Kind.PROPOSED, "3")
     interrupted_by(monkeypatch, ledger, first)
     (event,) = without_locks().append([second])
-    assert [(e.position, e.decision) for e in ledger.events()] == [(1, first[0]), (2, first[1]), (3, second)]
-    assert event == ledger.at(3)
+    assert [(e.position, e.decision) for e in ledger.read_events()] == [(1, first[0]), (2, first[1]), (3, second)]
+    assert event == ledger.read_at(3)
     assert verify(ledger).problem is None
 
 
@@ -185,14 +186,14 @@ def test_who_comes_second_may_find_that_it_must_not_any_more(without_locks, ledg
     interrupted_by(monkeypatch, ledger, [decide(Kind.ROLLED_BACK)])
     with pytest.raises(LedgerError, match=r"cannot be applied .* rolled back since event 4"):
         without_locks().append([decide(Kind.APPLIED)])
-    assert ledger.count() == 4
+    assert ledger.count_events() == 4
 
 
 def test_who_always_comes_second_gives_up(without_locks, ledger, decide, monkeypatch):
     interrupted_by(monkeypatch, ledger, [decide(Kind.PROPOSED, "1")])
     with pytest.raises(LedgerError, match="busy with other writers"):
         without_locks(patience_seconds=0).append([decide(Kind.PROPOSED, "2")])
-    assert ledger.count() == 1
+    assert ledger.count_events() == 1
 
 
 choices = st.lists(

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch._dynamo  # first, or the next import is circular
 from torch import Tensor, nn
 from torch._functorch._aot_autograd import runtime_wrappers
 from torch.utils.checkpoint import checkpoint

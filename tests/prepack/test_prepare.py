@@ -30,13 +30,13 @@ def test_an_unknown_bandwidth_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     def unknown(_device: str) -> None:
         raise EvidenceError("it cannot be measured")
 
-    found = reasons(monkeypatch, device_profile=unknown)
+    found = reasons(monkeypatch, get_device_profile=unknown)
     assert list(found) == ["preconvert_weights"]
     assert "bandwidth is not known" in found["preconvert_weights"]
 
 
 def test_a_convolution_that_was_not_timed_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = reasons(monkeypatch, bandwidth_of=lambda _facts: 1e10, anchor_seconds=lambda *_args, **_how: {})
+    found = reasons(monkeypatch, measure_bandwidth=lambda _facts: 1e10, time_anchors=lambda *_args, **_how: {})
     assert list(found) == ["model.0.weight"]
     assert "could not be measured" in found["model.0.weight"]
 
@@ -45,7 +45,7 @@ def test_of_a_weight_that_lies_best_nothing_is_said(monkeypatch: pytest.MonkeyPa
     def plain_is_faster(subject, *, prepared):
         return {anchor.op.node: {(0, 1, 2, 3): 1.0, (0, 2, 3, 1): 2.0} for anchor in subject.anchors}
 
-    assert reasons(monkeypatch, bandwidth_of=lambda _facts: 1e10, anchor_seconds=plain_is_faster) == {}
+    assert reasons(monkeypatch, measure_bandwidth=lambda _facts: 1e10, time_anchors=plain_is_faster) == {}
 
 
 def test_a_function_has_no_weights() -> None:

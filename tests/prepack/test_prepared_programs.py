@@ -204,7 +204,7 @@ def test_views_of_views_run_on_stored_weights(shuffled: bool, dynamic: bool | No
         torch.testing.assert_close(ours.grad, own.grad, rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize("mend", ["read_as_traced", "pin_views"])
+@pytest.mark.parametrize("mend", ["convert_inputs_back", "pin_views"])
 def test_what_cannot_be_mended_runs_as_it_was_traced(mend: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def breaks(name: str) -> None:
         def broken(*_args: Any, **_how: Any) -> Any:

@@ -23,35 +23,35 @@ def book(tmp_path, decide) -> DecisionBook:
 
 
 def test_the_last_are_shown_and_older_ones_follow(book):
-    found = book.last(limit=3)
+    found = book.read_last(limit=3)
     assert [event.position for event in found.events] == [5, 6, 7]
     assert (found.total, found.older) == (7, 5)
-    found = book.last(limit=3, before=found.older)
+    found = book.read_last(limit=3, before=found.older)
     assert [event.position for event in found.events] == [2, 3, 4]
-    found = book.last(limit=3, before=found.older)
+    found = book.read_last(limit=3, before=found.older)
     assert ([event.position for event in found.events], found.older, found.total) == ([1], None, 7)
 
 
 def test_only_those_of_a_kind_or_graph(book):
-    assert [event.position for event in book.last(kind=Kind.TRIED, limit=9).events] == [2, 5]
-    assert book.last(signature="a" * 16, limit=9).total == 7
-    assert book.last(signature="b" * 16, limit=9).total == 0
+    assert [event.position for event in book.read_last(kind=Kind.TRIED, limit=9).events] == [2, 5]
+    assert book.read_last(signature="a" * 16, limit=9).total == 7
+    assert book.read_last(signature="b" * 16, limit=9).total == 0
 
 
 def test_an_event_and_the_trial_that_it_rests_on(book):
-    event, evidence = book.at(3)
+    event, evidence = book.read_event(3)
     assert event.decision.kind is Kind.PROMOTED
     assert evidence is not None
     assert evidence.position == 2
     with pytest.raises(ProblemError, match="no event 8"):
-        book.at(8)
+        book.read_event(8)
 
 
 def test_a_ledger_that_is_not_there_has_no_decisions(tmp_path):
     book = DecisionBook(Location(tmp_path / "missing.sqlite3"))
-    assert book.last(limit=9).total == 0
+    assert book.read_last(limit=9).total == 0
     with pytest.raises(ProblemError, match="no event 1"):
-        book.at(1)
+        book.read_event(1)
     assert not (tmp_path / "missing.sqlite3").exists()
 
 
@@ -59,7 +59,7 @@ def test_a_file_that_is_no_ledger_says_so(tmp_path):
     file = tmp_path / "notes.sqlite3"
     file.write_bytes(b"not a database" * 100)
     with pytest.raises(ProblemError) as raised:
-        DecisionBook(Location(file)).last(limit=9)
+        DecisionBook(Location(file)).read_last(limit=9)
     assert raised.value.status_code == 503
 
 

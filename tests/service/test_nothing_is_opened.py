@@ -18,12 +18,12 @@ WATCH = """
 import os, sys
 from pathlib import Path
 from frx_graph.service.analysis_job import AnalysisJob, JobFile
-from frx_graph.service.worker import answer
+from frx_graph.service.worker import answer_job
 folder, name = sys.argv[1:]
 job = AnalysisJob(task="file", folder=folder, files=(JobFile(name=name),), form="html")
 # What is imported, and read of the package, is read now; of the file itself nothing is, which could be kept.
 other = AnalysisJob(task="file", folder=os.path.join(folder, "other"), files=(JobFile(name=name),), form="html")
-assert answer(other).status == "done"
+assert answer_job(other).status == "done"
 opened, done = [], []
 def note(event, arguments):
     if event == "open" and isinstance(arguments[0], (str, bytes)):
@@ -31,7 +31,7 @@ def note(event, arguments):
     if event.startswith(("socket.", "urllib", "subprocess", "os.system", "os.exec", "os.posix_spawn")):
         done.append(f"{event} {arguments}")
 sys.addaudithook(note)
-print(answer(job).status)
+print(answer_job(job).status)
 inside = os.path.realpath(folder)
 print([path for path in opened if not os.path.realpath(path).startswith(inside)], done)
 """

@@ -25,9 +25,9 @@ from frx_graph.trials.arm_connection import connect_to_parent
 from frx_graph.trials.arm_process import ArmError, ArmProcess, Cause, Limits
 
 ANSWER = """
-from frx_graph.trials.arm_connection import connection
+from frx_graph.trials.arm_connection import connect_to_parent
 import os, sys, time, signal, subprocess
-arm = connection()
+arm = connect_to_parent()
 for question in arm:
     what = question["do"]
     if what == "echo":
@@ -128,7 +128,7 @@ def test_one_that_closes_its_connection_and_lives_on_is_not_waited_for(start, mo
 
     monkeypatch.setattr(ProcessFamily, "wait_for_leader", noted)
     failure = failing(start(), "arm._answers.close()\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\ntime.sleep(600)")
-    assert (failure.cause, failure.message) == (Cause.EXITED, "an arm closed its connection")
+    assert (failure.cause, failure.message) == (Cause.EXITED, "an arm closed its connect_to_parent")
     assert sum(waited) <= 1.0
 
 

@@ -58,12 +58,12 @@ def test_of_this_process() -> None:
 
 PRINT = """
 import torch
-from frx_graph.trials.environment import trial_setup
-setup = trial_setup(torch.device("cpu"))
+from frx_graph.trials.environment import read_trial_setup
+setup = read_trial_setup(torch.device("cpu"))
 torch.compile(lambda x: x.sin() * 2, backend="aot_eager")(torch.ones(3))
 from torch._inductor.runtime.cache_dir_utils import cache_dir
 cache_dir()  # Inductor does, for any graph, and names the folder in the environment
-assert trial_setup(torch.device("cpu")) == setup
+assert read_trial_setup(torch.device("cpu")) == setup
 print(setup.fingerprint)
 """
 

@@ -169,7 +169,7 @@ def test_without_a_device_nothing_of_it_is_said_to_be_absent(run: Any) -> None:
     assert found.run.primary is None
     assert {one.label for one in found.run.labels if one.answer is Answer.ABSENT} == set()
     assert [card.card.id for card in found.run.recommendations] == ["rec_record_device_activity"]
-    assert "gpu_busy_pct" not in found.run.timeline.values()
+    assert "gpu_busy_pct" not in found.run.timeline.collect_values()
 
 
 def test_collectives_of_a_host_need_operators_beside_them(run: Any) -> None:
@@ -193,7 +193,7 @@ def test_every_label_has_a_card_whose_metrics_are_measured(run: Any) -> None:
     run.kernel(5, 10, 500)
     run.kernel(500, 510, 900)
     found = run.analyse().run
-    known = set(found.timeline.values())
+    known = set(found.timeline.collect_values())
     for one in found.labels:
         (card,) = index_cards_by_label()[one.label]
         for step in card.validation:

@@ -198,6 +198,6 @@ def test_any_order_overlap_and_id_is_survived_and_shares_stay_within_one(run: An
         args = {"correlation": number, "External id": number, "device": number % 2}
         run.event(category, name, start, start + length, where, **args)
     timeline = run.analyse().run.timeline
-    for name, value in timeline.values().items():
+    for name, value in timeline.collect_values().items():
         if name.endswith("_pct") and name != "layout_change_pct":
             assert -1e-9 <= value <= 100.0 + 1e-9, name

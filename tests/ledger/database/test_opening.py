@@ -32,11 +32,11 @@ def test_reading_makes_nothing(location):
 @pytest.mark.in_a_file
 def test_opening_makes_folders_tables_and_a_write_ahead_log(location, decide):
     ledger = open_ledger(location)
-    assert ledger.count() == 0
+    assert ledger.count_events() == 0
     assert pragma(location.file, "journal_mode") == "wal"
-    assert open_to_read(location).count() == 0
+    assert open_to_read(location).count_events() == 0
     ledger.append([decide(Kind.PROPOSED)])
-    assert open_ledger(location).count() == 1
+    assert open_ledger(location).count_events() == 1
 
 
 def test_opening_a_ledger_that_is_there_waits_for_no_writer(location, decide, monkeypatch):
@@ -45,7 +45,7 @@ def test_opening_a_ledger_that_is_there_waits_for_no_writer(location, decide, mo
     monkeypatch.setattr(opening, "_read_version", lambda _: pytest.fail("it waited for the lock"))
     writing = make_ledger_engine(location, Access.WRITE).connect().execution_options(**{WRITING: True})
     with writing as connection, connection.begin():
-        assert open_ledger(location, patience_seconds=0).count() == 1
+        assert open_ledger(location, patience_seconds=0).count_events() == 1
 
 
 def test_who_has_seen_no_tables_looks_again_under_the_lock(location, decide, monkeypatch):
@@ -60,7 +60,7 @@ def test_who_has_seen_no_tables_looks_again_under_the_lock(location, decide, mon
         return found
 
     monkeypatch.setattr(opening, "run_transaction", seen_none)
-    assert open_ledger(location).count() == 1
+    assert open_ledger(location).count_events() == 1
 
 
 @pytest.mark.in_a_file
@@ -74,7 +74,7 @@ def test_who_reads_cannot_append(location, decide):
     open_ledger(location)
     with pytest.raises(LedgerError, match="read-only"):
         open_to_read(location).append([decide(Kind.PROPOSED)])
-    assert open_to_read(location).count() == 0
+    assert open_to_read(location).count_events() == 0
 
 
 @pytest.mark.in_a_file
@@ -84,7 +84,7 @@ def test_an_empty_file_becomes_a_ledger(location):
     with pytest.raises(LedgerMissingError):
         open_to_read(location)
     open_ledger(location)
-    assert open_to_read(location).count() == 0
+    assert open_to_read(location).count_events() == 0
 
 
 @pytest.mark.in_a_file
@@ -147,7 +147,7 @@ def test_a_damaged_file_is_said_to_be_damaged(location, decide):
     def append():
         open_ledger(location).append([decide(Kind.PROPOSED)])
 
-    for failing in (append, lambda: open_to_read(location).events()):
+    for failing in (append, lambda: open_to_read(location).read_events()):
         with pytest.raises(LedgerError, match="is damaged"):
             failing()
     location.file.write_bytes(pristine[:page])
@@ -164,7 +164,7 @@ def test_a_lock_that_is_never_given_up(location, decide, monkeypatch):
     other.execute("BEGIN IMMEDIATE")
     with pytest.raises(LedgerError, match="is locked by another process"):
         impatient.append([decide(Kind.PROPOSED)])
-    assert open_to_read(location).count() == 0  # readers do not wait
+    assert open_to_read(location).count_events() == 0  # readers do not wait
     other.execute("ROLLBACK")
     other.close()
     impatient.append([decide(Kind.PROPOSED)])

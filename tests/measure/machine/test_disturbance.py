@@ -32,8 +32,8 @@ AVAILABLE = WALL_SECONDS * (os.cpu_count() or 1)
 @pytest.fixture(autouse=True)
 def no_quota_and_whole_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine as most are, unless the test says otherwise."""
-    monkeypatch.setattr(f"{MODULE}.quota_processors", lambda: None)
-    monkeypatch.setattr(f"{MODULE}.with_siblings", lambda processors: processors)
+    monkeypatch.setattr(f"{MODULE}.read_quota_processors", lambda: None)
+    monkeypatch.setattr(f"{MODULE}.add_siblings", lambda processors: processors)
 
 
 def _write(file: Path, busy_seconds: float) -> None:
@@ -87,7 +87,7 @@ def test_only_processors_count_that_may_be_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, busy: list[float], disturbed: bool
 ) -> None:
     """Held to the first of two; this process has used five of ten seconds of it."""
-    monkeypatch.setattr(f"{MODULE}.usable_processors", lambda: frozenset({0}))
+    monkeypatch.setattr(f"{MODULE}.list_usable_processors", lambda: frozenset({0}))
     file = tmp_path / "stat"
     _write_each(file, [0.0, 0.0])
     wall, own = iter([7.0, 17.0] * 2), iter([3.0, 8.0] * 2)
@@ -101,7 +101,7 @@ def test_only_processors_count_that_may_be_used(
 
 
 def test_a_processor_that_the_system_does_not_list_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(f"{MODULE}.usable_processors", lambda: frozenset({0, 9}))
+    monkeypatch.setattr(f"{MODULE}.list_usable_processors", lambda: frozenset({0, 9}))
     _write_each(tmp_path / "stat", [1.0, 2.0])
     with watch_others_load(tmp_path / "stat") as load:
         assert load() is None
@@ -111,8 +111,8 @@ def test_a_sibling_is_watched_with_the_processor_that_shares_its_core(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Held to the first of three, which shares its core with the second; others are on that one and on the third."""
-    monkeypatch.setattr(f"{MODULE}.usable_processors", lambda: frozenset({0}))
-    monkeypatch.setattr(f"{MODULE}.with_siblings", lambda _: frozenset({0, 1}))
+    monkeypatch.setattr(f"{MODULE}.list_usable_processors", lambda: frozenset({0}))
+    monkeypatch.setattr(f"{MODULE}.add_siblings", lambda _: frozenset({0, 1}))
     file = tmp_path / "stat"
     _write_each(file, [0.0, 0.0, 0.0])
     wall, own = iter([7.0, 17.0]), iter([3.0, 8.0])
@@ -130,9 +130,9 @@ def under_a_quota(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[.
     own, cgroups = tmp_path / "own", tmp_path / "cgroup"
     own.write_text("0::/\n")
     cgroups.mkdir()
-    monkeypatch.setattr(f"{MODULE}.quota_processors", lambda: 0.5)
-    monkeypatch.setattr(f"{MODULE}.waited_seconds", lambda: read_waited_seconds(cgroups, own))
-    monkeypatch.setattr(f"{MODULE}.cpu_throttling", lambda: read_cpu_throttling(tmp_path, cgroups, own))
+    monkeypatch.setattr(f"{MODULE}.read_quota_processors", lambda: 0.5)
+    monkeypatch.setattr(f"{MODULE}.read_waited_seconds", lambda: read_waited_seconds(cgroups, own))
+    monkeypatch.setattr(f"{MODULE}.read_cpu_throttling", lambda: read_cpu_throttling(tmp_path, cgroups, own))
 
     def write(waited: float, throttled: int = 3) -> None:
         total = f"some avg10=0.00 avg60=0.00 avg300=0.00 total={waited * 1e6:.0f}\nfull avg10=0.00 total=9\n"
@@ -174,7 +174,7 @@ def test_who_waits_since_its_quota_is_used_up_is_not_disturbed_by_others(
 def test_a_quota_for_all_processors_is_none(
     tmp_path: Path, under_a_quota: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(f"{MODULE}.quota_processors", lambda: float(os.cpu_count() or 1))
+    monkeypatch.setattr(f"{MODULE}.read_quota_processors", lambda: float(os.cpu_count() or 1))
     _write(tmp_path / "stat", 0.0)
     with watch_others_load(tmp_path / "stat") as load:
         found = load()
@@ -192,7 +192,7 @@ def test_under_a_quota_whose_group_does_not_tell(tmp_path: Path, under_a_quota: 
 def test_which_processors_may_be_used_is_that_of_all_threads() -> None:
     """Of a process that is held to one of several, and of one that is not."""
     allowed, processors = sorted(os.sched_getaffinity(0)), os.cpu_count() or 1
-    code = "from frx_graph.measure.machine.disturbance import usable_processors as u; print(sorted(u() or ()))"
+    code = "from frx_graph.measure.machine.disturbance import list_usable_processors as u; print(sorted(u() or ()))"
     held = f"import os; os.sched_setaffinity(0, {{{allowed[0]}}}); {code}"
     told = [subprocess.run([sys.executable, "-c", c], capture_output=True, text=True).stdout for c in (code, held)]
     assert told == [f"{each if len(each) < processors else []}\n" for each in (allowed, allowed[:1])]

@@ -81,7 +81,7 @@ def test_contiguous_values_have_no_origin(analyse: Any) -> None:
 
 def test_calls_read_as_they_are_written(analyse: Any) -> None:
     facts, (value,) = outputs(analyse, lambda x: x.permute(0, 2, 3, 1))
-    assert format_call(facts.producer(value)) == "permute(0, 2, 3, 1)"
+    assert format_call(facts.get_producer(value)) == "permute(0, 2, 3, 1)"
 
 
 def test_a_site_without_a_line_is_named_by_its_module() -> None:

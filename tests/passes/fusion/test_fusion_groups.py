@@ -200,8 +200,8 @@ def test_no_path_leaves_a_group_and_comes_back(analyse, names):
     order = networkx.DiGraph()
     for op in analysis.facts.ops:
         for name in op.inputs:
-            maker = flow.maker(flow.root(name))
-            if maker is not None and flow.maker(op.outputs[0]) is op:
+            maker = flow.find_maker(flow.get_root(name))
+            if maker is not None and flow.find_maker(op.outputs[0]) is op:
                 order.add_edge(kernel_of.get(maker.node, maker.node), kernel_of.get(op.node, op.node))
     order.remove_edges_from(list(networkx.selfloop_edges(order)))
 

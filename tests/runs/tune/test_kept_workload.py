@@ -68,7 +68,7 @@ def test_nothing_is_left_at_the_end_standing_or_not(spawning, stands):
 def test_a_workload_that_ends_by_itself_takes_with_it_what_it_has_left_behind(tmp_path):
     code = SPAWNING.rpartition("while True")[0] + "sys.exit(3)"
     workload = PausableWorkload([sys.executable, "-S", "-c", code], os.environ, tmp_path)
-    wait_for(workload.ended)
+    wait_for(workload.has_ended)
     assert workload.exit_code == 3
     child = int((tmp_path / "stdout.log").read_text())
     wait_for(lambda: state(child) == "gone")
@@ -99,8 +99,8 @@ def test_nothing_is_left_of_a_standing_workload_when_whoever_holds_it_is_killed(
     holder = f"""
 import os, sys, time
 from pathlib import Path
-from frx_graph.runs.tune.kept_workload import KeptWorkload
-workload = KeptWorkload([sys.executable, "-S", "-c", {SPAWNING!r}], os.environ, Path({str(tmp_path)!r}))
+from frx_graph.runs.tune.kept_workload import PausableWorkload
+workload = PausableWorkload([sys.executable, "-S", "-c", {SPAWNING!r}], os.environ, Path({str(tmp_path)!r}))
 while not Path({str(tmp_path)!r}, "stdout.log").read_text(): time.sleep(0.01)
 workload.pause()
 print(workload.pid, flush=True)
@@ -127,7 +127,7 @@ def test_blocks_of_a_program_that_stands_between_them(tmp_path):
         living.warm_up(3)
         seen = len(living.steps)
         time.sleep(0.3)
-        blocks = [living.block(5) for _ in range(3)]
+        blocks = [living.run_block(5) for _ in range(3)]
         # It has stood meanwhile: 0.3 s would be 75 steps.
         assert len(living.steps) < seen + 60
     assert all(len(block.step_seconds) == 5 for block in blocks)

@@ -37,8 +37,8 @@ def step_ends(folder: Path) -> list[tuple[int, str]]:
 def test_while_one_runs_the_other_makes_no_step(tmp_path):
     order = [*ABBA, *BAAB, *ABBA]
     with AlternatingArms(starts(), tmp_path, warmup=2, steps=4) as arms:
-        arms.fresh(Arm.BASELINE)
-        blocks = [arms.block(arm) for arm in order]
+        arms.start_fresh(Arm.BASELINE)
+        blocks = [arms.run_block(arm) for arm in order]
     assert [block.arm for block in blocks] == order
     turns = [arm for arm, _ in itertools.groupby(arm for _, arm in step_ends(tmp_path))]
     # Each warms up, then they take turns; two blocks of one arm in a row are one turn.
@@ -48,10 +48,10 @@ def test_while_one_runs_the_other_makes_no_step(tmp_path):
 
 def test_each_pair_is_fresh_and_the_one_before_is_gone(tmp_path, processes_of):
     with AlternatingArms(starts(), tmp_path, warmup=1, steps=2) as arms:
-        arms.fresh(Arm.BASELINE)
-        arms.block(Arm.CANDIDATE)
-        arms.fresh(Arm.CANDIDATE)
-        arms.block(Arm.CANDIDATE)
+        arms.start_fresh(Arm.BASELINE)
+        arms.run_block(Arm.CANDIDATE)
+        arms.start_fresh(Arm.CANDIDATE)
+        arms.run_block(Arm.CANDIDATE)
         assert not processes_of(tmp_path / "00-candidate")
         assert processes_of(tmp_path / "01-candidate")
     assert not processes_of(tmp_path / "01-candidate")
@@ -63,15 +63,15 @@ def test_a_candidate_that_fails_leaves_nobody(tmp_path, processes_of):
         pytest.raises(ArmEndedError) as ended,
         AlternatingArms(starts(TINY_STEPS="1", TINY_EXIT="1"), tmp_path, warmup=5, steps=2) as arms,
     ):
-        arms.fresh(Arm.BASELINE)
+        arms.start_fresh(Arm.BASELINE)
     assert ended.value.arm is Arm.CANDIDATE
     assert not processes_of(tmp_path / "00-baseline")
 
 
 def test_one_at_a_time_every_block_is_a_process_of_its_own(tmp_path, processes_of):
     with SuccessiveArms(starts(), tmp_path, warmup=1, steps=3) as arms:
-        arms.fresh(Arm.BASELINE)
+        arms.start_fresh(Arm.BASELINE)
         for arm in ABBA:
-            assert len(arms.block(arm).step_seconds) == 3
+            assert len(arms.run_block(arm).step_seconds) == 3
             assert not processes_of(tmp_path)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["00-baseline", "01-candidate", "02-candidate", "03-baseline"]

@@ -72,7 +72,7 @@ def test_a_step_has_the_samples_of_the_layout_that_it_refers_to(tmp_path):
     )
     stream = StepStream(path)
     assert [step.samples for step in stream.read()] == [32, 5, 32]
-    assert stream.collect_layouts == {0, 1}
+    assert stream.layouts == {0, 1}
 
 
 def test_without_layouts_a_loader_tells_samples_and_workers(tmp_path):

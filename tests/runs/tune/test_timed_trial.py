@@ -156,11 +156,11 @@ def test_steps_with_fewer_samples_do_not_win_a_race():
 
 @pytest.mark.parametrize(("minimum", "agreement"), [(0.08, 0.0), (0.03, math.log1p(0.03) / 2)])
 def test_under_a_smaller_minimum_each_pair_has_to_reach_half_of_it(minimum, agreement):
-    rule = TuneSettings(command=("x",), min_speedup=minimum).rule(4)
+    rule = TuneSettings(command=("x",), min_speedup=minimum).make_protocol(4)
     assert rule.process_pairs == 6
     assert rule.agreement == pytest.approx(agreement)
     assert rule.alpha == pytest.approx(0.001 / 4)
 
 
 def test_repeats_are_more_pairs():
-    assert TuneSettings(command=("x",), repeat_count=2).rule(1).process_pairs == 12
+    assert TuneSettings(command=("x",), repeat_count=2).make_protocol(1).process_pairs == 12

@@ -44,9 +44,9 @@ def folder(tmp_path):
 
 
 def test_what_is_kept_comes_back_as_it_was(folder):
-    assert folder.trial(Kind.FULL, CANDIDATE.id) is None
-    folder.begin(folder.of(Kind.FULL, CANDIDATE.id), {"FRX_NUM_WORKERS": "4"})
-    folder.keep(TRIAL)
+    assert folder.read_trial(Kind.FULL, CANDIDATE.id) is None
+    folder.begin_trial(folder.get_trial_folder(Kind.FULL, CANDIDATE.id), {"FRX_NUM_WORKERS": "4"})
+    folder.keep_trial(TRIAL)
     assert folder.trial(Kind.FULL, CANDIDATE.id) == TRIAL
     assert folder.trial(Kind.RACE, CANDIDATE.id) is None
     folder.begin(folder.path / "baseline", {})
@@ -55,21 +55,21 @@ def test_what_is_kept_comes_back_as_it_was(folder):
 
 
 def test_what_was_interrupted_is_measured_anew(folder):
-    place = folder.of(Kind.FULL, CANDIDATE.id)
-    folder.begin(place, {})
+    place = folder.get_trial_folder(Kind.FULL, CANDIDATE.id)
+    folder.begin_trial(place, {})
     (place / "left over").touch()
-    assert folder.trial(Kind.FULL, CANDIDATE.id) is None
-    folder.begin(place, {})
+    assert folder.read_trial(Kind.FULL, CANDIDATE.id) is None
+    folder.begin_trial(place, {})
     assert not (place / "left over").exists()
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"trial": {"kind": "full"}}', "\x00", '{"trial": NaN}'])
 def test_metrics_that_somebody_has_changed_are_an_error_of_one_line(folder, text):
-    place = folder.of(Kind.FULL, CANDIDATE.id)
-    folder.begin(place, {})
+    place = folder.get_trial_folder(Kind.FULL, CANDIDATE.id)
+    folder.begin_trial(place, {})
     (place / "metrics.json").write_text(text)
     with pytest.raises(EvidenceError, match="delete its folder"):
-        folder.trial(Kind.FULL, CANDIDATE.id)
+        folder.read_trial(Kind.FULL, CANDIDATE.id)
 
 
 def test_other_arguments_are_refused_and_named(folder):
@@ -83,17 +83,17 @@ def test_other_arguments_are_refused_and_named(folder):
 
 def test_two_tunes_do_not_write_into_one_folder(folder):
     again = open_tune_folder(folder.path, SETTINGS)
-    with folder.held():
-        with pytest.raises(OptionError, match="another frx tune is using it"), again.held():
+    with folder.hold():
+        with pytest.raises(OptionError, match="another frx tune is using it"), again.hold():
             pass
-        assert again.baseline() is None
-    with again.held():
+        assert again.read_baseline() is None
+    with again.hold():
         pass
 
 
 def test_a_refused_candidate_has_its_folder_with_the_reason(folder):
     bench = TuneBench(SETTINGS, folder)
-    bench.refused(Kind.FULL, CANDIDATE, (("B", "2"),), "there is no GPU")
+    bench.record_refusal(Kind.FULL, CANDIDATE, (("B", "2"),), "there is no GPU")
     place = folder.path / "dl-nw4"
     assert yaml.safe_load((place / "config.yaml").read_text())["environment"] == {"B": "2", "FRX_NUM_WORKERS": "4"}
     assert json.loads((place / "metrics.json").read_text())["reason"] == "there is no GPU"
@@ -101,7 +101,7 @@ def test_a_refused_candidate_has_its_folder_with_the_reason(folder):
 
 
 def test_figures_for_people_say_null_for_what_is_not_known(folder):
-    folder.begin(folder.path / "baseline", {})
+    folder.begin_trial(folder.path / "baseline", {})
     folder.keep_baseline(replace(SEEN, step_seconds=()))
     metrics = json.loads((folder.path / "baseline" / "metrics.json").read_text())
     assert metrics["steps_per_second"] is metrics["step_ms"] is metrics["gpu_util_pct"] is None
