@@ -107,7 +107,7 @@ def test_what_is_not_compiled_exits_with_2(gpu: None, tmp_path: Path, capsys: py
     ("arguments", "says"),
     [
         (("--runs", 5), "--runs 5 is odd .*: 6"),
-        (("--time-limit", "inf"), "--time-limit inf"),
+        (("--time-limit", "inf"), "--time-limit must be finite"),
         (("--arch", "H100"), "no --arch H100"),
         (("--arch", "sm_90", "--gpu-model", "H100"), "both choose the GPU to compile for"),
         (("--gpu-model", "H1000"), "no GPU is known by the name"),
@@ -125,7 +125,7 @@ def test_options_that_are_wrong_are_errors_at_once(
 
 def test_without_nvcc_it_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "find_nvcc", lambda: None)
-    with pytest.raises(EvidenceError, match="no nvcc"):
+    with pytest.raises(EvidenceError, match="nvcc was not found"):
         run("a.cu", "b.cu")
 
 
@@ -266,5 +266,5 @@ def test_with_ncu_needs_ncu(gpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "bench_programs", lambda *_, **__: pytest.fail("something was run"))
     monkeypatch.setattr(module, "find_nvcc", lambda: "nvcc")
     monkeypatch.setattr(module, "find_ncu", lambda: None)
-    with pytest.raises(EvidenceError, match="there is no ncu"):
+    with pytest.raises(EvidenceError, match="ncu was not found"):
         run("a.cu", "b.cu", "--with-ncu")

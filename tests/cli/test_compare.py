@@ -178,7 +178,7 @@ def test_without_ncu_or_a_gpu_it_is_said_what_to_do(
         ((str(PTX), str(PTX)), "is not CUDA source but ptx (frx analyze --before"),
         (("none.cu", "none.cu"), "none.cu: no such file"),
         ((*zoo("warp_divergence"), "--with-ncu", "--ncu-a", "x.csv"), "take one of both"),
-        ((*zoo("warp_divergence"), "--build-flags", "-O3"), "--build-flags is for what is compiled"),
+        ((*zoo("warp_divergence"), "--build-flags", "-O3"), "--build-flags needs something to compile"),
         ((*zoo("warp_divergence"), "--with-ptx", "--build-flags", "'"), "quote them as in a shell"),
         ((*zoo("warp_divergence"), "--ncu-b", str(PTX)), "is nothing that Nsight Compute has written"),
         ((*zoo("warp_divergence"), "--gpu-model", "H1000"), "no GPU is known by the name 'H1000'"),

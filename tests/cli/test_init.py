@@ -80,7 +80,7 @@ def test_nothing_is_written_where_nobody_can_be_asked(script: Path, capsys: pyte
     assert run(["init", "--patch", "train.py"]) == 2
     out, err = capsys.readouterr()
     assert f"+{WITH}" in out
-    assert "--yes writes it unasked" in err
+    assert "--yes writes it without asking" in err
     assert script.read_text() == TRAINS
 
 

@@ -218,7 +218,7 @@ def test_without_ncu_the_command_for_elsewhere_is_said(
     words = shlex.split(command)
     assert words[0] == "ncu"
     assert words[-6:] == ["--log-file", "ncu_report.csv", "python", "train.py", "--lr", "1"]
-    assert "there is no ncu" in error
+    assert "ncu was not found" in error
     assert "frx profile --ncu ncu_report.csv" in error
 
 

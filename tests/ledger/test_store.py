@@ -112,7 +112,7 @@ def test_filters_and_the_newest(ledger, decide, promoted):
     assert [event.position for event in ledger.read_events(kinds)] == [2, 3, 5, 6]
     assert [event.position for event in ledger.read_events(kinds, newest=3)] == [3, 5, 6]
     assert ledger.count_events(EventFilter(signature=GRAPH, environment=THERE)) == 3
-    assert ledger.count(EventFilter(signature=THERE)) == 0
+    assert ledger.count_events(EventFilter(signature=THERE)) == 0
 
 
 def test_evidence_is_the_last_trial_before(ledger, decide, promoted):
@@ -220,8 +220,8 @@ def decide_and_compare(location, decide, promoted, chosen):
     accepted: list[Decision] = []
     for kind, plan, by in chosen:
         decision = decide(kind, plan, decided_by=by)
-        stood = {state.plan for state in ledger.standing(GRAPH, HERE).promoted}
-        allowed = ledger.standing(GRAPH, HERE).find_objection(decision) is None
+        stood = {state.plan for state in ledger.read_standing(GRAPH, HERE).promoted}
+        allowed = ledger.read_standing(GRAPH, HERE).find_objection(decision) is None
         try:
             ledger.append([decision])
         except LedgerError:
@@ -230,5 +230,5 @@ def decide_and_compare(location, decide, promoted, chosen):
             assert allowed
             assert kind is not Kind.APPLIED or decision.plan in stood
             accepted.append(decision)
-    assert [event.decision for event in ledger.events()][3:] == accepted
+    assert [event.decision for event in ledger.read_events()][3:] == accepted
     assert verify(open_to_read(location)).problem is None

@@ -435,8 +435,8 @@ def test_what_an_analysis_unpacks_goes_with_its_job(tmp_path):
     made = (
         "import sys, tempfile; from frx_graph.service import worker; from frx_graph.service.analysis_job import *\n"
         "def analyse(job): raise KeyError(tempfile.mkdtemp())\n"
-        "worker.analyse = analyse\n"
-        "print(worker.answer(AnalysisJob(task='file', folder=sys.argv[1], files=())).error)\n"
+        "worker.run_analysis = analyse\n"
+        "print(worker.answer_job(AnalysisJob(task='file', folder=sys.argv[1], files=())).error)\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", made, str(tmp_path)], capture_output=True, text=True, check=True, timeout=240

@@ -128,7 +128,7 @@ def test_one_that_closes_its_connection_and_lives_on_is_not_waited_for(start, mo
 
     monkeypatch.setattr(ProcessFamily, "wait_for_leader", noted)
     failure = failing(start(), "arm._answers.close()\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\ntime.sleep(600)")
-    assert (failure.cause, failure.message) == (Cause.EXITED, "an arm closed its connect_to_parent")
+    assert (failure.cause, failure.message) == (Cause.EXITED, "an arm closed its connection")
     assert sum(waited) <= 1.0
 
 

@@ -47,7 +47,7 @@ def test_what_is_kept_comes_back_as_it_was(folder):
     assert folder.read_trial(Kind.FULL, CANDIDATE.id) is None
     folder.begin_trial(folder.get_trial_folder(Kind.FULL, CANDIDATE.id), {"FRX_NUM_WORKERS": "4"})
     folder.keep_trial(TRIAL)
-    assert folder.trial(Kind.FULL, CANDIDATE.id) == TRIAL
+    assert folder.read_trial(Kind.FULL, CANDIDATE.id) == TRIAL
     assert folder.trial(Kind.RACE, CANDIDATE.id) is None
     folder.begin(folder.path / "baseline", {})
     folder.keep_baseline(SEEN)
