@@ -211,6 +211,7 @@ EVENT = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.usefixtures("program_froze_nothing")
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(EVENT, max_size=25))
 def test_any_events_make_advice_or_an_error(tmp_path: Path, events: list[dict[str, Any]]) -> None:

@@ -15,6 +15,7 @@ from fuzzed_formats import PARSERS, Parser, Report
 from frx_graph.errors import EvidenceError
 
 
+@pytest.mark.usefixtures("program_froze_nothing")
 @pytest.mark.parametrize("count", [20, pytest.param(5000, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("name", PARSERS)
 def test_damaged_files_are_read_or_refused(name: str, count: int) -> None:

@@ -48,9 +48,14 @@ def launch(launched: Launch, tmp_path: Path) -> Launch:
 
 
 IN_TURN = [(2, "tcp"), (4, "tcp"), (2, "tcp without libuv"), (2, "file")]
+"""Processes, and where they meet. The first is for every run, the others for the integration tier."""
 
 
-@pytest.fixture(scope="module", params=IN_TURN, ids=[f"{store}-{world}" for world, store in IN_TURN])
+@pytest.fixture(
+    scope="module",
+    params=[IN_TURN[0], *(pytest.param(each, marks=pytest.mark.integration) for each in IN_TURN[1:])],
+    ids=[f"{store}-{world}" for world, store in IN_TURN],
+)
 def turns(request: pytest.FixtureRequest, launched: Launch, tmp_path_factory: pytest.TempPathFactory) -> list[Seen]:
     """What each rank saw of everything that no rank dies of."""
     world, store = request.param

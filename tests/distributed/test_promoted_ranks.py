@@ -23,6 +23,9 @@ Launch = Callable[..., list[Seen]]
 pytestmark = pytest.mark.skipif(not dist.is_available(), reason="torch was built without torch.distributed")
 
 
+pytestmark = pytest.mark.integration
+
+
 @pytest.fixture(scope="module")
 def launch(start_ranks: Callable[..., Launch]) -> Launch:
     return start_ranks(RANKS, SHORT)
@@ -62,8 +65,7 @@ def warned(ranks: list[Seen]) -> list[str]:
     return [seen["said"][0][0] for seen in ranks]
 
 
-@pytest.mark.integration
-@pytest.mark.parametrize("world", [2, pytest.param(4, marks=pytest.mark.integration)])
+@pytest.mark.parametrize("world", [2, 4])
 def test_all_ranks_apply_what_the_ledger_of_the_first_has_promoted(launch: Launch, tmp_path: Path, world: int) -> None:
     seen = launch(tmp_path / "ranks", "as_promoted", world, "tcp")
     for spread, graphs in {"data parallel": 1, "split": 2, "sharded": 1}.items():
@@ -76,7 +78,6 @@ def test_all_ranks_apply_what_the_ledger_of_the_first_has_promoted(launch: Launc
         assert all(rank["kinds"] == [] for rank in ranks[1:])
 
 
-@pytest.mark.integration
 def test_ranks_exchange_in_a_graph_what_they_would_without_a_plan(launch: Launch, tmp_path: Path) -> None:
     first, last = launch(tmp_path / "ranks", "across", 2, "tcp")
     assert "propagate_layout" in first["made"]
@@ -85,7 +86,6 @@ def test_ranks_exchange_in_a_graph_what_they_would_without_a_plan(launch: Launch
     assert last["right"] == [False, True, True]
 
 
-@pytest.mark.integration
 @pytest.mark.parametrize("spread", ["data parallel", "split", "sharded"])
 def test_training_steps_are_right_while_the_plan_is_watched(launch: Launch, tmp_path: Path, spread: str) -> None:
     for seen in launch(tmp_path / "ranks", f"stepping {spread}", 2, "tcp"):
@@ -99,7 +99,6 @@ def test_training_steps_are_right_while_the_plan_is_watched(launch: Launch, tmp_
         assert all(seen["compared"])
 
 
-@pytest.mark.integration
 def test_where_nobody_has_a_ledger_that_is_asked_once(otherwise: list[Seen]) -> None:
     ranks = of(otherwise, "nothing")
     assert made(ranks) == nothing(ranks)
@@ -174,7 +173,6 @@ def test_a_trial_that_takes_longer_than_the_others_wait_is_for_the_next_process(
     assert ranks[0]["kinds"][:3] == PROMOTED
 
 
-@pytest.mark.integration
 @pytest.mark.parametrize("world", [2, 4])
 def test_one_is_killed_while_the_others_wait(launch: Launch, tmp_path: Path, world: int) -> None:
     *left, killed = launch(tmp_path / "ranks", "killed", world, "file")

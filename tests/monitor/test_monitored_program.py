@@ -341,6 +341,7 @@ def test_a_failure_of_both_is_the_baselines() -> None:
     assert watch.steps["planned"] == 3
 
 
+@pytest.mark.integration
 def test_sizes_that_change_have_a_baseline_for_all_of_them() -> None:
     watch = Watch(nan_from(1), inner="inductor")
     compiled = torch.compile(doubled, backend=watch, dynamic=True)

@@ -66,6 +66,7 @@ def test_a_deep_network_is_shown_by_its_blocks(analyse):
     ]
 
 
+@pytest.mark.integration
 def test_no_picture_is_larger_than_the_limit(analyse):
     spans = build_layout_spans(analyse(Network(MAX_SPANS + 1), IMAGE).facts, ())
 

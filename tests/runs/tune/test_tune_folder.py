@@ -48,10 +48,10 @@ def test_what_is_kept_comes_back_as_it_was(folder):
     folder.begin_trial(folder.get_trial_folder(Kind.FULL, CANDIDATE.id), {"FRX_NUM_WORKERS": "4"})
     folder.keep_trial(TRIAL)
     assert folder.read_trial(Kind.FULL, CANDIDATE.id) == TRIAL
-    assert folder.trial(Kind.RACE, CANDIDATE.id) is None
-    folder.begin(folder.path / "baseline", {})
+    assert folder.read_trial(Kind.RACE, CANDIDATE.id) is None
+    folder.begin_trial(folder.path / "baseline", {})
     folder.keep_baseline(SEEN)
-    assert open_tune_folder(folder.path, SETTINGS).baseline() == SEEN
+    assert open_tune_folder(folder.path, SETTINGS).read_baseline() == SEEN
 
 
 def test_what_was_interrupted_is_measured_anew(folder):
