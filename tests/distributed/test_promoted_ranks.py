@@ -20,10 +20,10 @@ PROMOTED = ["proposed", "tried", "promoted"]
 Seen = dict[str, Any]
 Launch = Callable[..., list[Seen]]
 
-pytestmark = pytest.mark.skipif(not dist.is_available(), reason="torch was built without torch.distributed")
-
-
-pytestmark = pytest.mark.integration
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.skipif(not dist.is_available(), reason="torch was built without torch.distributed"),
+]
 
 
 @pytest.fixture(scope="module")
