@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
+import io
 import re
+import tokenize
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import mean
@@ -88,6 +91,22 @@ def read_card(path: Path) -> Passages:
             yield text, True
 
 
+def read_module(path: Path) -> Passages:
+    """Yield the docstrings, comments and longer texts of a module. Only docstrings are running prose."""
+    source = path.read_text()
+    tree = ast.parse(source)
+    docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            if id(node) in docstrings:
+                yield from ((" ".join(text.split()), True) for text in re.split(r"\n\s*\n", node.value))
+            elif node.value.count(" ") >= 3:
+                yield node.value, False
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.string.lstrip("# "), False
+
+
 SOURCES: dict[str, Callable[[Path], Passages]] = {
     "README.md": read_markdown,
     "CONTRIBUTING.md": read_markdown,
@@ -113,8 +132,8 @@ def _count_words(sentence: str) -> int:
     return sum(bool(re.search(r"\w", word)) for word in sentence.split())
 
 
-def find_faults(passages: Passages) -> list[str]:
-    """Return every retired phrase, every sentence that is too long, and a mean that is too high."""
+def find_faults(passages: Passages, *, mean_of_page: bool = True) -> list[str]:
+    """Return every retired phrase, every sentence that is too long and, of a page, a mean that is too high."""
     faults, lengths = [], []
     for text, running in passages:
         for sentence in split_sentences(text):
@@ -125,7 +144,7 @@ def find_faults(passages: Passages) -> list[str]:
                 faults.append(f"{words} words: {sentence}")
             if running:
                 lengths.append(words)
-    if lengths and mean(lengths) >= MEAN:
+    if mean_of_page and lengths and mean(lengths) >= MEAN:
         faults.append(f"mean of {mean(lengths):.1f} words in {len(lengths)} sentences")
     return faults
 
@@ -137,6 +156,31 @@ def test_page_is_plain_english(path: Path, read: Callable[[Path], Passages]) -> 
 
 def _name(value: Any) -> str:
     return str(value.relative_to(ROOT)) if isinstance(value, Path) else ""
+
+
+PACKAGES = (*sorted(path.name for path in (ROOT / "frx_graph").iterdir() if path.is_dir()), "")
+RIDDLES = re.compile(r"(?:What|Which|Whether|How|Of|Where|Who|When)\b")
+"""Words that no docstring begins with: it begins with a verb or a noun."""
+
+
+def list_modules(room: str) -> list[Path]:
+    """Return the modules of a folder of the package and below, or those of its root."""
+    folder = (ROOT / "frx_graph" / room).resolve()
+    return sorted(folder.rglob("*.py") if room else folder.glob("*.py"))
+
+
+@pytest.mark.parametrize("room", PACKAGES)
+def test_code_is_plain_english(room: str) -> None:
+    faults = {path.name: find_faults(read_module(path), mean_of_page=False) for path in list_modules(room)}
+    assert {name: found for name, found in faults.items() if found} == {}
+
+
+@pytest.mark.parametrize("room", PACKAGES)
+def test_docstrings_begin_with_a_verb_or_a_noun(room: str) -> None:
+    documented = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Module)
+    trees = [ast.parse(path.read_text()) for path in list_modules(room)]
+    nodes = [node for tree in trees for node in ast.walk(tree) if isinstance(node, documented)]
+    assert [text for node in nodes if RIDDLES.match(text := ast.get_docstring(node) or "")] == []
 
 
 def test_every_source_has_files() -> None:
